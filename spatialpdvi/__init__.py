@@ -1,0 +1,3 @@
+"""Spatial domains by preconditioned primal-dual variational inference."""
+
+__version__ = "0.1.0"
