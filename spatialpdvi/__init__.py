@@ -1,3 +1,54 @@
-"""Spatial domains by preconditioned primal-dual variational inference."""
+"""Spatial domains in spatial transcriptomics by preconditioned primal-dual variational inference.
+
+``spatialpdvi.fit(adata, k=20)`` does what ``spatialpdvi fit section.h5ad --k 20`` does. Names are imported when they
+are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spatialpdvi.api import evaluate, fit, fit_file
+    from spatialpdvi.errors import InputError, InputWarning
+    from spatialpdvi.options import FitOptions
+    from spatialpdvi.plotting import plot_section
+    from spatialpdvi.result import FitResult
+    from spatialpdvi.synthetic import simulate
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "FitOptions",
+    "FitResult",
+    "InputError",
+    "InputWarning",
+    "evaluate",
+    "fit",
+    "fit_file",
+    "plot_section",
+    "simulate",
+]
+
+_HOME = {
+    "FitOptions": "options",
+    "FitResult": "result",
+    "InputError": "errors",
+    "InputWarning": "errors",
+    "evaluate": "api",
+    "fit": "api",
+    "fit_file": "api",
+    "plot_section": "plotting",
+    "simulate": "synthetic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module 'spatialpdvi' has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    return getattr(import_module(f"spatialpdvi.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

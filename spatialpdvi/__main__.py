@@ -1,0 +1,5 @@
+"""``python -m spatialpdvi``."""
+
+from spatialpdvi.cli import main
+
+main()

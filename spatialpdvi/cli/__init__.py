@@ -1,0 +1,25 @@
+"""The command line: parse, one library call, print. No arithmetic, and nothing heavy is imported before it is needed."""
+
+import click
+
+from spatialpdvi import __version__
+from spatialpdvi.cli.evaluate import evaluate
+from spatialpdvi.cli.fit import fit
+from spatialpdvi.cli.plot import plot
+from spatialpdvi.cli.simulate import simulate
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="spatialpdvi")
+def main() -> None:
+    """Find spatial domains in spatial transcriptomics, with a certificate that the fit converged.
+
+    Exit codes: 0 done; 1 a bug of ours; 2 input that cannot be used; 3 stopped before converging (the result is
+    written all the same); 130 interrupted.
+    """
+
+
+for command in (fit, evaluate, simulate, plot):
+    main.add_command(command)

@@ -1,0 +1,117 @@
+"""What the commands share: errors to exit codes, warnings and log lines to the display, a small table."""
+
+import functools
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from spatialpdvi.errors import InputError, InputWarning
+
+if TYPE_CHECKING:
+    from spatialpdvi.progress import Progress
+
+__all__ = ["EXIT_INPUT", "EXIT_NOT_CONVERGED", "display", "limit_threads", "print_scores", "user_errors", "verbosity"]
+
+EXIT_INPUT = 2
+EXIT_NOT_CONVERGED = 3
+_EXIT_INTERRUPTED = 130
+
+
+def user_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Print an `InputError` as one sentence and exit 2; Ctrl-C exits 130; anything else keeps its traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except InputError as error:
+            _fail(f"Error: {error}", EXIT_INPUT)
+        except KeyboardInterrupt:
+            _fail("Interrupted: nothing was written.", _EXIT_INTERRUPTED)
+
+    return wrapped
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)
+
+
+def verbosity(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--quiet`` and ``--verbose``."""
+    quiet = click.option("--quiet", "-q", is_flag=True, help="Show errors alone. Default: off.")
+    verbose = click.option("--verbose", "-v", is_flag=True, help="Show every epoch and every warning. Default: off.")
+    return quiet(verbose(command))
+
+
+@contextmanager
+def display(*, quiet: bool, verbose: bool) -> Iterator["Progress"]:
+    """Progress on stderr for the terminal at hand; warnings and log lines go through it, in order."""
+    from spatialpdvi.progress import LiveProgress, PlainProgress, Progress
+
+    progress: Progress
+    if quiet:
+        progress = Progress()
+    elif sys.stderr.isatty() and not verbose:
+        progress = LiveProgress(sys.stderr)
+    else:
+        progress = PlainProgress(sys.stderr, interval=0.0 if verbose else 10.0)
+    handler = _ShowLog(progress)
+    logger = logging.getLogger("spatialpdvi")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default" if verbose else "ignore")
+            warnings.simplefilter("always", InputWarning)
+            warnings.showwarning = functools.partial(_show_warning, progress)
+            yield progress
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        progress.stop()
+
+
+class _ShowLog(logging.Handler):
+    def __init__(self, progress: "Progress") -> None:
+        super().__init__()
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.message(record.getMessage())
+
+
+def _show_warning(progress: "Progress", message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    name = "Warning" if issubclass(category, InputWarning) else category.__name__
+    progress.message(f"{name}: {message}")
+
+
+def limit_threads(threads: int | None) -> None:
+    """Use at most ``threads`` threads, from before any library that counts cores is loaded."""
+    if threads is None:
+        return
+    if threads < 1:
+        msg = f"Expected `--threads` to be at least 1, found {threads}."
+        raise InputError(msg)
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def print_scores(rows: dict[str, dict[str, Any]]) -> None:
+    """Table on stdout: one row per labelling, one column per score that it has."""
+    names = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
+    shown = [name for name in names if any(name in row for row in rows.values())]
+    widths = [max(len(name), 6) for name in shown]
+    left = max(len(label) for label in rows)
+    titles = (name.upper() if len(name) < 4 else name for name in shown)
+    click.echo(" " * left + "".join(f"  {t:>{w}}" for t, w in zip(titles, widths, strict=True)))
+    for label, row in rows.items():
+        values = (f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True))
+        click.echo(f"{label:<{left}}" + "".join(values))

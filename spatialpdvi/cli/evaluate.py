@@ -1,0 +1,49 @@
+"""``spatialpdvi evaluate``."""
+
+import json
+from pathlib import Path
+
+import click
+
+from spatialpdvi.cli.common import display, print_scores, user_errors, verbosity
+
+__all__ = ["evaluate"]
+
+
+@click.command()
+@click.argument("section", type=click.Path(path_type=Path))
+@click.option("--label-key", default="annotation", show_default=True, help="Column of obs with known labels.")
+@click.option("--domain-key", default="pdvi_domain", show_default=True, help="Column of obs to score.")
+@click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
+@click.option("--report", type=click.Path(path_type=Path), help="Also write the scores as JSON here. Default: no.")
+@verbosity
+@user_errors
+def evaluate(
+    section: Path,
+    *,
+    label_key: str,
+    domain_key: str,
+    spatial_key: str,
+    report: Path | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Score one column of SECTION's obs against another: ARI, NMI, homogeneity, completeness, CHAOS, PAS.
+
+    \b
+    Example:
+      spatialpdvi evaluate embryo.h5ad --label-key annotation --domain-key leiden
+    """
+    from spatialpdvi.api import evaluate_file
+    from spatialpdvi.io.atomic import check_writable, write_text
+
+    if report is not None:
+        check_writable(report, "--report")
+    with display(quiet=quiet, verbose=verbose):
+        scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
+    if report is not None:
+        content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
+        write_text(report, json.dumps(content, indent=2) + "\n")
+    if not quiet:
+        click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
+        print_scores({domain_key: scores})

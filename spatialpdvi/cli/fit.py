@@ -1,0 +1,132 @@
+"""``spatialpdvi fit``."""
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spatialpdvi.cli.common import (
+    EXIT_NOT_CONVERGED,
+    display,
+    limit_threads,
+    print_scores,
+    user_errors,
+    verbosity,
+)
+from spatialpdvi.options import FitOptions, option_table
+
+if TYPE_CHECKING:
+    from spatialpdvi.result import FitResult
+
+__all__ = ["fit"]
+
+
+_SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Output", "Run")
+
+
+class _GroupedCommand(click.Command):
+    """Help in sections: the options of one stage together."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per group, in the order of the table."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        groups = {row["name"]: row["group"] for row in option_table()} | {"output": "Output", "report": "Output"}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(groups.get(parameter.name or "", "Run"), []).append(record)
+        for title in sorted(sections, key=_SECTIONS.index):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
+
+def _fit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """One click option for every row of the table of options."""
+    for row in reversed(option_table()):
+        if row["type"] is bool:
+            flag = f"{row['flag']}/--no-{row['flag'].removeprefix('--')}" if row["default"] else row["flag"]
+            text = f"{row['help']} Default: {'on' if row['default'] else 'off'}."
+            option = click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
+        else:
+            option = click.option(
+                row["flag"],
+                row["name"],
+                type=row["type"],
+                default=row["default"],
+                required=row["required"],
+                show_default=row["default"] is not None,
+                help=row["help"],
+            )
+        command = option(command)
+    return command
+
+
+@click.command(cls=_GroupedCommand)
+@click.argument("section", type=click.Path(path_type=Path))
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="File to write to. Default: back into the input."
+)
+@_fit_options
+@click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
+@click.option("--report", type=click.Path(path_type=Path), help="Also write scores and certificate as JSON here. Default: no.")
+@verbosity
+@user_errors
+def fit(
+    section: Path,
+    output: Path | None,
+    *,
+    threads: int | None,
+    report: Path | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Find the spatial domains of SECTION, an h5ad file, and write them into it.
+
+    \b
+    Example:
+      spatialpdvi fit embryo.h5ad --k 20
+      spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
+    """
+    chosen = FitOptions(**options)
+    limit_threads(threads)
+    from spatialpdvi.api import fit_file
+    from spatialpdvi.io.atomic import check_writable
+
+    if report is not None:
+        check_writable(report, "--report")
+    with display(quiet=quiet, verbose=verbose) as progress:
+        result = fit_file(section, chosen, output=output, progress=progress)
+    if report is not None:
+        _write_report(result, report, output or section)
+    if not quiet:
+        _print_summary(result, output or section, chosen.key_added)
+    if not result.certificate.converged:
+        click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
+        sys.exit(EXIT_NOT_CONVERGED)
+
+
+def _print_summary(result: "FitResult", written: Path, key: str) -> None:
+    baseline = result.scores["baseline"]
+    if "n_scored" in result.scores:
+        click.echo(f"{result.scores['n_scored']:,} of {result.scores['n_spots']:,} spots are labelled and scored")
+    print_scores({"domains": result.scores, "start": baseline})
+    sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
+    click.echo(f"domain sizes: {sizes}")
+    if result.certificate.converged:
+        click.echo(f"certificate: {result.certificate.sentence()}")
+    click.echo(f"written: {written} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+
+
+def _write_report(result: "FitResult", path: Path, written: Path) -> None:
+    from spatialpdvi.io.atomic import write_text
+
+    # ru_maxrss is in bytes on macOS, in KiB elsewhere
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    content = {"output": str(written), **result.report(), "peak_memory_bytes": peak}
+    write_text(path, json.dumps(content, indent=2) + "\n")

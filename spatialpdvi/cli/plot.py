@@ -1,0 +1,47 @@
+"""``spatialpdvi plot``."""
+
+from pathlib import Path
+
+import click
+
+from spatialpdvi.cli.common import display, user_errors, verbosity
+
+__all__ = ["plot"]
+
+
+@click.command()
+@click.argument("section", type=click.Path(path_type=Path))
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), required=True, help="Picture to write: .png, .svg or .pdf."
+)
+@click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
+@click.option("--label-key", help="Column of obs with known labels. Default: annotation, where there is one.")
+@click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
+@click.option("--dpi", default=150, show_default=True, help="Dots per inch.")
+@verbosity
+@user_errors
+def plot(
+    section: Path,
+    *,
+    output: Path,
+    key_added: str,
+    label_key: str | None,
+    spatial_key: str,
+    dpi: int,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Draw the domains of a fitted SECTION beside its annotation, their confidence, and the fit's convergence.
+
+    \b
+    Example:
+      spatialpdvi plot embryo.h5ad -o domains.png
+    """
+    from spatialpdvi.api import plot_file
+    from spatialpdvi.plotting import save_figure
+
+    with display(quiet=quiet, verbose=verbose):
+        figure = plot_file(section, key_added=key_added, label_key=label_key, spatial_key=spatial_key)
+        save_figure(figure, output, dpi=dpi)
+    if not quiet:
+        click.echo(f"written: {output}")

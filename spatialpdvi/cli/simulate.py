@@ -1,0 +1,39 @@
+"""``spatialpdvi simulate``."""
+
+from pathlib import Path
+
+import click
+
+from spatialpdvi.cli.common import display, user_errors, verbosity
+
+__all__ = ["simulate"]
+
+
+@click.command()
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--n-spots", default=20_000, show_default=True, help="Spots on a square lattice.")
+@click.option("--n-genes", default=8_000, show_default=True, help="Genes.")
+@click.option("--k", default=20, show_default=True, help="Domains, contiguous and of unequal size.")
+@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
+@verbosity
+@user_errors
+def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, quiet: bool, verbose: bool) -> None:
+    """Make an embryo-shaped section with known domains and sparse counts, and write it to OUTPUT, an h5ad file.
+
+    \b
+    Example:
+      spatialpdvi simulate embryo.h5ad --n-spots 20000 --n-genes 8000 --k 20 --seed 0
+    """
+    from spatialpdvi.io.atomic import check_writable
+    from spatialpdvi.synthetic import simulate as make
+    from spatialpdvi.synthetic import write_simulation
+
+    check_writable(output, "OUTPUT")
+    with display(quiet=quiet, verbose=verbose) as progress:
+        with progress.stage("simulate") as stage:
+            section = make(n_spots=n_spots, n_genes=n_genes, k=k, seed=seed)
+            stage.note(f"{n_spots:,} spots, {section.X.nnz:,} counts")
+        with progress.stage("write"):
+            write_simulation(output, section)
+    if not quiet:
+        click.echo(f"written: {output} (X, obsm['spatial'], obs['annotation'])")

@@ -1,0 +1,1 @@
+"""Raw counts -> the features that are fitted."""

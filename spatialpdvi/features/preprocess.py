@@ -1,0 +1,86 @@
+"""The paper's preprocessing, step by step through scanpy: HVG, normalise, log1p, scale, PCA. Sparse until the PCA."""
+
+import logging
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+
+__all__ = ["principal_components", "scaled_genes", "select_genes"]
+
+_log = logging.getLogger("spatialpdvi")
+
+
+def select_genes(counts: sp.csr_matrix, n_top_genes: int) -> np.ndarray:
+    """Columns, ascending, of the ``n_top_genes`` highly variable genes by scanpy's `seurat_v3`.
+
+    Genes that no spot expresses are never chosen. Where fewer than ``n_top_genes`` are expressed, all of them are.
+    The loess of the variance trend needs enough genes in each window: its span is widened, with a log line, where
+    the default of 0.3 is singular.
+    """
+    import anndata
+    import scanpy as sc
+
+    expressed = np.flatnonzero(np.asarray((counts > 0).sum(axis=0)).ravel())
+    if expressed.size == 0:
+        msg = "Expected at least one gene with counts, found only zeros. Check --layer."
+        raise InputError(msg)
+    if expressed.size <= n_top_genes:
+        if counts.shape[1] < n_top_genes:
+            msg = f"Expected at least --n-top-genes {n_top_genes} genes, found {counts.shape[1]}; all are used."
+            warnings.warn(msg, InputWarning, stacklevel=2)
+        return expressed
+    section = anndata.AnnData(counts[:, expressed])
+    for span in (0.3, 0.5, 0.8, 1.0):
+        try:
+            table = sc.pp.highly_variable_genes(
+                section, flavor="seurat_v3", n_top_genes=n_top_genes, span=span, inplace=False
+            )
+        except ValueError as error:  # the Fortran loess reports a singular fit so
+            _log.info("variance trend of the genes is singular at span %s (%s); widened", span, error)
+            continue
+        return expressed[np.flatnonzero(table["highly_variable"].to_numpy())]
+    msg = (
+        f"Expected genes whose variance follows their mean, found {expressed.size} genes over {counts.shape[0]} spots "
+        f"for which no trend can be fitted. Keep all genes with --n-top-genes {counts.shape[1]}."
+    )
+    raise InputError(msg)
+
+
+def scaled_genes(
+    counts: sp.csr_matrix, genes: np.ndarray, *, target_sum: float = 1e4, clip: float = 10.0
+) -> sp.csr_matrix:
+    """Normalised, log-transformed, scaled (not centred) and clipped values (n, n_genes), float32 CSR.
+
+    Spots are normalised by all their counts, before genes are taken out. A spot without counts stays zero.
+    """
+    import anndata
+    import scanpy as sc
+
+    section = anndata.AnnData(counts.astype(np.float32))
+    with warnings.catch_warnings():
+        # spots without counts were reported, with their number, when the file was read
+        warnings.filterwarnings("ignore", message="Some cells have zero counts", category=UserWarning)
+        sc.pp.normalize_total(section, target_sum=target_sum)
+    section = section[:, genes].copy()
+    sc.pp.log1p(section)
+    sc.pp.scale(section, zero_center=False, max_value=clip)
+    scaled = sp.csr_matrix(section.X, dtype=np.float32)
+    scaled.sort_indices()
+    return scaled
+
+
+def principal_components(scaled: sp.csr_matrix, n_pcs: int, *, seed: int) -> np.ndarray:
+    """Scores (n, p) float32 on the leading components, centred implicitly: the matrix stays sparse.
+
+    p is ``n_pcs``, or one less than the smaller side of the matrix. Each component's sign is fixed.
+    """
+    import scanpy as sc
+
+    p = min(n_pcs, min(scaled.shape) - 1)
+    if p < 1:
+        msg = f"Expected at least 2 spots and 2 genes for a PCA, found {scaled.shape[0]} and {scaled.shape[1]}."
+        raise InputError(msg)
+    return np.asarray(sc.pp.pca(scaled, n_comps=p, svd_solver="arpack", random_state=seed), dtype=np.float32)

@@ -1,0 +1,46 @@
+"""Directions along domain borders, from the start labels around each spot (DESIGN: flow direction g)."""
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from spatialpdvi.graph.neighbors import median_spacing, nearest_spots
+from spatialpdvi.kernels.graph import border_normals
+
+__all__ = ["MIN_SIDE", "border_directions", "flow_directions"]
+
+MIN_SIDE = 5  # spots that either side of a border must have around a spot for its direction to mean anything
+_BLOCK = 50_000  # spots asked of the tree at a time: bounds the neighbour lists to some 40 MB
+
+
+def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: int = 100) -> np.ndarray:
+    """Unit normals (n, 3) of the borders between start labels, 0 where undefined; the third axis is 0 in the plane.
+
+    Fisher's discriminant direction between the spots of the same and of other labels among the spot itself and
+    its nearest ones. The ridge is the squared median spacing, so pixels and microns give the same directions.
+    """
+    n = coordinates.shape[0]
+    normals = np.zeros((n, 3))
+    spacing = median_spacing(coordinates)
+    if spacing == 0.0:
+        return normals
+    padded = np.zeros((n, 3))
+    padded[:, : coordinates.shape[1]] = coordinates
+    tree = cKDTree(coordinates)
+    for start in range(0, n, _BLOCK):
+        own = np.arange(start, min(start + _BLOCK, n))
+        _, index = nearest_spots(tree, own, n_neighbors - 1)
+        around = np.concatenate([own[:, None], index], axis=1)
+        block = np.empty((own.size, 3))
+        border_normals(padded, around, labels, labels[own], own, spacing**2, float(MIN_SIDE), block)
+        normals[own] = block
+    return normals
+
+
+def flow_directions(normals: np.ndarray, n_dimensions: int) -> np.ndarray:
+    """Directions g to be stored: (n, 2) normals turned by 90 degrees; for 3-D sections the normals (n, 3).
+
+    In space the border is a surface, and no single direction runs along it.
+    """
+    if n_dimensions == 3:
+        return normals
+    return np.stack([-normals[:, 1], normals[:, 0]], axis=1)

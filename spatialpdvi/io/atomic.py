@@ -1,0 +1,196 @@
+"""Replace a file in one instant: on disk is the old one or the complete new one, never a mixture.
+
+Knows nothing of HDF5 or AnnData.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from spatialpdvi.errors import InputError
+
+__all__ = ["check_output", "describe_failure", "replacing", "resolve"]
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: int = 0) -> None:
+    """Whether a copy of the source can be written to the output: to be asked before hours of work.
+
+    Parameters
+    ----------
+    source_path
+        The file to be copied.
+    output_path
+        Where to; it may be the source itself, or a link.
+    n_bytes
+        What is added to the copy, as far as it is known.
+    """
+    target = resolve(output_path)
+    try:
+        needed = Path(source_path).stat().st_size + n_bytes
+    except OSError as error:
+        msg = (
+            f"Expected the input at {_show(source_path)}, found it gone or not readable. "
+            "Put it back, then run again."
+        )
+        raise InputError(msg) from error
+    _check_target(target, output_path)
+    _check_folder(target.parent, output_path)
+    free = shutil.disk_usage(target.parent).free
+    if free < needed:
+        msg = (
+            f"Expected {_size(needed)} of free space to write {_show(output_path)}, found "
+            f"{_size(free)}. The new file is complete before the old one goes: free some space, "
+            "or choose an output on another disk."
+        )
+        raise InputError(msg)
+
+
+def resolve(path: str | Path) -> Path:
+    """The file behind a path and its links, whether or not it exists yet."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        msg = f"Expected {_show(path)} to be the path of a file, found a link that leads nowhere. "
+        msg += "Choose another --output."
+        raise InputError(msg) from error
+
+
+@contextlib.contextmanager
+def replacing(target: Path, like: Path) -> Iterator[Path]:
+    """Give an empty hidden file beside the target; when the block ends well, it becomes the target.
+
+    Parameters
+    ----------
+    target
+        The file to appear or to be replaced (links resolved); its mode and owner are kept.
+    like
+        Where the permissions come from if there is no target yet.
+    """
+    replaced = target.stat() if target.exists() else None
+    mode = stat.S_IMODE((replaced or like.stat()).st_mode)
+    temporary = _hidden_name(target.parent)
+    try:
+        _create(temporary, mode)
+        yield temporary
+        _synchronise(temporary)
+        if replaced is not None:
+            with contextlib.suppress(PermissionError):  # only root may give files away
+                os.chown(temporary, replaced.st_uid, replaced.st_gid)
+            temporary.chmod(mode)
+        temporary.replace(target)
+    except BaseException:  # Ctrl-C as well: nothing is left behind
+        temporary.unlink(missing_ok=True)
+        raise
+    # The new file is in place; that some network disks cannot do this for folders is no failure.
+    with contextlib.suppress(OSError):
+        _synchronise(target.parent)
+
+
+def describe_failure(error: BaseException, output_path: str | Path) -> str | None:
+    """The sentence for a failure that the disk is to blame for; None for any other."""
+    number = _error_number(error)
+    if number is None:
+        return None
+    if number in _NO_ROOM:
+        found, hint = "no room left for it", "Free some space or choose another --output"
+    elif number in _NOT_ALLOWED:
+        found, hint = "no permission to write there", "Choose another --output"
+    elif number == errno.ENOENT:
+        found, hint = "the input or the folder gone", "Put it back"
+    else:
+        found, hint = os.strerror(number).lower(), "Check the disk"
+    return (
+        f"Expected to write {_show(output_path)}, found {found}. "
+        f"Nothing was changed. {hint}, then run again."
+    )
+
+
+def _error_number(error: BaseException | None) -> int | None:
+    """The number of the operating system, which HDF5 hides in the text of its errors."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
+        inside = re.search(r"errno = (\d+)", str(error))
+        if inside and isinstance(error, OSError | RuntimeError):
+            return int(inside[1])
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _check_target(target: Path, output_path: str | Path) -> None:
+    if not target.exists():
+        return
+    if target.is_dir():
+        found = "a folder"
+    elif not target.is_file():
+        found = "a pipe or device"
+    elif not os.access(target, os.W_OK):
+        found = "a file that is write-protected"
+    else:
+        return
+    msg = f"Expected {_show(output_path)} to be a file to write, found {found}. "
+    msg += "Choose another --output."
+    raise InputError(msg)
+
+
+def _check_folder(folder: Path, output_path: str | Path) -> None:
+    if not folder.is_dir():
+        msg = (
+            f"Expected the folder of {_show(output_path)} to exist, found no {_show(folder)}. "
+            "Create it, or choose another --output."
+        )
+        raise InputError(msg)
+    cause: OSError | None = None
+    if os.access(folder, os.W_OK | os.X_OK):
+        # Quotas, network disks and root's powers: only creating a file shows what is allowed.
+        try:
+            probe = _hidden_name(folder)
+            _create(probe, 0o600)
+            probe.unlink()
+        except OSError as error:
+            cause = error
+        else:
+            return
+    reason = describe_failure(cause, output_path) if cause else None
+    msg = reason or (
+        f"Expected to write into the folder {_show(folder)}, found it read-only. "
+        "Choose another --output."
+    )
+    raise InputError(msg) from cause
+
+
+def _hidden_name(folder: Path) -> Path:
+    return folder / f".spatialpdvi-{secrets.token_hex(6)}.part"
+
+
+def _create(path: Path, mode: int) -> None:
+    # The user's umask applies, as to any file they make; the owner must be able to write.
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, (mode & 0o666) | 0o600))
+
+
+def _synchronise(path: Path) -> None:
+    """Wait until a file or folder has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def _show(path: str | Path) -> str:
+    return repr(str(path))

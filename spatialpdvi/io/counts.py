@@ -1,0 +1,159 @@
+"""Which matrix of a section holds the raw counts, and the proof that it does."""
+
+import logging
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning, list_keys
+from spatialpdvi.io.matrices import layer_address
+from spatialpdvi.io.sources import Source
+
+__all__ = ["CANDIDATES", "Counts", "read_counts"]
+
+logger = logging.getLogger("spatialpdvi")
+
+# The first of these that holds counts is used when no layer is named.
+CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
+
+_WHAT = "raw counts (whole numbers, none negative)"
+_HINT = "Point --layer at the counts, or give ready features with --rep."
+_BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
+
+
+class Counts(NamedTuple):
+    """Validated counts and where they were found."""
+
+    matrix: sp.csr_matrix  # (n, genes), in the type in which they are stored
+    source: str  # "layers['count']", "X" or "raw.X"
+    gene_names: pd.Index  # (genes,)
+
+
+def read_counts(source: Source, layer: str | None) -> Counts:
+    """Counts from the named layer, else from the first of `CANDIDATES` that holds counts.
+
+    Parameters
+    ----------
+    source
+        The section.
+    layer
+        A key of ``layers``, or ``X`` or ``raw.X``; None to look.
+    """
+    found = _search(source) if layer is None else _named(source, layer)
+    logger.info("Counts are read from %s.", found.source)
+    if not found.matrix.shape[1]:
+        msg = f"Expected {found.source} to have at least one gene, found none. {_HINT}"
+        raise InputError(msg)
+    _warn(found, source.obs_names())
+    return found
+
+
+def _named(source: Source, layer: str) -> Counts:
+    where = layer if layer in {"X", "raw.X"} else layer_address(layer)
+    if not source.has_matrix(where):
+        msg = (
+            f"Expected {where} to be in {source.name}, found {_present(source)}. "
+            "Give one of these to --layer."
+        )
+        raise InputError(msg)
+    counts, refusal = _try(source, where)
+    if counts is None:
+        msg = f"Expected {where} to hold {_WHAT}, found {refusal}. {_HINT}"
+        raise InputError(msg)
+    return counts
+
+
+def _search(source: Source) -> Counts:
+    refusals: dict[str, str] = {}
+    for where in CANDIDATES:
+        if not source.has_matrix(where):
+            continue
+        counts, refusal = _try(source, where)
+        if counts is not None:
+            _explain(refusals, where)
+            return counts
+        refusals[where] = refusal
+    tried = "; ".join(f"{refusal} in {where}" for where, refusal in refusals.items())
+    others = sorted(set(map(layer_address, source.layer_keys())) - set(CANDIDATES))
+    msg = (
+        f"Expected {_WHAT} in {', '.join(CANDIDATES[:-1])} or {CANDIDATES[-1]} of {source.name}, "
+        f"found {tried or 'none of these'}. {_HINT}"
+    )
+    if others:
+        msg += f" Not tried: {', '.join(others)}."
+    raise InputError(msg)
+
+
+def _explain(refusals: dict[str, str], chosen: str) -> None:
+    """A normalised X beside a raw.X is usual; a layer called counts without counts is not."""
+    for where, refusal in refusals.items():
+        if where == "X":
+            logger.info("%s was passed over: it holds %s.", where, refusal)
+            continue
+        msg = (
+            f"Expected {where} to hold {_WHAT}, found {refusal}. "
+            f"The counts are read from {chosen} instead; choose others with --layer."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+
+
+def _try(source: Source, where: str) -> tuple[Counts | None, str]:
+    """The counts at `where`, or why these are none. A glance spares reading what is none."""
+    refusal = _refusal(source.first_values(where))
+    if refusal:
+        return None, refusal
+    matrix = source.matrix(where)
+    refusal = _refusal(matrix.data)
+    if not refusal and matrix.shape[1] and not np.any(matrix.data):
+        refusal = "no value but zero"
+    if refusal:
+        return None, refusal
+    return Counts(matrix, where, source.var_names(where)), ""
+
+
+def _refusal(values: np.ndarray) -> str:
+    """Why the first offending value is no count; empty where all are."""
+    if values.dtype.kind in "bu":
+        return ""
+    if values.dtype.kind not in "if":
+        return f"values of type {values.dtype}"
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK]
+        # NaN and infinity fail the comparisons of this one pass as well.
+        with np.errstate(invalid="ignore"):
+            fine = (block >= 0) & (np.floor(block) == block) & (block < np.inf)
+        if not fine.all():
+            return _reason(float(block[np.argmin(fine)]))
+    return ""
+
+
+def _reason(value: float) -> str:
+    if not np.isfinite(value):
+        return f"{value} (not finite)"
+    return f"{value:.6g} ({'negative' if value < 0 else 'not a whole number'})"
+
+
+def _present(source: Source) -> str:
+    places = [place for place in ("X", "raw.X") if source.has_matrix(place)]
+    return list_keys(places + source.layer_keys())
+
+
+def _warn(counts: Counts, spot_names: pd.Index) -> None:
+    repeated = counts.gene_names.duplicated()
+    if repeated.any():
+        msg = (
+            f"Expected unique gene names, found {repeated.sum():,} that repeat an earlier one "
+            f"(first: {counts.gene_names[repeated][0]!r}). Each is used as a gene of its own."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    empty = np.asarray(counts.matrix.sum(axis=1)).ravel() == 0
+    if empty.any():
+        msg = (
+            f"Expected every spot to have counts, found {empty.sum():,} of {len(empty):,} without "
+            f"(first: {spot_names[empty][0]!r}). Their place alone decides their domain; "
+            "filter them out if they are no tissue."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)

@@ -1,0 +1,117 @@
+"""The names of everything a fit writes into an AnnData, and nothing about its values."""
+
+import re
+from dataclasses import dataclass
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.sources import Source
+
+__all__ = ["DEFAULT_PREFIX", "Keys", "check_free"]
+
+DEFAULT_PREFIX = "pdvi"
+
+# One letter or digit at least: HDF5 reads a bare "." as "this very group".
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9][A-Za-z0-9_.-]*")
+# Fields of uns[prefix] by which a result of ours is told from somebody else's entry.
+_OUR_FIELDS = {"params", "certificate"}
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Every AnnData key that is written, as a function of the prefix (``--key-added``).
+
+    Attributes
+    ----------
+    prefix
+        Letters, digits, ``_``, ``-`` and ``.``, with at least one letter or digit.
+    """
+
+    prefix: str = DEFAULT_PREFIX
+
+    def __post_init__(self) -> None:
+        if _PREFIX.fullmatch(self.prefix):
+            return
+        found = repr(self.prefix) if self.prefix else "an empty name"
+        msg = (
+            "Expected --key-added to be made of letters, digits, '_', '-' and '.', "
+            f"found {found}. Choose a name such as 'pdvi' or 'pdvi_k20'."
+        )
+        raise InputError(msg)
+
+    @property
+    def domain(self) -> str:
+        """``obs``: the domain of each spot, categorical."""
+        return f"{self.prefix}_domain"
+
+    @property
+    def confidence(self) -> str:
+        """``obs``: the posterior of each spot's domain, in [1/K, 1]."""
+        return f"{self.prefix}_confidence"
+
+    @property
+    def entropy(self) -> str:
+        """``obs``: the entropy of each spot's posterior, in nats."""
+        return f"{self.prefix}_entropy"
+
+    @property
+    def posterior(self) -> str:
+        """``obsm``: the posterior, (n, K)."""
+        return f"{self.prefix}_posterior"
+
+    @property
+    def features(self) -> str:
+        """``obsm``: the features that were fitted, (n, d)."""
+        return f"X_{self.prefix}"
+
+    @property
+    def flow(self) -> str:
+        """``obsm``: the flow directions, (n, 2)."""
+        return f"{self.prefix}_flow"
+
+    @property
+    def connectivities(self) -> str:
+        """``obsp``: the edge weights that entered the objective, (n, n)."""
+        return f"{self.prefix}_connectivities"
+
+    @property
+    def uns(self) -> str:
+        """``uns``: the dict of parameters, trace, certificate and scores."""
+        return self.prefix
+
+    def all_pairs(self) -> tuple[tuple[str, str], ...]:
+        """All (group, key) that a fit may write: what a second fit removes of the first."""
+        return (
+            ("obs", self.domain),
+            ("obs", self.confidence),
+            ("obs", self.entropy),
+            ("obsm", self.posterior),
+            ("obsm", self.features),
+            ("obsm", self.flow),
+            ("obsp", self.connectivities),
+            ("uns", self.uns),
+        )
+
+
+def check_free(source: Source, keys: Keys) -> None:
+    """Refuse a prefix whose names hold somebody else's data (``pca`` would replace ``X_pca``).
+
+    The default prefix is ours alone; under another one, names in use are ours only beside a
+    ``uns[prefix]`` that a fit has written.
+    """
+    if keys.prefix == DEFAULT_PREFIX or set(source.uns_fields(keys.uns)) >= _OUR_FIELDS:
+        return
+    present = {
+        "obs": source.obs_keys(),
+        "obsm": source.obsm_keys(),
+        "obsp": source.obsp_keys(),
+        "uns": source.uns_keys(),
+    }
+    taken = [f"{group}[{key!r}]" for group, key in keys.all_pairs() if key in present[group]]
+    if not taken:
+        return
+    msg = (
+        f"Expected the names that --key-added {keys.prefix!r} stands for to be free, "
+        f"found {', '.join(taken)} in {source.name}. Choose another --key-added, "
+        "so that nothing of yours is overwritten."
+    )
+    raise InputError(msg)

@@ -1,0 +1,65 @@
+"""Tables of h5ad files as other times and tools write them.
+
+Before anndata 0.7 a table was one compound dataset; today it is a group of columns.
+"""
+
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+from anndata.io import read_elem, write_elem
+
+__all__ = ["column_order", "is_table", "modernise", "read_fields", "read_table"]
+
+
+def is_table(element: Any) -> bool:
+    """Whether an element is such a dataset, with named fields."""
+    return isinstance(element, h5py.Dataset) and element.dtype.names is not None
+
+
+def column_order(group: h5py.Group) -> list[str]:
+    """Columns of a table of today, in order; other languages write their names as bytes."""
+    names = group.attrs.get("column-order", ())
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+
+
+def read_fields(dataset: h5py.Dataset) -> dict[str, np.ndarray]:
+    """The fields of a table of arrays (``obsm``), each (n, width)."""
+    records = read_elem(dataset)
+    fields = {name: records[name] for name in records.dtype.names}
+    return {name: value.reshape(len(value), -1) for name, value in fields.items()}
+
+
+def read_table(file: h5py.File, name: str) -> pd.DataFrame:
+    """``obs``, ``var`` or ``raw.var``: first field the names, codes turned into categories."""
+    records = read_elem(file[name])
+    index, *columns = records.dtype.names
+    frame = {column: _categorical(file, column, records[column]) for column in columns}
+    names = pd.Index(records[index].astype(str), dtype=object, name=index)
+    return pd.DataFrame(frame, index=names, columns=columns)
+
+
+def modernise(file: h5py.File) -> None:
+    """Rewrite the tables of an open file as the groups that today's elements can be added to.
+
+    The values stay. ``uns['<column>_categories']`` stays as well, for other tables may need it.
+    """
+    frames = {name: read_table(file, name) for name in ("obs", "var") if is_table(file.get(name))}
+    arrays = {
+        name: read_fields(file[name]) for name in ("obsm", "varm") if is_table(file.get(name))
+    }
+    for name, value in (frames | arrays).items():
+        del file[name]
+        write_elem(file, name, value)
+
+
+def _categorical(file: h5py.File, column: str, values: np.ndarray) -> np.ndarray | pd.Categorical:
+    key = f"uns/{column}_categories"
+    if values.dtype.kind not in "iu" or key not in file:
+        return values
+    # A single category was stored without its brackets.
+    categories = np.atleast_1d(read_elem(file[key]))
+    if len(values) and values.max() >= len(categories):
+        return values  # the categories of a column of the same name in the other table
+    return pd.Categorical.from_codes(values, categories)

@@ -1,0 +1,44 @@
+"""One loop, compiled twice: a serial twin for small arrays and a parallel one for large.
+
+A parallel region costs microseconds, and milliseconds when other programs hold the cores; a patch of a small section
+is done sooner than that. Both twins run the same iterations with the same sums, so their results have the same bits
+and the choice is about time alone.
+"""
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any
+
+from numba import njit
+
+__all__ = ["SMALL_WORK", "Twins", "twins"]
+
+SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial twin is faster (~0.1 ms)
+
+
+class Twins:
+    """A loop over `numba.prange` in both compilations; calling it picks one by the size of the work."""
+
+    def __init__(self, function: FunctionType, work: Callable[..., float]) -> None:
+        update_wrapper(self, function)
+        self.serial = _compile(function, parallel=False)
+        self.parallel = _compile(function, parallel=True)
+        self._work = work
+
+    def __call__(self, *arguments: Any) -> None:
+        run = self.parallel if self._work(*arguments) > SMALL_WORK else self.serial
+        run(*arguments)
+
+
+def twins(work: Callable[..., float]) -> Callable[[FunctionType], Twins]:
+    """Decorate a loop whose parallel region has ``work(*arguments)`` inner iterations."""
+    return lambda function: Twins(function, work)
+
+
+def _compile(function: FunctionType, *, parallel: bool) -> Callable[..., None]:
+    """Compile under a name of its own: numba's disk cache tells functions apart by name, not by options."""
+    code = function.__code__
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__qualname__ = f"{function.__qualname__}_{'parallel' if parallel else 'serial'}"
+    return njit(cache=True, parallel=parallel)(copy)

@@ -1,0 +1,125 @@
+"""The one loop: choose a batch, map `local`, `merge`, record, stop. It knows a solver and a problem, nothing else."""
+
+import enum
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem
+from spatialpdvi.solvers.base import Solver, State
+
+__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "optimise", "step"]
+
+
+class Stop(enum.Enum):
+    """Why the loop ended; the value is the sentence shown."""
+
+    CONVERGED = "Converged: every block is stationary within the tolerance and the objective has settled."
+    EPOCHS = "Not converged: the limit of epochs was reached first; raise --max-epochs or loosen --tol."
+    NOT_FINITE = "Not converged: the objective is no longer finite; lower the steps with a larger --step-factor."
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When to stop; `spatialpdvi.options` checks what users give.
+
+    Parameters
+    ----------
+    tolerance
+        Largest stationarity of every global block and of the locals' mean residual; dimensionless, the same
+        meaning for any number of spots.
+    relative_change
+        Largest relative change of F over the last epoch.
+    max_epochs
+        Visits of every patch at the most.
+    """
+
+    tolerance: float = 1e-4
+    relative_change: float = 1e-7
+    max_epochs: int = 500
+
+    def is_met(self, now: Evaluation, before: Evaluation) -> bool:
+        """Whether the point is stationary and F has settled."""
+        settled = abs(now.neg_elbo - before.neg_elbo) <= self.relative_change * abs(now.neg_elbo)
+        worst = max(*now.stationarity.values(), now.residual_mean)
+        return bool(settled and worst <= self.tolerance)
+
+
+class TraceRow(NamedTuple):
+    """One epoch, epoch 0 being the start."""
+
+    epoch: int
+    seconds: float  # spent in the solver's steps, without evaluations
+    evaluation: Evaluation
+
+
+class Optimum(NamedTuple):
+    """Where the loop ended."""
+
+    phi: Any
+    lam: Blocks
+    state: State
+    trace: list[TraceRow]
+    stop: Stop
+
+
+def optimise(
+    problem: Problem,
+    solver: Solver,
+    start: tuple[Any, Blocks],
+    *,
+    rule: StopRule,
+    rng: np.random.Generator,
+    on_epoch: Callable[[TraceRow, Any], None] | None = None,
+) -> Optimum:
+    """Run a solver from ``start = (phi, lambda)`` until the rule is met. phi is taken over and overwritten.
+
+    ``on_epoch(row, phi)`` is called after every evaluation, epoch 0 included.
+    """
+    state = solver.init(problem, *start)
+    seconds = 0.0
+    trace: list[TraceRow] = []
+
+    def record(epoch: int) -> Evaluation:
+        evaluation = problem.evaluate(state.phi, state.shared.lam)
+        trace.append(TraceRow(epoch, seconds, evaluation))
+        if on_epoch is not None:
+            on_epoch(trace[-1], state.phi)
+        return evaluation
+
+    evaluation = record(0)
+    stop = Stop.EPOCHS
+    for epoch in range(1, rule.max_epochs + 1):
+        began = time.perf_counter()
+        state = solver.begin_epoch(problem, state, evaluation)
+        for batch in solver.batches(problem.n_patches, rng):
+            state = step(problem, solver, state, batch)
+        seconds += time.perf_counter() - began
+        before, evaluation = evaluation, record(epoch)
+        if not np.isfinite(evaluation.neg_elbo):
+            stop = Stop.NOT_FINITE
+            break
+        if rule.is_met(evaluation, before):
+            stop = Stop.CONVERGED
+            break
+    return Optimum(state.phi, state.shared.lam, state, trace, stop)
+
+
+def step(problem: Problem, solver: Solver, state: State, batch: np.ndarray) -> State:
+    """One step: map `local` over the batch, merge the messages in the batch's order.
+
+    Unless the solver is sequential, halos are taken as they were when the step began, so the order within the
+    batch cannot matter.
+    """
+    own = list(state.own)
+    messages = []
+    halos = None if solver.sequential else [problem.halo(state.phi, b) for b in batch]
+    for position, b in enumerate(batch):
+        halo = problem.halo(state.phi, b) if halos is None else halos[position]
+        own[b], message = solver.local(problem, state.shared, own[b], state.phi, b, halo)
+        messages.append(message)
+    shared = solver.merge(problem, state.shared, messages)
+    return State(state.phi, shared, tuple(own))

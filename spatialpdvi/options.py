@@ -1,0 +1,167 @@
+"""Every option of a fit, its default, its help and its check: the command line and Python are both made from this table."""
+
+import math
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, get_args
+
+from spatialpdvi.errors import InputError
+
+__all__ = ["DEFAULT_N_PCS", "SOLVERS", "FitOptions", "option_table"]
+
+DEFAULT_N_PCS = 15
+
+
+def _option(default: Any, text: str, *, group: str) -> Any:
+    return field(default=default, metadata={"help": text, "group": group})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What a user may set; the texts are the command line's help.
+
+    Raises
+    ------
+    InputError
+        Where a value is out of range, naming the command line's option.
+    """
+
+    k: int = field(metadata={"help": "Number of domains, at least 2.", "group": "Model"})
+
+    layer: str | None = _option(
+        None,
+        "Where the raw counts are: a layer, or X or raw.X. Default: the first of layers count, counts, X, raw.X "
+        "that holds non-negative integers.",
+        group="Input",
+    )
+    spatial_key: str = _option("spatial", "Key in obsm of the coordinates, 2-D or 3-D.", group="Input")
+    label_key: str | None = _option(
+        None,
+        "Column of obs with known labels, for scoring only. Default: annotation, where there is one.",
+        group="Input",
+    )
+    rep: str | None = _option(
+        None,
+        "Key in obsm of features to fit as they are (X_pca, X_scVI, ...); skips preprocessing. Default: none.",
+        group="Input",
+    )
+
+    n_top_genes: int = _option(5_000, "Highly variable genes kept (seurat_v3).", group="Features")
+    target_sum: float = _option(1e4, "Total counts of a spot after normalisation.", group="Features")
+    clip: float = _option(10.0, "Largest scaled expression value.", group="Features")
+    n_pcs: int | None = _option(
+        None,
+        f"Principal components fitted; 0 fits the scaled genes themselves, sparse all the way. "
+        f"Default: {DEFAULT_N_PCS}; with --rep all its columns, or the first this many.",
+        group="Features",
+    )
+
+    init: str | None = _option(
+        None, "Column of obs with labels to start from. Default: k-means on neighbour-averaged features.", group="Start"
+    )
+    start_neighbors: int = _option(
+        30, "Nearest spots that features are averaged over before k-means; 0 for none.", group="Start"
+    )
+
+    n_neighbors: int = _option(10, "k of the mutual k-nearest-neighbour graph.", group="Graph")
+    flow_neighbors: int = _option(100, "Nearest spots that a flow direction is estimated from.", group="Graph")
+    graph: str | None = _option(
+        None,
+        "Key in obsp of a graph to use instead (spatial_connectivities, ...); its values multiply the edge weights. "
+        "Default: none.",
+        group="Graph",
+    )
+    tau: float = _option(1.0, "Weight of feature similarity in an edge's weight.", group="Graph")
+    beta: float = _option(1.0, "Potts strength: how much neighbours pull on each other.", group="Model")
+
+    n_patches: int | None = _option(
+        None, "Patches of spots. Default: 30 at 150,000 spots, fewer when small (cube root).", group="Patches"
+    )
+    cross_patch_edges: bool = _option(True, "Keep or drop edges between patches.", group="Patches")
+
+    solver: str = _option(
+        "p2dvi", "How the model is fitted: p2dvi, pdvi, cavi or memoized.", group="Solver"
+    )
+    batch_patches: int = _option(1, "Patches updated at once (p2dvi, pdvi).", group="Solver")
+    inner_rounds: int = _option(2, "Rounds of local updates in a visit of a patch (p2dvi, pdvi).", group="Solver")
+    step_factor: float = _option(
+        3.0, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi).", group="Solver"
+    )
+    step_mean: float | None = _option(
+        None, "Fixed step of the means instead (p2dvi, pdvi). Default: from the curvature.", group="Solver"
+    )
+    step_log_variance: float | None = _option(
+        None, "Fixed step of the log variances instead (p2dvi, pdvi). Default: from the curvature.", group="Solver"
+    )
+    max_epochs: int = _option(500, "Visits of every patch at the most.", group="Solver")
+    tol: float = _option(
+        1e-4, "Converged when means, log variances and posteriors are stationary to this.", group="Solver"
+    )
+    tol_objective: float = _option(
+        1e-7, "... and the objective's relative change over an epoch is at most this.", group="Solver"
+    )
+    seed: int = _option(0, "Seed of everything random.", group="Run")
+
+    key_added: str = _option("pdvi", "Prefix of the keys that are written.", group="Output")
+    save_graph: bool = _option(False, "Write the edge weights and flow directions too.", group="Output")
+
+    def __post_init__(self) -> None:
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= least):
+                msg = f"Expected `{_flag(name)}` to be at least {least}, found {value}."
+                raise InputError(msg)
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                msg = f"Expected `{_flag(name)}` to be a positive number, found {value}."
+                raise InputError(msg)
+        if self.solver not in SOLVERS:
+            msg = f"Expected `--solver` to be one of {', '.join(SOLVERS)}, found {self.solver!r}."
+            raise InputError(msg)
+
+
+# The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
+# against the registry.
+SOLVERS = ("p2dvi", "pdvi", "cavi", "memoized")
+
+_AT_LEAST = {
+    "k": 2,
+    "n_top_genes": 1,
+    "n_pcs": 0,
+    "start_neighbors": 0,
+    "n_neighbors": 1,
+    "flow_neighbors": 2,
+    "tau": 0,
+    "beta": 0,
+    "n_patches": 1,
+    "batch_patches": 1,
+    "inner_rounds": 1,
+    "max_epochs": 1,
+    # posteriors are stored as float32: a certificate recomputed from the file cannot be tighter than their digits
+    "tol": 1e-6,
+    "seed": 0,
+}
+_POSITIVE = ("target_sum", "clip", "step_factor", "step_mean", "step_log_variance", "tol_objective")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def option_table() -> list[dict[str, Any]]:
+    """One row per option: name, flag, type, default, help, group, in the order they are shown."""
+    rows = []
+    for f in fields(FitOptions):
+        kinds = [kind for kind in get_args(f.type) or (f.type,) if kind is not type(None)]
+        default = None if f.default is MISSING else f.default
+        rows.append(
+            {
+                "name": f.name,
+                "flag": _flag(f.name),
+                "type": kinds[0],
+                "required": f.default is MISSING,
+                "default": default,
+                **f.metadata,
+            }
+        )
+    return rows

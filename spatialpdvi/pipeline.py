@@ -1,0 +1,267 @@
+"""The whole fit of one section on one page: features, start, graph, patches, solver, result."""
+
+import warnings
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi import __version__
+from spatialpdvi.certificate import certify, gradient_norm
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.features.preprocess import principal_components, scaled_genes, select_genes
+from spatialpdvi.graph.flow import border_directions, flow_directions
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import weigh_edges
+from spatialpdvi.io.sections import Section
+from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
+from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.patches import Patching, default_n_patches, make_patches
+from spatialpdvi.problems.base import Evaluation
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM
+from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.result import FitResult, order_by_size
+from spatialpdvi.scores import adjusted_rand_index, scores
+from spatialpdvi.solvers import SolverSettings, make_solver
+from spatialpdvi.start import Start, average_neighbors, kmeans_labels, one_hot, start_from_labels
+from spatialpdvi.threads import single_threaded
+
+__all__ = ["fit_section"]
+
+
+class _Features(NamedTuple):
+    fitted: np.ndarray | sp.csr_matrix  # (n, d) float32
+    for_start: np.ndarray  # (n, p) float32, dense: what k-means sees
+    store: bool  # no matrix of the file already
+    found: dict[str, Any]  # for params
+
+
+def fit_section(section: Section, options: FitOptions, progress: Progress) -> FitResult:
+    """Fit a section that was read and checked.
+
+    Raises
+    ------
+    InputError
+        Where the options do not fit the section: more domains or patches than spots, features that cannot be made.
+    """
+    n = section.coordinates.shape[0]
+    _check_sizes(n, options)
+    features = _make_features(section, options, progress)
+    with progress.stage("start"), single_threaded():
+        start = _make_start(section, features, options)
+    with progress.stage("graph") as stage:
+        normals = border_directions(section.coordinates, start.labels, options.flow_neighbors)
+        graph = _weigh_graph(section, features.fitted, normals, options)
+        n_patches = options.n_patches or default_n_patches(n)
+        patching = make_patches(
+            section.coordinates, graph, n_patches, keep_cross_edges=options.cross_patch_edges
+        )
+        stage.note(f"{patching.graph.nnz // 2:,} edges, {n_patches} patches")
+    with progress.stage("fit") as stage:
+        problem = PottsGMM(
+            wrap_features(features.fitted[patching.order]), patching.patches, start.hyperparameters
+        )
+        rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
+        optimum, ari = _optimise(problem, start, section, patching=patching, rule=rule, options=options, stage=stage)
+        phi = optimum.phi.astype(np.float32)
+        final = problem.evaluate(phi.astype(np.float64), optimum.lam)
+    before = optimum.trace[-2].evaluation if len(optimum.trace) > 1 else None
+    epochs = optimum.trace[-1].epoch
+    posterior = np.empty_like(phi)
+    posterior[patching.order] = phi
+    by_size = order_by_size(posterior)
+    posterior = np.ascontiguousarray(posterior[:, by_size])
+    domains = posterior.argmax(axis=1)
+    _warn_of_empty(domains, options.k)
+    with progress.stage("scores"):
+        labels = section.labels
+        scored: dict[str, Any] = scores(domains, section.coordinates, labels=labels)
+        scored["baseline"] = scores(start.labels, section.coordinates, labels=labels)
+    return FitResult(
+        domains=domains,
+        posterior=posterior,
+        domain_mean=np.ascontiguousarray(optimum.lam.m[by_size]),
+        log_variance=np.ascontiguousarray(optimum.lam.rho[by_size]),
+        hyperparameters=start.hyperparameters,
+        features=features.fitted,
+        store_features=features.store,
+        graph=patching.graph,
+        flow=flow_directions(normals, section.coordinates.shape[1]),
+        trace=_trace_columns(optimum.trace, ari),
+        certificate=certify(final, before, optimum.stop, rule=rule, epochs=epochs),
+        scores=scored,
+        params=_params(options, section, features, n_patches=n_patches, patching=patching),
+        seconds=progress.seconds,
+    )
+
+
+def _check_sizes(n: int, options: FitOptions) -> None:
+    for flag, value in (("--k", options.k), ("--n-patches", options.n_patches)):
+        if value is not None and value > n:
+            msg = f"Expected `{flag}` to be at most the number of spots, {n}, found {value}. Lower it."
+            raise InputError(msg)
+
+
+def _make_features(section: Section, options: FitOptions, progress: Progress) -> _Features:
+    """Features by `--rep`, or from the counts by the paper's preprocessing."""
+    if section.features is not None:
+        return _given_features(section, options)
+    counts = section.counts
+    assert counts is not None  # a section has counts or features
+    with progress.stage("genes") as stage, single_threaded():
+        genes = select_genes(counts, options.n_top_genes)
+        stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
+        scaled = scaled_genes(counts, genes, target_sum=options.target_sum, clip=options.clip)
+    n_pcs = DEFAULT_N_PCS if options.n_pcs is None else options.n_pcs
+    with progress.stage("PCA") as stage, single_threaded():
+        components = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
+        stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
+    found = {"counts": section.counts_source, "n_genes": int(genes.size)}
+    return _Features(components if n_pcs else scaled, components, store=True, found=found)
+
+
+def _given_features(section: Section, options: FitOptions) -> _Features:
+    x = section.features
+    assert x is not None
+    d = x.shape[1]
+    n_pcs = options.n_pcs or d
+    if n_pcs > d:
+        msg = f"Expected `--n-pcs` to be at most the {d} columns of {section.rep!r}, found {n_pcs}. Lower it."
+        raise InputError(msg)
+    if n_pcs < d:
+        x = x[:, :n_pcs]
+    dense = x
+    if sp.issparse(x):
+        with single_threaded():
+            dense = principal_components(x, DEFAULT_N_PCS, seed=options.seed)
+    return _Features(x, np.ascontiguousarray(dense), store=n_pcs < d, found={"rep_columns": int(n_pcs)})
+
+
+def _make_start(section: Section, features: _Features, options: FitOptions) -> Start:
+    labels = section.init_labels
+    if labels is None:
+        smooth = average_neighbors(features.for_start, section.coordinates, options.start_neighbors)
+        labels = kmeans_labels(smooth, options.k, seed=options.seed)
+    elif labels.max() >= options.k:
+        msg = (
+            f"Expected `--init` to name at most --k {options.k} labels, found {labels.max() + 1} in "
+            f"obs[{options.init!r}]. Raise --k or start from another column."
+        )
+        raise InputError(msg)
+    return start_from_labels(features.fitted, labels, options.k)
+
+
+def _weigh_graph(
+    section: Section, x: np.ndarray | sp.csr_matrix, normals: np.ndarray, options: FitOptions
+) -> sp.csr_matrix:
+    pattern = section.graph
+    if pattern is None:
+        pattern = mutual_knn(section.coordinates, options.n_neighbors)
+    isolated = int((np.diff(pattern.indptr) == 0).sum())
+    if isolated:
+        advice = "choose another --graph" if section.graph is not None else "raise --n-neighbors"
+        msg = (
+            f"Expected every spot to have a neighbour, found {isolated} isolated ones; their domain follows from "
+            f"their expression alone. To join them, {advice}."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    return weigh_edges(
+        pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta
+    )
+
+
+def _optimise(
+    problem: PottsGMM,
+    start: Start,
+    section: Section,
+    *,
+    patching: Patching,
+    rule: StopRule,
+    options: FitOptions,
+    stage: Stage,
+) -> tuple[Optimum, list[float]]:
+    """Run the solver; also returns ARI by epoch, empty without labels."""
+    settings = SolverSettings(
+        batch_patches=options.batch_patches,
+        inner_rounds=options.inner_rounds,
+        step_factor=options.step_factor,
+        steps=(options.step_mean, options.step_log_variance),
+    )
+    codes = None if section.labels is None else section.labels.codes[patching.order].astype(np.int64)
+    ari: list[float] = []
+
+    def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
+        score = ""
+        if codes is not None:
+            scored = codes >= 0
+            ari.append(adjusted_rand_index(codes[scored], phi[scored].argmax(axis=1)))
+            score = f"  ARI {ari[-1]:.3f}"
+        e = row.evaluation
+        stage.note(
+            f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {_worst(e):.1e} (to {rule.tolerance:.0e}){score}"
+        )
+
+    phi = one_hot(start.labels[patching.order], options.k)
+    optimum = optimise(
+        problem,
+        make_solver(options.solver, settings),
+        (phi, start.lam),
+        rule=rule,
+        rng=np.random.default_rng(options.seed),
+        on_epoch=on_epoch,
+    )
+    return optimum, ari
+
+
+def _worst(evaluation: Evaluation) -> float:
+    return max(*evaluation.stationarity.values(), evaluation.residual_mean)
+
+
+def _trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarray]:
+    evaluations = [row.evaluation for row in trace]
+    columns = {
+        "epoch": np.array([row.epoch for row in trace]),
+        "seconds": np.array([row.seconds for row in trace]),
+        "neg_elbo": np.array([e.neg_elbo for e in evaluations]),
+        "gradient_norm": np.array([gradient_norm(e) for e in evaluations]),
+        "stationarity_mean": np.array([e.stationarity["mean"] for e in evaluations]),
+        "stationarity_log_variance": np.array([e.stationarity["log_variance"] for e in evaluations]),
+        "stationarity_posterior": np.array([e.residual_mean for e in evaluations]),
+    }
+    if ari:
+        columns["ari"] = np.array(ari)
+    return columns
+
+
+def _warn_of_empty(domains: np.ndarray, k: int) -> None:
+    filled = np.unique(domains).size
+    if filled < k:
+        msg = (
+            f"Expected {k} domains, found spots in {filled}; the last {k - filled} categories are empty. "
+            "Lower --k, or start elsewhere with another --seed or --init."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+
+
+def _params(
+    options: FitOptions, section: Section, features: _Features, *, n_patches: int, patching: Patching
+) -> dict[str, Any]:
+    """Every option in force and what it met; options that are off are left out (None cannot be stored everywhere)."""
+    found = {
+        **features.found,
+        "n_spots": int(section.coordinates.shape[0]),
+        "n_features": int(features.fitted.shape[1]),
+        "n_pcs": int(features.fitted.shape[1]) if options.n_pcs is None and section.rep is None else options.n_pcs,
+        "n_patches": n_patches,
+        "n_edges": int(patching.graph.nnz // 2),
+        "n_edges_dropped": patching.n_dropped,
+        "label_key": section.label_key,
+    }
+    everything = {**options.__dict__, **found}
+    params = {key: value for key, value in everything.items() if value is not None}
+    params["versions"] = {"spatialpdvi": __version__} | {
+        name: version(name) for name in ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy")
+    }
+    return params

@@ -1,0 +1,1 @@
+"""Finite-sum problems ``F(phi, lambda) = sum_b f_b(phi_b, lambda)``: the interface, and the models that fill it."""

@@ -1,0 +1,62 @@
+"""What a solver may ask of a finite-sum problem with local and global variables, and nothing more.
+
+    F(phi, lambda) = sum_{b=1..B} f_b(phi_b, lambda)
+
+phi_b is the local variable of patch b; lambda is a NamedTuple of global blocks (for the Potts mixture: m and rho).
+Solvers combine blocks with `blockwise` and never look inside phi, halo or statistics.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+__all__ = ["Blocks", "Evaluation", "Problem", "blockwise"]
+
+Blocks = Any  # a NamedTuple of float64 arrays, one per global block
+_B = TypeVar("_B", bound=tuple[Any, ...])
+
+
+def blockwise(function: Callable[..., np.ndarray], first: _B, *others: _B) -> _B:
+    """Apply ``function`` to every block of one or several lambdas of one shape."""
+    return type(first)(*(function(*arrays) for arrays in zip(first, *others, strict=True)))
+
+
+class Evaluation(NamedTuple):
+    """The whole problem at one point (phi, lambda)."""
+
+    neg_elbo: float  # F, nats, lower is better
+    gradient: Blocks  # dF/dlambda
+    curvature: Blocks  # upper bound of the second derivative, coordinate by coordinate; > 0
+    stationarity: dict[str, float]  # block name -> dimensionless distance from stationary, equal for any n
+    residual_mean: float  # mean over local variables of the distance to their own optimum, 0..1
+    residual_max: float
+
+
+class Problem(Protocol):
+    """One finite-sum problem. Patches are numbered 0..B-1; ``phi`` is the problem's own container of locals."""
+
+    n_patches: int
+
+    def halo(self, phi: Any, patch: int) -> Any:
+        """Copy of what patch ``patch`` sees of other patches' locals as they are now."""
+
+    def statistics(self, phi: Any, patch: int) -> tuple[np.ndarray, ...]:
+        """Additive statistics of the patch's locals: all that f_b depends on as a function of lambda."""
+
+    def update_locals(self, phi: Any, patch: int, halo: Any, lam: Blocks) -> None:
+        """Minimise F over phi_b by one pass of exact coordinate steps, lambda held; overwrites phi_b."""
+
+    def augmented_globals(
+        self, statistics: tuple[np.ndarray, ...], patch: int, lam0: Blocks, dual: Blocks, inv_step: Blocks
+    ) -> Blocks:
+        """Argmin over lambda_b of ``f_b + <dual, lambda_b> + 1/2 |lambda_b - lambda_0|^2_{1/eta}``, phi_b held."""
+
+    def global_optimum(self, statistics: tuple[np.ndarray, ...]) -> Blocks:
+        """Argmin of F over lambda given the statistics summed over all patches."""
+
+    def gradient(self, statistics: tuple[np.ndarray, ...], patch: int, lam: Blocks) -> Blocks:
+        """Gradient of f_b in lambda at ``lam``."""
+
+    def evaluate(self, phi: Any, lam: Blocks) -> Evaluation:
+        """F, its gradient, curvature and stationarity at (phi, lambda)."""

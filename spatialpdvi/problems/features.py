@@ -1,0 +1,79 @@
+"""Features of spots, dense or sparse, behind the two products that a mixture needs of them."""
+
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.kernels.mixture import (
+    N_CHUNKS,
+    data_term_csr,
+    data_term_dense,
+    statistics_csr,
+    statistics_dense,
+)
+
+__all__ = ["Features", "wrap_features"]
+
+
+class Features(Protocol):
+    """Rows of a feature matrix (n, d)."""
+
+    shape: tuple[int, int]
+
+    def data_term(self, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """``x @ weight - offset``: weight (d, K), offset (K,) -> (n, K) float64."""
+
+    def statistics(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``N = sum_i phi_i`` (K,) and ``S = phi.T @ x`` (K, d), float64."""
+
+    def rows(self, start: int, stop: int) -> "Features":
+        """Block of rows ``start:stop``, sharing memory."""
+
+
+class _Dense:
+    def __init__(self, x: np.ndarray) -> None:
+        self._x = x
+        self.shape = (int(x.shape[0]), int(x.shape[1]))
+
+    def data_term(self, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        out = np.empty((self.shape[0], offset.size))
+        data_term_dense(self._x, weight, offset, out)
+        return out
+
+    def statistics(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = np.empty((N_CHUNKS, phi.shape[1]))
+        sums = np.empty((N_CHUNKS, phi.shape[1], self.shape[1]))
+        statistics_dense(self._x, phi, counts, sums)
+        return counts.sum(axis=0), sums.sum(axis=0)
+
+    def rows(self, start: int, stop: int) -> "_Dense":
+        return _Dense(self._x[start:stop])
+
+
+class _Csr:
+    def __init__(self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, d: int) -> None:
+        self._data, self._indices, self._indptr = data, indices, indptr
+        self.shape = (int(indptr.size - 1), d)
+
+    def data_term(self, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        out = np.empty((self.shape[0], offset.size))
+        data_term_csr(self._data, self._indices, self._indptr, weight, offset, out)
+        return out
+
+    def statistics(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = np.empty((N_CHUNKS, phi.shape[1]))
+        sums = np.empty((N_CHUNKS, self.shape[1], phi.shape[1]))
+        statistics_csr(self._data, self._indices, self._indptr, phi, counts, sums)
+        return counts.sum(axis=0), np.ascontiguousarray(sums.sum(axis=0).T)
+
+    def rows(self, start: int, stop: int) -> "_Csr":
+        # values are not moved: the row pointers keep pointing into the whole matrix
+        return _Csr(self._data, self._indices, self._indptr[start : stop + 1], self.shape[1])
+
+
+def wrap_features(x: np.ndarray | sp.csr_matrix | sp.csr_array) -> Features:
+    """Features (n, d), a float array or CSR, ready for the kernels."""
+    if sp.issparse(x):
+        return _Csr(x.data, x.indices, x.indptr, int(x.shape[1]))
+    return _Dense(np.ascontiguousarray(x))

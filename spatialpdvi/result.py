@@ -1,0 +1,132 @@
+"""What a fit returns, in the user's order of spots with domains ordered by size, and the AnnData elements it becomes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.certificate import Certificate
+from spatialpdvi.io.keys import Keys
+from spatialpdvi.problems.potts_gmm import Hyperparameters
+
+__all__ = ["FitResult", "order_by_size"]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Domains of a section.
+
+    Parameters
+    ----------
+    domains
+        (n,) int64 in 0..K-1, the largest domain first; the argmax of the posterior.
+    posterior
+        phi (n, K) float32.
+    domain_mean, log_variance
+        m and rho (K, d).
+    hyperparameters
+        sigma0, sigma1 and xi, (d,) each.
+    features
+        (n, d) float32, dense or CSR: what was fitted.
+    store_features
+        Whether the features are no matrix of the file already, and so are written beside the result.
+    graph
+        Symmetric CSR (n, n) of the weights ``beta r_ij`` that entered the objective.
+    flow
+        Flow directions (n, 2), or border normals (n, 3) of a 3-D section.
+    trace
+        Columns of equal length, one entry per epoch.
+    certificate
+        How stationary the result is.
+    scores
+        ARI and the rest, and the start's beside them under "baseline".
+    params
+        Every option in force, what was found in the input, the seed and versions.
+    seconds
+        Wall seconds of each stage.
+    """
+
+    domains: np.ndarray
+    posterior: np.ndarray
+    domain_mean: np.ndarray
+    log_variance: np.ndarray
+    hyperparameters: Hyperparameters
+    features: np.ndarray | sp.csr_matrix
+    store_features: bool
+    graph: sp.csr_matrix
+    flow: np.ndarray
+    trace: dict[str, np.ndarray]
+    certificate: Certificate
+    scores: dict[str, Any]
+    params: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def n_domains(self) -> int:
+        """K, empty domains included."""
+        return int(self.posterior.shape[1])
+
+    @property
+    def domain_sizes(self) -> np.ndarray:
+        """Spots of each domain (K,), descending."""
+        return np.bincount(self.domains, minlength=self.n_domains)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """Largest posterior of each spot (n,) float32."""
+        return self.posterior.max(axis=1)
+
+    @property
+    def entropy(self) -> np.ndarray:
+        """Entropy of each spot's posterior (n,) float32, nats."""
+        phi = self.posterior.astype(np.float64)
+        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
+        return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
+
+    def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
+        """(group, key) -> value of all that is written (DESIGN 5)."""
+        categories = [str(k) for k in range(self.n_domains)]
+        elements: dict[tuple[str, str], Any] = {
+            ("obs", keys.domain): pd.Categorical.from_codes(self.domains, categories),
+            ("obs", keys.confidence): self.confidence,
+            ("obs", keys.entropy): self.entropy,
+            ("obsm", keys.posterior): self.posterior,
+            ("uns", keys.uns): self._summary(),
+        }
+        if self.store_features:
+            elements["obsm", keys.features] = self.features
+        if save_graph:
+            elements["obsp", keys.connectivities] = self.graph
+            elements["obsm", keys.flow] = self.flow.astype(np.float32)
+        return elements
+
+    def report(self) -> dict[str, Any]:
+        """Scores, certificate, parameters, sizes and times, for JSON."""
+        return {
+            "scores": self.scores,
+            "certificate": self.certificate.as_dict(),
+            "domain_sizes": self.domain_sizes.tolist(),
+            "params": self.params,
+            "seconds": self.seconds,
+        }
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "params": self.params,
+            "domain_mean": self.domain_mean,
+            "log_variance": self.log_variance,
+            "noise_sd": self.hyperparameters.noise_sd,
+            "prior_sd": self.hyperparameters.prior_sd,
+            "prior_mean": self.hyperparameters.prior_mean,
+            "trace": self.trace,
+            "certificate": self.certificate.as_dict(),
+            "scores": self.scores,
+        }
+
+
+def order_by_size(posterior: np.ndarray) -> np.ndarray:
+    """Domains (K,) by their number of spots, the largest first; equal ones stay in their order."""
+    sizes = np.bincount(posterior.argmax(axis=1), minlength=posterior.shape[1])
+    return np.argsort(-sizes, kind="stable")

@@ -1,0 +1,67 @@
+"""The contract of a solver, and what it carries from step to step.
+
+One step updates a *batch* of patches. `local` does what belongs to one patch and may overwrite that patch's locals;
+`merge` folds the patches' messages, in patch order, into what is shared. `spatialpdvi.optimise` writes the loop once
+for all solvers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem
+
+__all__ = ["Solver", "SolverSettings", "State"]
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """What may be set; each solver reads what concerns it. `spatialpdvi.options` checks what users give.
+
+    Parameters
+    ----------
+    batch_patches
+        Patches updated in one step, all from the globals as they were when it began.
+    inner_rounds
+        Alternations of posteriors and globals within one visit of a patch.
+    step_factor
+        c in ``1/eta = c * (average curvature of a patch)``: larger is more cautious.
+    steps
+        Fixed scalar steps eta, block by block, in place of the automatic ones; None leaves a block automatic.
+    """
+
+    batch_patches: int = 1
+    inner_rounds: int = 2
+    step_factor: float = 3.0
+    steps: tuple[float | None, ...] = ()
+
+
+class State(NamedTuple):
+    """All that changes while a solver runs; with the random generator's state it is a checkpoint."""
+
+    phi: Any  # the problem's locals; overwritten patch by patch
+    shared: Any  # the solver's own NamedTuple; its field `lam` holds the global blocks
+    own: tuple[Any, ...]  # per patch, what the solver keeps of it between visits
+
+
+class Solver(Protocol):
+    """A mini-batch method for a finite-sum problem."""
+
+    sequential: bool
+    """Whether patches of one batch see each other's fresh locals (coordinate methods) or not (Algorithm 1)."""
+
+    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+        """State at the start (phi, lambda); takes phi over and overwrites it from then on."""
+
+    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+        """Adapt what follows the curvature; called before every epoch with the problem as it stands."""
+
+    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """One epoch's batches: each patch occurs once."""
+
+    def local(self, problem: Problem, shared: Any, own: Any, phi: Any, patch: int, halo: Any) -> tuple[Any, Any]:
+        """Update one patch; returns what the solver keeps of it, and its message."""
+
+    def merge(self, problem: Problem, shared: Any, messages: list[Any]) -> Any:
+        """Fold the messages of one batch, in the batch's order, into what is shared."""

@@ -1,0 +1,128 @@
+r"""PD-VI and P2D-VI: primal-dual variational inference over a consensus of patches.
+
+Lyu, Yu, Ma and Shi, arXiv 2602.07632 (2026), Algorithm 1. Each patch b keeps a copy lambda_b of the globals, tied to
+the shared lambda_0 by a dual and a quadratic penalty of step eta.
+
+    1  draw a batch S_t of patches
+    2  each b in S_t:   (phi_b, lambda_b) = argmin  f_b(phi_b, lambda_b) + <dual_b, lambda_b> + |lambda_b - lambda_0|^2 / (2 eta)
+    3                   dual_b += (lambda_b - lambda_0) / eta
+    4  h       += (1/B) sum_{b in S_t} (lambda_b - lambda_0)
+    5  lambda_0 = mean_{b in S_t} lambda_b + h
+
+Line 4 divides by B, the number of all patches; one lemma of the paper prints |S_t|, which is a slip.
+
+Oracle I (`PDVI`) has one scalar eta; oracle II (`P2DVI`) one per coordinate, eta = 1 / (c L) with L the average
+curvature of a patch at that coordinate. Line 2 alternates exact closed forms for `inner_rounds` rounds.
+
+Guarantee: O(1/T) to a stationary point in general, linear under strong convexity, with a constant step small enough
+against 1/L. At a fixed point every lambda_b is lambda_0, dual_b = -grad f_b, the duals sum to 0 and h = 0.
+
+Two things are ours. Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and
+then the first visits wander). And steps follow the curvature from epoch to epoch: the duals do not depend on eta, and
+h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one; the steps become constant as domains settle.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
+from spatialpdvi.solvers.base import SolverSettings, State
+
+__all__ = ["P2DVI", "PDVI", "Message", "Shared"]
+
+
+class Shared(NamedTuple):
+    """What all patches see."""
+
+    lam: Blocks  # lambda_0
+    h: Blocks  # running correction, eta * mean of all duals
+    inv_step: Blocks  # 1/eta, one number per coordinate (for oracle I all are equal)
+
+
+class Message(NamedTuple):
+    """What one visit tells the rest."""
+
+    lam: Blocks  # lambda_b
+
+
+class P2DVI:
+    """Algorithm 1 with oracle II: a step of its own for every coordinate."""
+
+    sequential = False
+
+    def __init__(self, settings: SolverSettings) -> None:
+        self.settings = settings
+
+    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+        """Duals at -grad f_b(lambda_0); steps are set by the first `begin_epoch`."""
+        own = []
+        for b in range(problem.n_patches):
+            gradient = problem.gradient(problem.statistics(phi, b), b, lam)
+            own.append(blockwise(np.negative, gradient))
+        nothing = blockwise(np.zeros_like, lam)
+        return State(phi, Shared(lam, nothing, nothing), tuple(own))
+
+    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+        """Set 1/eta from the curvature, and h to match: ``h = eta * mean_b dual_b``."""
+        inv_step = self._inverse_steps(problem, evaluation)
+        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *state.own)
+        h = blockwise(np.divide, mean_dual, inv_step)
+        return state._replace(shared=state.shared._replace(h=h, inv_step=inv_step))
+
+    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Line 1, without replacement within an epoch: every patch is visited equally often."""
+        size = min(self.settings.batch_patches, n_patches)
+        return np.array_split(rng.permutation(n_patches), -(-n_patches // size))
+
+    def local(
+        self, problem: Problem, shared: Shared, own: Blocks, phi: Any, patch: int, halo: Any
+    ) -> tuple[Blocks, Message]:
+        """Lines 2 and 3."""
+        lam = shared.lam
+        for _ in range(self.settings.inner_rounds):
+            problem.update_locals(phi, patch, halo, lam)
+            statistics = problem.statistics(phi, patch)
+            lam = problem.augmented_globals(statistics, patch, shared.lam, own, shared.inv_step)
+        dual = blockwise(_dual_step, own, lam, shared.lam, shared.inv_step)
+        return dual, Message(lam)
+
+    def merge(self, problem: Problem, shared: Shared, messages: list[Message]) -> Shared:
+        """Lines 4 and 5."""
+        total = blockwise(lambda *copies: sum(copies), *(message.lam for message in messages))
+        h = blockwise(
+            lambda h, total, lam0: h + (total - len(messages) * lam0) / problem.n_patches,
+            shared.h,
+            total,
+            shared.lam,
+        )
+        lam = blockwise(lambda total, h: total / len(messages) + h, total, h)
+        return shared._replace(lam=lam, h=h)
+
+    def _inverse_steps(self, problem: Problem, evaluation: Evaluation) -> Blocks:
+        """1/eta = c * (curvature of F) / B, coordinate by coordinate, or what the user fixed."""
+        factor = self.settings.step_factor / problem.n_patches
+        inv_step = blockwise(lambda curvature: factor * curvature, evaluation.curvature)
+        return self._fixed(inv_step)
+
+    def _fixed(self, inv_step: Blocks) -> Blocks:
+        """Replace the blocks whose step the user set."""
+        steps = self.settings.steps + (None,) * (len(inv_step) - len(self.settings.steps))
+        return type(inv_step)(
+            *(
+                block if step is None else np.full_like(block, 1.0 / step)
+                for block, step in zip(inv_step, steps, strict=True)
+            )
+        )
+
+
+class PDVI(P2DVI):
+    """Algorithm 1 with oracle I: one scalar step, set by the steepest coordinate of all blocks."""
+
+    def _inverse_steps(self, problem: Problem, evaluation: Evaluation) -> Blocks:
+        largest = max(float(block.max()) for block in super()._inverse_steps(problem, evaluation))
+        return self._fixed(blockwise(lambda block: np.full_like(block, largest), evaluation.curvature))
+
+
+def _dual_step(dual: np.ndarray, lam: np.ndarray, lam0: np.ndarray, inv_step: np.ndarray) -> np.ndarray:
+    return dual + (lam - lam0) * inv_step

@@ -1,0 +1,154 @@
+"""The counts of a simulated section: each molecule picks a source, then a gene from that source.
+
+A spot draws its molecules from a mixture: the profile of its organ, the profile of the whole body
+(what diffuses, and cell types found everywhere), and a few programmes such as growth or stress that
+rise and fall across the body and from spot to spot. The mixture is what makes counts overdispersed
+and organs graded, and it lets a molecule be drawn by one search in one cumulative profile, so that
+no spots x genes matrix is ever formed.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.special import ndtri
+
+from spatialpdvi.synthetic.tissue import Tissue, smooth_field
+
+__all__ = ["draw_counts", "draw_sources"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BASELINE_SD = 2.6  # log-normal: with the usual depth, some 600 of 8,000 genes are seen in a spot
+_PROGRAMMES = 8  # the first two belong to scattered cells, such as blood
+_SCATTERED = 2
+_BLOCK_MOLECULES = 4_000_000  # in hand at a time: 100 MB
+
+
+class Sources(NamedTuple):
+    """Where molecules come from; profiles are those of organs, the body, and programmes."""
+
+    cumulative: Floats  # shape=(k + 1 + n_programmes, n_genes), each row rises to 1
+    share: Floats  # shape=(n_spots, 2 + n_programmes), own organ, body, programmes; rows sum to 1
+    total: Ints  # shape=(n_spots,), molecules per spot, at least 1
+
+
+def draw_sources(
+    tissue: Tissue, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator
+) -> Sources:
+    """Profiles of organs and programmes, and what each spot takes from them.
+
+    Parameters
+    ----------
+    tissue
+        Bins and organs.
+    n_genes
+        Number of genes.
+    depth
+        Molecules of a spot, on average.
+    signal
+        Multiplies the log fold changes between organs; 0 leaves nothing to find.
+    rng
+        Source of randomness.
+    """
+    k = int(tissue.organ.max()) + 1
+    # Every section has the same set of baselines: a tail this heavy, left to chance, would change
+    # the depth.
+    quantile = (rng.permutation(n_genes) + 0.5) / n_genes
+    body = _BASELINE_SD * np.clip(ndtri(quantile), -3, 3)  # log
+    organ = body + signal * _organ_effects(k, n_genes, rng)
+    programme = body + _sparse_effects(_PROGRAMMES, n_genes, rng, share=0.15, sd=1.2)
+    cumulative = np.cumsum(_softmax(np.vstack([organ, body[None], programme])), axis=1)
+    cumulative /= cumulative[:, -1:]
+    return Sources(cumulative, _shares(tissue, rng), _totals(tissue, depth, rng))
+
+
+def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> csr_matrix:
+    """Counts, CSR float32 of shape (n_spots, n_genes), drawn block of spots by block of spots."""
+    n_spots, n_genes = len(tissue.organ), sources.cumulative.shape[1]
+    block = np.cumsum(sources.total) // _BLOCK_MOLECULES
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [n_spots]])
+    data, indices, lengths = [], [], []
+    for start, stop in itertools.pairwise(edges):
+        counts = _draw_block(tissue.organ[start:stop], sources, slice(start, stop), rng)
+        data.append(counts.data)
+        indices.append(counts.indices)
+        lengths.append(np.diff(counts.indptr))
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
+    index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    values = np.concatenate(data)
+    data.clear()  # before the columns are joined as well: the peak is a half lower
+    columns = np.concatenate(indices).astype(index_type, copy=False)
+    return csr_matrix((values, columns, indptr.astype(index_type)), shape=(n_spots, n_genes))
+
+
+def _draw_block(organ: Ints, sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
+    """Counts of a block of spots: molecules are dealt to sources, then to genes."""
+    k = len(sources.cumulative) - sources.share.shape[1] + 1
+    dealt = rng.multinomial(sources.total[rows], sources.share[rows])
+    spots, genes = [], []
+    for source, profile in enumerate(sources.cumulative):
+        members = np.flatnonzero(organ == source) if source < k else np.arange(organ.size)
+        molecules = dealt[members, max(0, source - k + 1)]
+        # Sorted draws keep the search in the cache; which molecule of the source is whose is then
+        # shuffled.
+        drawn = np.sort(rng.random(int(molecules.sum())))
+        gene = np.searchsorted(profile, drawn, side="right").astype(np.int32)
+        rng.shuffle(gene)
+        spots.append(np.repeat(members.astype(np.int32), molecules))
+        genes.append(gene)
+    spot, gene = np.concatenate(spots), np.concatenate(genes)
+    shape = (organ.size, sources.cumulative.shape[1])
+    counts = csr_matrix((np.ones(spot.size, dtype=np.float32), (spot, gene)), shape=shape)
+    counts.sum_duplicates()
+    return counts
+
+
+def _softmax(log_profile: Floats) -> Floats:
+    profile = np.exp(log_profile - log_profile.max(axis=1, keepdims=True))
+    return np.asarray(profile / profile.sum(axis=1, keepdims=True))
+
+
+def _sparse_effects(
+    n: int, n_genes: int, rng: np.random.Generator, *, share: float, sd: float
+) -> Floats:
+    """Log fold changes of ``n`` profiles, each in its own random share of the genes."""
+    changed = rng.random((n, n_genes)) < share
+    return np.asarray(np.where(changed, rng.normal(scale=sd, size=(n, n_genes)), 0.0))
+
+
+def _organ_effects(k: int, n_genes: int, rng: np.random.Generator) -> Floats:
+    """Log fold changes of organs, shape (k, n_genes): of its group, its own, its markers."""
+    group = rng.integers(max(2, k // 4), size=k)
+    shared = _sparse_effects(int(group.max()) + 1, n_genes, rng, share=0.10, sd=0.97)
+    own = _sparse_effects(k, n_genes, rng, share=0.05, sd=0.78)
+    markers = np.abs(_sparse_effects(k, n_genes, rng, share=0.01, sd=1.94))
+    return np.asarray(shared[group] + own + markers)
+
+
+def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
+    """What each spot takes from its organ, the body and each programme; rows sum to 1."""
+    n_spots = len(tissue.organ)
+    log_weight = np.empty((n_spots, 2 + _PROGRAMMES))
+    log_weight[:, 0] = 0.3 * rng.standard_normal(n_spots)
+    log_weight[:, 1] = np.log(0.6) + 0.5 * rng.standard_normal(n_spots)
+    for programme in range(_PROGRAMMES):
+        gradient = smooth_field(rng, scale=0.25)(tissue.position)
+        if programme < _SCATTERED:  # all or nothing from spot to spot
+            local = np.log(0.03) + 3.0 * (rng.random(n_spots) < 0.3)
+            log_weight[:, 2 + programme] = 0.12 * gradient + local
+        else:
+            local = np.log(0.04) + 0.8 * rng.standard_normal(n_spots)
+            log_weight[:, 2 + programme] = 0.3 * gradient + local
+    return _softmax(log_weight)
+
+
+def _totals(tissue: Tissue, depth: float, rng: np.random.Generator) -> Ints:
+    """Molecules of each spot: log-normal about a depth that varies smoothly over the section."""
+    n_spots = len(tissue.organ)
+    patchy = smooth_field(rng, scale=0.3)(tissue.position)
+    relative = np.exp(0.2 * patchy + 0.35 * rng.standard_normal(n_spots))
+    return np.asarray(np.maximum(1, rng.poisson(depth * relative / relative.mean())))

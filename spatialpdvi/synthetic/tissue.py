@@ -1,0 +1,227 @@
+"""The geometry of a simulated section: the outline of an embryo, its bins, and its organs.
+
+Lengths are in units of about half an embryo; y points down, as in an image, so the head has the
+smallest y.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
+from scipy.spatial import cKDTree
+
+__all__ = ["Tissue", "draw_tissue", "organ_names", "smooth_field"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Tissue(NamedTuple):
+    """The bins of a section, in the order of their columns, and the organ of each."""
+
+    bins: Ints  # shape=(n_spots, 2), column and row on the lattice, from 0
+    position: Floats  # shape=(n_spots, 2), x and y in the units of the outline
+    organ: Ints  # shape=(n_spots,), 0..k-1, every one of them present
+
+
+class _Organ(NamedTuple):
+    name: str
+    x: float
+    y: float
+    radius: float
+
+
+# Where an organ sits in the outline and how far its head start reaches. The first few cover the
+# body between them, so that a section with few domains is still an embryo; small organs come later.
+_ORGANS = (
+    _Organ("brain", 0.10, -0.95, 0.28),
+    _Organ("liver", -0.16, 0.10, 0.26),
+    _Organ("muscle", 0.38, 0.18, 0.20),
+    _Organ("intestine", -0.08, 0.50, 0.20),
+    _Organ("heart", -0.24, -0.22, 0.15),
+    _Organ("spinal cord", 0.47, -0.25, 0.10),
+    _Organ("lung", 0.06, -0.22, 0.16),
+    _Organ("jaw", -0.42, -0.64, 0.14),
+    _Organ("tail", -0.10, 1.12, 0.08),
+    _Organ("skin", 0.20, 0.78, 0.10),
+    _Organ("hindbrain", 0.34, -0.68, 0.14),
+    _Organ("nasal cavity", -0.52, -0.86, 0.10),
+    _Organ("kidney", 0.22, 0.40, 0.10),
+    _Organ("stomach", 0.12, 0.14, 0.10),
+    _Organ("forelimb", -0.58, 0.00, 0.09),
+    _Organ("hindlimb", -0.46, 0.60, 0.10),
+    _Organ("eye", -0.24, -0.88, 0.06),
+    _Organ("tongue", -0.26, -0.56, 0.07),
+    _Organ("thymus", -0.08, -0.42, 0.05),
+    _Organ("pancreas", 0.06, 0.32, 0.05),
+)
+
+# Capsules: two ends (x, y), a radius at each end. The notch of the neck is what the head leaves
+# free.
+_CAPSULES = (
+    ((0.12, -0.98), (-0.02, -0.88), 0.40, 0.38),  # skull
+    ((-0.20, -0.78), (-0.52, -0.74), 0.28, 0.14),  # snout
+    ((0.26, -0.70), (0.24, -0.28), 0.22, 0.28),  # neck and shoulders
+    ((0.06, -0.10), (0.02, 0.34), 0.42, 0.44),  # chest and belly
+    ((0.16, 0.40), (0.14, 0.70), 0.34, 0.22),  # rump
+    ((0.16, 0.82), (0.07, 1.06), 0.12, 0.09),  # tail, in three pieces
+    ((0.07, 1.06), (-0.22, 1.18), 0.085, 0.065),
+    ((-0.22, 1.18), (-0.46, 1.04), 0.065, 0.035),
+    ((-0.30, -0.06), (-0.64, 0.04), 0.10, 0.075),  # forelimb
+    ((-0.26, 0.52), (-0.60, 0.66), 0.12, 0.08),  # hindlimb
+)
+_BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners; holds the outline with room to spare
+_BLEND = 0.05  # how far two shapes run into one another
+
+
+def organ_names(k: int) -> list[str]:
+    """Names of ``k`` domains: organs, then ``organ 21``, ``organ 22`` and so on."""
+    named = [organ.name for organ in _ORGANS[:k]]
+    return named + [f"organ {number}" for number in range(len(_ORGANS) + 1, k + 1)]
+
+
+def draw_tissue(n_spots: int, k: int, rng: np.random.Generator) -> Tissue:
+    """Bins of an embryo-shaped section and their organs.
+
+    Parameters
+    ----------
+    n_spots
+        Number of bins; the section has exactly so many.
+    k
+        Number of organs, at most ``n_spots``.
+    rng
+        Source of randomness.
+    """
+    warp = [smooth_field(rng, scale=0.35) for _ in range(2)]
+    bins, position = _lattice(n_spots, warp)
+    return Tissue(bins, position, _grow_organs(position, k, rng))
+
+
+class _Field(NamedTuple):
+    """A sum of plane waves, of variance about 1; callable on positions of shape (n, 2)."""
+
+    frequency: Floats  # shape=(2, n_waves)
+    phase: Floats  # shape=(n_waves,)
+
+    def __call__(self, position: Floats) -> Floats:
+        waves = np.cos(position @ self.frequency + self.phase)
+        return np.asarray(waves.sum(axis=1) * np.sqrt(2 / self.phase.size))
+
+
+def smooth_field(rng: np.random.Generator, *, scale: float, n_waves: int = 24) -> _Field:
+    """Random smooth function with features of about ``scale`` (in units of the outline)."""
+    frequency = rng.normal(scale=1 / scale, size=(2, n_waves))
+    return _Field(frequency, rng.uniform(0, 2 * np.pi, size=n_waves))
+
+
+def _outline(position: Floats, warp: list[_Field]) -> Floats:
+    """Signed distance to the edge of the embryo, roughly: negative inside."""
+    bent = position + 0.018 * np.stack([field(position) for field in warp], axis=1)
+    total = np.zeros(len(position))
+    for (x0, y0), (x1, y1), radius_0, radius_1 in _CAPSULES:
+        start, axis = np.array([x0, y0]), np.array([x1 - x0, y1 - y0])
+        along = np.clip((bent - start) @ axis / (axis @ axis), 0, 1)
+        distance = np.hypot(*(bent - start - along[:, None] * axis).T)
+        # Soft minimum over the shapes; the cap keeps exp from overflowing deep inside or far
+        # outside.
+        depth = (distance - radius_0 - along * (radius_1 - radius_0)) / _BLEND
+        total += np.exp(-np.clip(depth, -12, 12))
+    return np.asarray(-_BLEND * np.log(total))
+
+
+def _grid(pitch: float) -> tuple[Ints, Floats]:
+    (x0, y0), (x1, y1) = _BOX
+    columns, rows = int((x1 - x0) / pitch) + 1, int((y1 - y0) / pitch) + 1
+    bins = np.indices((columns, rows)).reshape(2, -1).T.astype(np.int64)
+    return bins, np.array([x0, y0]) + pitch * bins
+
+
+def _lattice(n_spots: int, warp: list[_Field]) -> tuple[Ints, Floats]:
+    """The ``n_spots`` bins of a square lattice that lie deepest in the outline."""
+    coarse = 0.01
+    area = np.count_nonzero(_outline(_grid(coarse)[1], warp) < 0) * coarse**2
+    bins, position = _grid(float(np.sqrt(area / n_spots)))
+    inside = np.sort(np.argsort(_outline(position, warp), kind="stable")[:n_spots])
+    bins, position = bins[inside], position[inside]
+    return bins - bins.min(axis=0), position
+
+
+def _grow_organs(position: Floats, k: int, rng: np.random.Generator) -> Ints:
+    """Organ of each bin: the seed that reaches it first through tissue of uneven resistance.
+
+    Fronts travel from bin to bin, so an organ is connected whatever the resistance; the head start
+    of a seed makes its organ larger. A head start can swallow a seed near by, so all are halved
+    until none does.
+    """
+    seeds, radius = _seeds(position, k, rng)
+    tree = cKDTree(position)
+    graph = _resistance(position, tree, rng)
+    label = np.full(len(position), -1)
+    for attempt in range(8):
+        head_start = radius * (0.5**attempt if attempt < 7 else 0.0)
+        label = _first_arrival(graph, seeds, head_start.max() - head_start)
+        if np.unique(label[label >= 0]).size == k:
+            break
+    lost = label < 0  # bins of a small lattice that touch no other
+    if lost.any():
+        reached = np.flatnonzero(~lost)
+        _, nearest = cKDTree(position[reached]).query(position[lost])
+        label[lost] = label[reached[nearest]]
+    return label
+
+
+def _seeds(position: Floats, k: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """One free bin per organ, near its place in the body, and the radius of the organ."""
+    taken = np.zeros(len(position), dtype=bool)
+    seeds, radii = np.empty(k, dtype=np.int64), np.empty(k)
+    gap = np.full(len(position), np.inf)  # distance to the nearest seed so far
+    for organ in range(k):
+        if organ < len(_ORGANS):
+            _, x, y, radius = _ORGANS[organ]
+            wanted = np.array([x, y]) + rng.normal(scale=0.03, size=2)
+            radii[organ] = radius * np.exp(0.2 * rng.standard_normal())
+            badness = np.hypot(*(position - wanted).T)
+        else:  # no name left: into one of the widest gaps
+            radii[organ] = 0.05 * np.exp(0.5 * rng.standard_normal())
+            badness = -gap * rng.uniform(0.8, 1, size=len(position))
+        badness[taken] = np.inf
+        seeds[organ] = int(np.argmin(badness))
+        taken[seeds[organ]] = True
+        gap = np.minimum(gap, np.hypot(*(position - position[seeds[organ]]).T))
+    return seeds, radii
+
+
+def _resistance(position: Floats, tree: cKDTree, rng: np.random.Generator) -> coo_array:
+    """Cost of each step between touching bins, uneven in place and direction."""
+    n = len(position)
+    pitch = tree.query(position, k=[2])[0].min() if n > 1 else 1.0
+    pairs = tree.query_pairs(1.5 * pitch, output_type="ndarray")
+    step = position[pairs[:, 1]] - position[pairs[:, 0]]
+    middle = (position[pairs[:, 0]] + position[pairs[:, 1]]) / 2
+    wide, fine, turn = (smooth_field(rng, scale=scale) for scale in (0.18, 0.05, 0.5))
+    angle = np.pi / 2 + 0.8 * turn(middle)  # along the body, on the whole
+    along = step[:, 0] * np.cos(angle) + step[:, 1] * np.sin(angle)
+    across = step[:, 1] * np.cos(angle) - step[:, 0] * np.sin(angle)
+    cost = np.hypot(along, 1.6 * across) * np.exp(0.4 * wide(middle) + 0.5 * fine(middle))
+    return coo_array((cost, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+
+
+def _first_arrival(graph: coo_array, seeds: Ints, delay: Floats) -> Ints:
+    """Which seed's front reaches each bin first; -1 where none does."""
+    n = graph.shape[0]
+    # One more node, the origin, from which every seed is reached after its delay (never 0: that is
+    # no edge).
+    row = np.concatenate([graph.row, np.full(seeds.size, n)])
+    column = np.concatenate([graph.col, seeds])
+    cost = np.concatenate([graph.data, delay + 1e-9])
+    joined = coo_array((cost, (row, column)), shape=(n + 1, n + 1)).tocsr()
+    _, parent = dijkstra(joined, directed=False, indices=n, return_predecessors=True)
+    parent = parent.astype(np.int64)
+    root = np.where((parent == n) | (parent < 0), np.arange(n + 1), parent)
+    while not np.array_equal(root, above := root[root]):
+        root = above
+    label = np.full(n + 1, -1, dtype=np.int64)
+    label[seeds] = np.where(parent[seeds] == n, np.arange(seeds.size), -1)
+    return label[root][:n]
