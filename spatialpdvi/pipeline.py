@@ -142,7 +142,9 @@ def _given_features(section: Section, options: FitOptions) -> _Features:
 def _make_start(section: Section, features: _Features, options: FitOptions) -> Start:
     labels = section.init_labels
     if labels is None:
-        smooth = average_neighbors(features.for_start, section.coordinates, options.start_neighbors)
+        # an average over more spots than a domain has on average would blur the domains themselves
+        n_averaged = min(options.start_neighbors, section.coordinates.shape[0] // options.k)
+        smooth = average_neighbors(features.for_start, section.coordinates, n_averaged)
         labels = kmeans_labels(smooth, options.k, seed=options.seed)
     elif labels.max() >= options.k:
         msg = (

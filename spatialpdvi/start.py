@@ -1,5 +1,6 @@
 """Where the fit starts: labels by seeded k-means on neighbour-averaged features, and what follows from them."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +45,12 @@ def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) 
     Call inside `spatialpdvi.threads.single_threaded`: its parallel sums arrive in any order.
     """
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    means = KMeans(k, n_init=n_init, random_state=seed).fit(features)
+    with warnings.catch_warnings():
+        # fewer distinct spots than clusters: some start empty, and the fit says how many domains are left
+        warnings.filterwarnings("ignore", message="Number of distinct clusters", category=ConvergenceWarning)
+        means = KMeans(k, n_init=n_init, random_state=seed).fit(features)
     return means.labels_.astype(np.int64)
 
 

@@ -3,7 +3,9 @@
 import functools
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,10 +26,15 @@ _EXIT_INTERRUPTED = 130
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError` as one sentence and exit 2; Ctrl-C exits 130; anything else keeps its traceback."""
+    """Print an `InputError` as one sentence and exit 2; Ctrl-C exits 130; anything else keeps its traceback.
+
+    SIGTERM, a cluster's way of ending a job, leaves by the same door as Ctrl-C, so that temporary files are removed.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             command(*args, **kwargs)
         except InputError as error:
@@ -36,6 +43,10 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             _fail("Interrupted: nothing was written.", _EXIT_INTERRUPTED)
 
     return wrapped
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -52,14 +52,10 @@ def _fit_options(command: Callable[..., None]) -> Callable[..., None]:
             text = f"{row['help']} Default: {'on' if row['default'] else 'off'}."
             option = click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
         else:
+            # an explicit default of None would count as a value, and nothing would be required
+            default = {} if row["default"] is None else {"default": row["default"], "show_default": True}
             option = click.option(
-                row["flag"],
-                row["name"],
-                type=row["type"],
-                default=row["default"],
-                required=row["required"],
-                show_default=row["default"] is not None,
-                help=row["help"],
+                row["flag"], row["name"], type=row["type"], required=row["required"], help=row["help"], **default
             )
         command = option(command)
     return command

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_output", "describe_failure", "replacing", "resolve"]
+__all__ = ["check_output", "check_writable", "describe_failure", "replacing", "resolve", "write_text"]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -52,6 +52,29 @@ def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: i
             "or choose an output on another disk."
         )
         raise InputError(msg)
+
+
+def check_writable(path: str | Path, option: str) -> None:
+    """Whether a file can be written at ``path``; ``option`` is where another one is named."""
+    try:
+        target = resolve(path)
+        _check_target(target, path)
+        _check_folder(target.parent, path)
+    except InputError as error:
+        raise InputError(str(error).replace("--output", option)) from error
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a small text file, all or nothing."""
+    target = resolve(path)
+    try:
+        with replacing(target, target.parent) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = describe_failure(error, path)
+        if msg is None:
+            raise
+        raise InputError(msg) from error
 
 
 def resolve(path: str | Path) -> Path:

@@ -9,7 +9,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.io.sources import Source
 
-__all__ = ["DEFAULT_LABEL_KEY", "read_initial", "read_labels"]
+__all__ = ["DEFAULT_LABEL_KEY", "read_domains", "read_initial", "read_labels"]
 
 DEFAULT_LABEL_KEY = "annotation"
 
@@ -36,16 +36,26 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
 
 def read_initial(source: Source, key: str) -> np.ndarray:
     """Codes 0, 1, ... of ``obs[key]``, (n,) int64; a spot without a label is refused."""
-    labels = _read(source, key, option="--init")
+    labels = _complete(source, key, option="--init", purpose="to start from")
+    return np.asarray(labels.codes, dtype=np.int64)
+
+
+def read_domains(source: Source, key: str) -> pd.Categorical:
+    """The domains ``obs[key]`` that are scored or drawn, (n,); a spot without one is refused."""
+    return _complete(source, key, option="--domain-key", purpose="to be scored")
+
+
+def _complete(source: Source, key: str, *, option: str, purpose: str) -> pd.Categorical:
+    labels = _read(source, key, option=option)
     missing = labels.codes < 0
     if missing.any():
         msg = (
-            f"Expected obs[{key!r}] to have a label for every spot to start from, found "
+            f"Expected obs[{key!r}] to have a label for every spot {purpose}, found "
             f"{missing.sum():,} of {len(missing):,} missing "
             f"(first: {source.obs_names()[missing][0]!r}). Fill them, or name another column."
         )
         raise InputError(msg)
-    return np.asarray(labels.codes, dtype=np.int64)
+    return labels
 
 
 def _read(source: Source, key: str, *, option: str) -> pd.Categorical:

@@ -25,6 +25,10 @@ __all__ = ["Pair", "apply_elements", "check_output", "write_elements"]
 
 Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 
+# All small headers of a fit in one block: its arrays then lie side by side, and what a second fit
+# deletes is one gap that its own arrays fill (4 kB more per fit, instead of 12 to 20).
+_META_BLOCK = 1 << 16  # bytes
+
 _PER_SPOT = {"obs", "obsm", "obsp"}
 
 
@@ -59,7 +63,7 @@ def write_elements(
         with H5adSource(source) as original:
             _check_lengths(elements, original.n_obs, original.name)
             shutil.copyfile(source, temporary)
-        with h5py.File(temporary, "r+") as file, _quiet():
+        with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, _quiet():
             modernise(file)
             _edit(file, elements, remove)
 

@@ -6,7 +6,7 @@ from numba import njit
 __all__ = ["augmented_log_variance", "augmented_mean"]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, share, dual, m0, inv_step, out):
     """Minimise the augmented Lagrangian in m (E5).
 
@@ -22,7 +22,7 @@ def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, s
             out[k, f] = top / (counts[k] * noise_precision[f] + prior + step)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def augmented_log_variance(counts, prior_precision, noise_precision, share, dual, rho0, inv_step, out):
     """Minimise the augmented Lagrangian in rho (E6): the root of an increasing convex function.
 

@@ -160,7 +160,7 @@ def cosine_csr(data, indices, indptr, rows, cols, out):
         out[e] = max(-1.0, min(1.0, dot / norm[i] / norm[j]))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def colour_greedily(indptr, indices, group, out):
     """Give each spot the first colour that no neighbour of its own group has, in the order of the rows."""
     # IN CSR graph of all spots, group (n,) the patch of each spot; OUT out (n,) int32

@@ -44,7 +44,7 @@ def simulate(
     spacing
         Distance between neighbouring spots; 25 is that of Stereo-seq's bin 50 in micrometres.
     depth
-        Molecules per spot, on average; by default 1,600 at 8,000 genes, growing slowly with their
+        Molecules per spot, on average; by default 2,300 at 8,000 genes, growing slowly with their
         number.
     signal
         Multiplies the log fold changes between organs: 1 is about as hard as an embryo, 0 leaves
@@ -60,7 +60,7 @@ def simulate(
     if seed < 0:
         msg = f"Expected a seed of 0 or more, found {seed}. Give --seed 0, for example."
         raise InputError(msg)
-    depth = 1600.0 * (n_genes / 8000) ** 0.3 if depth is None else float(depth)
+    depth = 2300.0 * (n_genes / 8000) ** 0.2 if depth is None else float(depth)
     _check_scales(spacing=spacing, depth=depth, signal=signal)
     rng = np.random.default_rng(seed)
     tissue = draw_tissue(n_spots, k, rng)
@@ -134,5 +134,5 @@ def _check_scales(*, spacing: float, depth: float, signal: float) -> None:
             msg = f"Expected a positive {name}, found {value}. Give a number above 0."
             raise InputError(msg)
     if not (np.isfinite(signal) and signal >= 0):
-        msg = f"Expected a signal of 0 or more, found {signal}. Give 1 for the usual contrast."
+        msg = f"Expected a signal of 0 or more, found {signal}. Give 1, the usual contrast."
         raise InputError(msg)

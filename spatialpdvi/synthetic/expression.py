@@ -1,10 +1,10 @@
-"""The counts of a simulated section: each molecule picks a source, then a gene from that source.
+"""The counts of a simulated section: each burst of molecules picks a source, then a gene from it.
 
-A spot draws its molecules from a mixture: the profile of its organ, the profile of the whole body
-(what diffuses, and cell types found everywhere), and a few programmes such as growth or stress that
-rise and fall across the body and from spot to spot. The mixture is what makes counts overdispersed
-and organs graded, and it lets a molecule be drawn by one search in one cumulative profile, so that
-no spots x genes matrix is ever formed.
+A spot draws from a mixture: the profile of its organ, the profile of the whole body (what diffuses,
+and cell types found everywhere), and a few programmes such as growth or stress that rise and fall
+across the body and from spot to spot. The mixture grades organs and makes genes vary together;
+bursts make each gene vary more than a Poisson count. One search in one cumulative profile draws a
+burst, so that no spots x genes matrix is ever formed.
 """
 
 import itertools
@@ -25,15 +25,18 @@ Ints = NDArray[np.int64]
 _BASELINE_SD = 2.6  # log-normal: with the usual depth, some 600 of 8,000 genes are seen in a spot
 _PROGRAMMES = 8  # the first two belong to scattered cells, such as blood
 _SCATTERED = 2
-_BLOCK_MOLECULES = 4_000_000  # in hand at a time: 100 MB
+_DISPERSION = 0.5  # variance of a gene's count = mean + about dispersion * mean^2
+_MAX_BURST = 8.0
+_BLOCK_BURSTS = 4_000_000  # in hand at a time: 100 MB
 
 
 class Sources(NamedTuple):
-    """Where molecules come from; profiles are those of organs, the body, and programmes."""
+    """Where bursts come from; the profiles are those of organs, the body, and programmes."""
 
     cumulative: Floats  # shape=(k + 1 + n_programmes, n_genes), each row rises to 1
     share: Floats  # shape=(n_spots, 2 + n_programmes), own organ, body, programmes; rows sum to 1
-    total: Ints  # shape=(n_spots,), molecules per spot, at least 1
+    total: Ints  # shape=(n_spots,), bursts per spot, at least 1
+    burst: Floats  # shape=(n_genes,), molecules that come with the first of a burst, on average
 
 
 def draw_sources(
@@ -55,21 +58,25 @@ def draw_sources(
         Source of randomness.
     """
     k = int(tissue.organ.max()) + 1
-    # Every section has the same set of baselines: a tail this heavy, left to chance, would change
-    # the depth.
+    # Every section has the same set of baselines: chance, in a tail this heavy, would change depth.
     quantile = (rng.permutation(n_genes) + 0.5) / n_genes
     body = _BASELINE_SD * np.clip(ndtri(quantile), -3, 3)  # log
     organ = body + signal * _organ_effects(k, n_genes, rng)
     programme = body + _sparse_effects(_PROGRAMMES, n_genes, rng, share=0.15, sd=1.2)
-    cumulative = np.cumsum(_softmax(np.vstack([organ, body[None], programme])), axis=1)
+    profile = _softmax(np.vstack([organ, body[None], programme]))
+    dispersion = rng.gamma(2.0, _DISPERSION / 2, size=n_genes)
+    burst = np.minimum(dispersion * depth * profile[k], _MAX_BURST)
+    profile /= 1 + burst
+    n_bursts = depth * profile[k].sum()
+    cumulative = np.cumsum(profile, axis=1)
     cumulative /= cumulative[:, -1:]
-    return Sources(cumulative, _shares(tissue, rng), _totals(tissue, depth, rng))
+    return Sources(cumulative, _shares(tissue, rng), _totals(tissue, n_bursts, rng), burst)
 
 
 def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> csr_matrix:
     """Counts, CSR float32 of shape (n_spots, n_genes), drawn block of spots by block of spots."""
     n_spots, n_genes = len(tissue.organ), sources.cumulative.shape[1]
-    block = np.cumsum(sources.total) // _BLOCK_MOLECULES
+    block = np.cumsum(sources.total) // _BLOCK_BURSTS
     edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [n_spots]])
     data, indices, lengths = [], [], []
     for start, stop in itertools.pairwise(edges):
@@ -86,24 +93,24 @@ def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> c
 
 
 def _draw_block(organ: Ints, sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
-    """Counts of a block of spots: molecules are dealt to sources, then to genes."""
+    """Counts of a block of spots: bursts are dealt to sources, then to genes."""
     k = len(sources.cumulative) - sources.share.shape[1] + 1
     dealt = rng.multinomial(sources.total[rows], sources.share[rows])
     spots, genes = [], []
     for source, profile in enumerate(sources.cumulative):
         members = np.flatnonzero(organ == source) if source < k else np.arange(organ.size)
-        molecules = dealt[members, max(0, source - k + 1)]
-        # Sorted draws keep the search in the cache; which molecule of the source is whose is then
-        # shuffled.
-        drawn = np.sort(rng.random(int(molecules.sum())))
+        bursts = dealt[members, max(0, source - k + 1)]
+        # Sorted draws keep the search in the cache; the shuffle then gives them to the spots.
+        drawn = np.sort(rng.random(int(bursts.sum())))
         gene = np.searchsorted(profile, drawn, side="right").astype(np.int32)
         rng.shuffle(gene)
-        spots.append(np.repeat(members.astype(np.int32), molecules))
+        spots.append(np.repeat(members.astype(np.int32), bursts))
         genes.append(gene)
     spot, gene = np.concatenate(spots), np.concatenate(genes)
     shape = (organ.size, sources.cumulative.shape[1])
     counts = csr_matrix((np.ones(spot.size, dtype=np.float32), (spot, gene)), shape=shape)
     counts.sum_duplicates()
+    counts.data += rng.poisson(counts.data * sources.burst[counts.indices])
     return counts
 
 
@@ -123,9 +130,9 @@ def _sparse_effects(
 def _organ_effects(k: int, n_genes: int, rng: np.random.Generator) -> Floats:
     """Log fold changes of organs, shape (k, n_genes): of its group, its own, its markers."""
     group = rng.integers(max(2, k // 4), size=k)
-    shared = _sparse_effects(int(group.max()) + 1, n_genes, rng, share=0.10, sd=0.97)
-    own = _sparse_effects(k, n_genes, rng, share=0.05, sd=0.78)
-    markers = np.abs(_sparse_effects(k, n_genes, rng, share=0.01, sd=1.94))
+    shared = _sparse_effects(int(group.max()) + 1, n_genes, rng, share=0.08, sd=0.8)
+    own = _sparse_effects(k, n_genes, rng, share=0.08, sd=1.0)
+    markers = np.abs(_sparse_effects(k, n_genes, rng, share=0.01, sd=2.4))
     return np.asarray(shared[group] + own + markers)
 
 
@@ -139,16 +146,16 @@ def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
         gradient = smooth_field(rng, scale=0.25)(tissue.position)
         if programme < _SCATTERED:  # all or nothing from spot to spot
             local = np.log(0.03) + 3.0 * (rng.random(n_spots) < 0.3)
-            log_weight[:, 2 + programme] = 0.12 * gradient + local
+            log_weight[:, 2 + programme] = 0.1 * gradient + local
         else:
             local = np.log(0.04) + 0.8 * rng.standard_normal(n_spots)
-            log_weight[:, 2 + programme] = 0.3 * gradient + local
+            log_weight[:, 2 + programme] = 0.25 * gradient + local
     return _softmax(log_weight)
 
 
-def _totals(tissue: Tissue, depth: float, rng: np.random.Generator) -> Ints:
-    """Molecules of each spot: log-normal about a depth that varies smoothly over the section."""
+def _totals(tissue: Tissue, mean: float, rng: np.random.Generator) -> Ints:
+    """Bursts of each spot: log-normal about a mean that varies smoothly over the section."""
     n_spots = len(tissue.organ)
     patchy = smooth_field(rng, scale=0.3)(tissue.position)
     relative = np.exp(0.2 * patchy + 0.35 * rng.standard_normal(n_spots))
-    return np.asarray(np.maximum(1, rng.poisson(depth * relative / relative.mean())))
+    return np.asarray(np.maximum(1, rng.poisson(mean * relative / relative.mean())))

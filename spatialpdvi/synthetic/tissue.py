@@ -58,8 +58,7 @@ _ORGANS = (
     _Organ("pancreas", 0.06, 0.32, 0.05),
 )
 
-# Capsules: two ends (x, y), a radius at each end. The notch of the neck is what the head leaves
-# free.
+# Capsules: two ends (x, y) and the radius at each.
 _CAPSULES = (
     ((0.12, -0.98), (-0.02, -0.88), 0.40, 0.38),  # skull
     ((-0.20, -0.78), (-0.52, -0.74), 0.28, 0.14),  # snout

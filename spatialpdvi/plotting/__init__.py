@@ -1,0 +1,6 @@
+"""Pictures of a fitted section: annotation, domains, confidence and convergence, side by side."""
+
+from spatialpdvi.plotting.save import save_figure
+from spatialpdvi.plotting.section import plot_section
+
+__all__ = ["plot_section", "save_figure"]

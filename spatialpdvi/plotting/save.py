@@ -1,0 +1,57 @@
+"""Figures to files."""
+
+import os
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.atomic import describe_failure, replacing, resolve
+
+__all__ = ["save_figure"]
+
+# Without the date of the day, the same figure gives the same file.
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+    """Write a figure as PNG, SVG or PDF, by the suffix: the whole file appears, or nothing does.
+
+    Parameters
+    ----------
+    figure
+        What `plot_section` returned, or any other figure.
+    path
+        File to write; its folder must exist. A file that is there is replaced.
+    dpi
+        Dots per inch, of the spots also in SVG and PDF.
+    """
+    target = resolve(Path(path))
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in _METADATA:
+        msg = (
+            f"Expected a picture that ends in .png, .svg or .pdf, found '{Path(path).name}'. "
+            "Give it one of these endings."
+        )
+        raise InputError(msg)
+    if not target.parent.is_dir():
+        msg = (
+            f"Expected a folder that exists for the picture, found '{target.parent}'. "
+            "Make the folder first, or choose another one."
+        )
+        raise InputError(msg)
+    if dpi < 1:
+        msg = f"Expected at least 1 dot per inch, found {dpi}. Give --dpi 150, for example."
+        raise InputError(msg)
+    try:
+        with replacing(target, like=target.parent) as unfinished:
+            figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])
+    except OSError as error:
+        reason = describe_failure(error, target)
+        if reason is None:
+            raise
+        raise InputError(reason) from error

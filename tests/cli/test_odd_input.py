@@ -1,0 +1,178 @@
+"""Odd but usable inputs: they work, with a warning where something is odd."""
+
+import warnings
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import spatialpdvi
+from spatialpdvi import InputWarning
+
+FEW = {"n_top_genes": 100, "k": 4}
+
+
+def _fit(adata, **options):
+    result = spatialpdvi.fit(adata, **FEW | options)
+    assert np.isfinite(result.posterior).all()
+    assert result.domains.shape == (adata.n_obs,)
+    assert result.certificate.converged
+    return result
+
+
+@pytest.fixture
+def section(toy_section):
+    return toy_section.copy()
+
+
+def test_spots_without_counts(section):
+    counts = section.X.tolil()
+    counts[[5, 77]] = 0
+    section.X = counts.tocsr()
+    with pytest.warns(InputWarning, match=r"found 2\b.*"):
+        _fit(section)
+
+
+def test_duplicate_coordinates(section):
+    section.obsm["spatial"][10:20] = section.obsm["spatial"][10]
+    with pytest.warns(InputWarning, match="coordinates|place"):
+        _fit(section)
+
+
+def test_all_spots_on_a_line(section):
+    section.obsm["spatial"][:, 1] = 3.0
+    with pytest.warns(InputWarning) as caught:
+        _fit(section)
+    assert any("line" in str(w.message) for w in caught)
+
+
+def test_all_spots_at_one_place(section):
+    section.obsm["spatial"][:] = 1.0
+    with pytest.warns(InputWarning):
+        _fit(section)
+
+
+def test_duplicate_names(section):
+    section.var_names = ["gene"] * section.n_vars
+    section.obs_names = ["spot"] * section.n_obs
+    with pytest.warns(InputWarning) as caught:
+        _fit(section)
+    assert sum("names" in str(w.message) for w in caught) == 2
+
+
+def test_isolated_spots(section):
+    section.obsm["spatial"][3] = 1e6
+    with pytest.warns(InputWarning, match=r"found 1 isolated ones"):
+        _fit(section)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda n: [f"layer {i % 3}" for i in range(n)],
+        lambda n: pd.Categorical([None if i % 5 == 0 else "ab"[i % 2] for i in range(n)]),
+        lambda n: np.arange(n) % 4,
+        lambda n: np.where(np.arange(n) % 7 == 0, np.nan, np.arange(n) % 4),
+    ],
+    ids=["strings", "categories with NaN", "integers", "floats with NaN"],
+)
+def test_labels_of_any_kind(section, labels):
+    section.obs["annotation"] = labels(section.n_obs)
+    missing = int(pd.isna(section.obs["annotation"]).sum())
+    assert _fit(section).scores["n_scored"] == section.n_obs - missing
+
+
+@pytest.mark.parametrize(
+    "form",
+    [sp.csc_matrix, lambda x: x.toarray(), lambda x: x.astype(np.int64), lambda x: sp.csr_array(x)],
+    ids=["csc", "dense", "int64", "csr_array"],
+)
+def test_matrices_of_any_form_give_the_same_bits(section, form):
+    reference = _fit(section.copy())
+    section.X = form(section.X)
+    np.testing.assert_array_equal(_fit(section).posterior, reference.posterior)
+
+
+@pytest.mark.parametrize("form", ["frame", "int", "float32"])
+def test_coordinates_of_any_form(section, form):
+    xy = section.obsm["spatial"]
+    forms = {
+        "frame": pd.DataFrame(xy, index=section.obs_names, columns=["x", "y"]),
+        "int": xy.astype(int),
+        "float32": xy.astype(np.float32),
+    }
+    section.obsm["spatial"] = forms[form]
+    _fit(section)
+
+
+def test_coordinates_in_space(section):
+    section.obsm["spatial"] = np.column_stack([section.obsm["spatial"], np.arange(600) % 3])
+    _fit(section, save_graph=True)
+    assert section.obsm["pdvi_flow"].shape == (600, 3)
+
+
+def test_sixty_spots():
+    from spatialpdvi.synthetic import simulate
+
+    section = simulate(n_spots=60, n_genes=500, k=3, seed=0)
+    result = spatialpdvi.fit(section, k=3, n_top_genes=200)
+    assert result.certificate.converged
+    assert section.obsm["pdvi_posterior"].shape == (60, 3)
+
+
+def test_as_many_domains_as_spots(section):
+    small = section[:12].copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # that some domains stay empty is no surprise here
+        result = spatialpdvi.fit(small, k=12, n_top_genes=100, n_pcs=3)
+    assert result.posterior.shape == (12, 12)
+    assert np.isfinite(result.posterior).all()
+
+
+def test_no_labels_at_all(section):
+    del section.obs["annotation"]
+    result = _fit(section)
+    assert "ari" not in result.scores
+    assert "ari" not in result.trace
+    assert result.scores["pas"] >= 0
+
+
+def test_counts_are_found_where_mosta_keeps_them(section):
+    reference = _fit(section.copy())
+    section.layers["count"] = section.X.copy()
+    section.X = section.X.multiply(0.37).tocsr()
+    result = _fit(section)
+    assert result.params["counts"] == "layers['count']"
+    np.testing.assert_array_equal(result.posterior, reference.posterior)
+
+
+def test_a_view_is_fitted_and_its_parent_left_alone(section):
+    view = section[:300]
+    _fit(view)
+    assert "pdvi_domain" in view.obs
+    assert "pdvi_domain" not in section.obs
+
+
+def test_a_graph_as_squidpy_writes_it(section):
+    from sklearn.neighbors import kneighbors_graph
+
+    section.obsp["spatial_connectivities"] = kneighbors_graph(section.obsm["spatial"], 6)  # not symmetric
+    result = _fit(section, graph="spatial_connectivities")
+    pattern = section.obsp["spatial_connectivities"]
+    assert result.graph.nnz == (pattern + pattern.T).nnz
+
+
+def test_start_from_given_labels(section):
+    result = _fit(section, init="annotation")
+    assert result.scores["baseline"]["ari"] == pytest.approx(1.0)
+
+
+def test_an_anndata_is_untouched_by_an_error(section):
+    before = section.copy()
+    with pytest.raises(spatialpdvi.InputError):
+        spatialpdvi.fit(section, k=1000)
+    assert list(section.obs) == list(before.obs)
+    assert list(section.obsm) == list(before.obsm)
+    assert isinstance(section, anndata.AnnData)

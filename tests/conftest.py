@@ -1,0 +1,93 @@
+"""Small problems with known parts, and where the real tissue is."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.patches import Patching, make_patches
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM
+from spatialpdvi.start import one_hot, start_from_labels
+
+
+class Toy(NamedTuple):
+    """A small Potts mixture and all that it was made of, rows in patch order."""
+
+    problem: PottsGMM
+    phi: np.ndarray
+    lam: PottsGlobals
+    x: np.ndarray
+    r: np.ndarray  # dense
+    hyper: Hyperparameters
+    truth: np.ndarray
+    patching: Patching
+
+    def reference_arguments(self):
+        return self.x, self.r, *self.hyper
+
+
+def make_toy(
+    *, side=12, k=3, d=4, n_patches=4, strength=0.4, signal=2.0, seed=0, start="noisy", cross=True, sparse=False
+) -> Toy:
+    """Vertical stripes on a lattice; ``start`` is "noisy" labels, "random" labels or "soft" random posteriors."""
+    rng = np.random.default_rng(seed)
+    axis = np.arange(side, dtype=float)
+    coordinates = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    truth = np.minimum((coordinates[:, 0] * k / side).astype(int), k - 1)
+    x = (signal * rng.normal(size=(k, d)))[truth] + rng.normal(size=(truth.size, d))
+    if sparse:
+        x[rng.random(x.shape) < 0.5] = 0.0
+    pattern = mutual_knn(coordinates, 4)
+    weights = sp.triu(pattern).tocsr()
+    weights.data = strength * (0.5 + rng.random(weights.nnz))
+    graph = (weights + weights.T).tocsr()
+    patching = make_patches(coordinates, graph, n_patches, keep_cross_edges=cross)
+    x, truth = x[patching.order], truth[patching.order]
+    labels = truth.copy()
+    changed = rng.random(labels.size) < {"noisy": 0.3, "random": 1.0, "soft": 0.3}[start]
+    labels[changed] = rng.integers(k, size=int(changed.sum()))
+    begin = start_from_labels(x, labels, k)
+    features = sp.csr_matrix(x) if sparse else x
+    problem = PottsGMM(wrap_features(features), patching.patches, begin.hyperparameters)
+    phi = rng.dirichlet(np.ones(k), size=labels.size) if start == "soft" else one_hot(labels, k)
+    dense = patching.graph[patching.order][:, patching.order].toarray()
+    return Toy(problem, phi, begin.lam, x, dense, begin.hyperparameters, truth, patching)
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return make_toy()
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Folder of real labelled sections; tests that need it are skipped where it is not."""
+    folder = Path(os.environ.get("SPATIALPDVI_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no real sections here; point SPATIALPDVI_DATA at their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy_section():
+    """A simulated section of 600 spots, 150 genes and 4 domains, with ready PCs."""
+    from spatialpdvi.synthetic import simulate
+
+    section = simulate(n_spots=600, n_genes=150, k=4, seed=1)
+    counts = np.log1p(section.X.toarray())
+    u, s, _ = np.linalg.svd(counts - counts.mean(axis=0), full_matrices=False)
+    section.obsm["X_pca"] = u[:, :8] * s[:8]
+    return section
+
+
+@pytest.fixture
+def toy_file(toy_section, tmp_path) -> Path:
+    """The section on disk, a fresh copy for every test."""
+    path = tmp_path / "section.h5ad"
+    toy_section.write_h5ad(path)
+    return path

@@ -1,0 +1,85 @@
+"""The paper's preprocessing, against scanpy called by hand on dense data."""
+
+import anndata
+import numpy as np
+import pytest
+import scanpy as sc
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.features.preprocess import principal_components, scaled_genes, select_genes
+
+
+def _counts(n=300, genes=400, seed=0):
+    rng = np.random.default_rng(seed)
+    rate = (0.1 + rng.gamma(0.5, 2.0, size=genes)) * rng.gamma(3.0, 0.4, size=(n, 1))
+    rate[: n // 2, : genes // 10] *= 4.0
+    return sp.csr_matrix(rng.poisson(rate).astype(np.float32))
+
+
+def test_genes_are_scanpys_seurat_v3():
+    counts = _counts()
+    table = sc.pp.highly_variable_genes(
+        anndata.AnnData(counts.copy()), flavor="seurat_v3", n_top_genes=50, inplace=False
+    )
+    np.testing.assert_array_equal(select_genes(counts, 50), np.flatnonzero(table["highly_variable"]))
+
+
+def test_fewer_genes_than_asked_for_are_all_used_and_said():
+    counts = _counts(genes=30)
+    with pytest.warns(InputWarning, match=r"Expected at least --n-top-genes 5000 genes, found 30; all are used\."):
+        assert select_genes(counts, 5000).size == 30
+
+
+def test_genes_that_nobody_expresses_are_left_out():
+    counts = _counts().tolil()
+    counts[:, 7] = 0
+    assert 7 not in select_genes(sp.csr_matrix(counts), 399)
+    with pytest.raises(InputError, match=r"Expected at least one gene with counts, found only zeros\. Check --layer\."):
+        select_genes(sp.csr_matrix((5, 4), dtype=np.float32), 2)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_few_spots_still_have_a_variance_trend(n):
+    assert select_genes(_counts(n=n), 100).size == 100
+
+
+def test_scaled_values_are_the_recipe_written_out():
+    counts, genes = _counts(), np.arange(0, 400, 3)
+    dense = counts.toarray().astype(float)
+    log = np.log1p(dense / dense.sum(axis=1, keepdims=True) * 1e4)[:, genes]
+    expected = np.minimum(log / log.std(axis=0, ddof=1), 2.0)
+    scaled = scaled_genes(counts, genes, clip=2.0)
+    assert scaled.dtype == np.float32
+    assert scaled.nnz == (dense[:, genes] > 0).sum()
+    np.testing.assert_allclose(scaled.toarray(), expected, rtol=2e-4, atol=1e-5)
+
+
+def test_a_spot_without_counts_stays_zero():
+    counts = _counts().tolil()
+    counts[3] = 0
+    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400))
+    assert scaled[3].nnz == 0
+    assert np.isfinite(scaled.data).all()
+
+
+def test_the_input_is_not_written():
+    counts = _counts()
+    before = counts.copy()
+    scaled_genes(counts, select_genes(counts, 50))
+    assert (abs(counts - before) > 0).nnz == 0
+
+
+def test_components_are_those_of_the_centred_matrix():
+    scaled = scaled_genes(_counts(), np.arange(400))
+    scores = principal_components(scaled, 5, seed=0)
+    dense = scaled.toarray().astype(float)
+    u, s, _ = np.linalg.svd(dense - dense.mean(axis=0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(scores), np.abs(u[:, :5] * s[:5]), rtol=1e-3, atol=1e-3)
+    assert scores.dtype == np.float32
+
+
+def test_components_are_at_most_one_less_than_the_smaller_side():
+    assert principal_components(_counts(n=12), 15, seed=0).shape == (12, 11)
+    with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 genes for a PCA, found 1 and 400\."):
+        principal_components(_counts(n=1), 3, seed=0)

@@ -1,0 +1,153 @@
+"""Neighbours, flow directions and edge weights on small cases that can be checked by hand or by brute force."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spatialpdvi.graph.flow import border_directions, flow_directions
+from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots
+from spatialpdvi.graph.weights import weigh_edges
+
+
+def _lattice(side=12, spacing=1.0):
+    axis = np.arange(side) * spacing
+    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 60), k=st.integers(1, 12), seed=st.integers(0, 99), dims=st.sampled_from([2, 3]))
+def test_mutual_neighbours_by_brute_force(n, k, seed, dims):
+    points = np.random.default_rng(seed).random((n, dims))
+    distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    np.fill_diagonal(distance, np.inf)
+    near = np.zeros((n, n), dtype=bool)
+    for i in range(n):
+        near[i, np.argsort(distance[i])[: min(k, n - 1)]] = True
+    np.testing.assert_array_equal(mutual_knn(points, k).toarray() > 0, near & near.T)
+
+
+def test_spots_at_one_place_are_never_their_own_neighbours():
+    points = np.zeros((30, 2))
+    pattern = mutual_knn(points, 5)
+    assert pattern.diagonal().sum() == 0
+    assert (abs(pattern - pattern.T) > 0).nnz == 0
+    from scipy.spatial import cKDTree
+
+    _, index = nearest_spots(cKDTree(points), np.arange(30), 5)
+    assert index.shape == (30, 5)
+    assert (index != np.arange(30)[:, None]).all()
+
+
+def test_an_outlier_is_isolated():
+    points = np.concatenate([_lattice(5), [[1000.0, 1000.0]]])
+    assert mutual_knn(points, 4)[25].nnz == 0
+
+
+def test_median_spacing_ignores_duplicates():
+    points = _lattice(4, spacing=3.0)
+    assert median_spacing(points) == pytest.approx(3.0)
+    assert median_spacing(np.repeat(points, 3, axis=0)) == pytest.approx(3.0)
+    assert median_spacing(np.zeros((9, 2))) == 0.0
+
+
+def test_flow_runs_along_a_straight_border():
+    points = _lattice(14)
+    labels = (points[:, 0] > 6).astype(np.int64)  # a vertical border
+    flow = flow_directions(border_directions(points, labels, 40), 2)
+    at_border = np.abs(points[:, 0] - 6.5) < 1
+    np.testing.assert_allclose(np.abs(flow[at_border, 1]), 1.0, atol=0.1)
+    np.testing.assert_allclose(np.linalg.norm(flow[at_border], axis=1), 1.0)
+    inside = points[:, 0] < 2
+    assert (flow[inside] == 0).all()  # no other label within reach: fewer than 5 spots on one side
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_units_do_not_matter(scale):
+    points = np.random.default_rng(0).random((300, 2))
+    labels = (points[:, 0] + 0.3 * points[:, 1] > 0.6).astype(np.int64)
+    np.testing.assert_allclose(
+        border_directions(points * scale, labels, 50), border_directions(points, labels, 50), atol=1e-9
+    )
+
+
+def test_the_direction_is_fishers():
+    """One spot's neighbourhood, solved with dense linear algebra."""
+    rng = np.random.default_rng(1)
+    points = rng.random((60, 2)) * [3, 1]
+    labels = (points[:, 0] > 1.5).astype(np.int64)
+    normal = border_directions(points, labels, 60)[7, :2]  # 60 spots: the neighbourhood is everything
+    same = labels == labels[7]
+    centred = np.concatenate([points[side] - points[side].mean(axis=0) for side in (same, ~same)])
+    within = centred.T @ centred / 60 + median_spacing(points) ** 2 * np.eye(2)
+    w = np.linalg.solve(within, points[same].mean(axis=0) - points[~same].mean(axis=0))
+    np.testing.assert_allclose(normal, w / np.linalg.norm(w), atol=1e-10)
+
+
+def test_a_plane_border_in_space_has_its_normal():
+    axis = np.arange(7.0)
+    points = np.stack(np.meshgrid(axis, axis, axis), axis=-1).reshape(-1, 3)
+    labels = (points[:, 2] > 3).astype(np.int64)
+    normals = border_directions(points, labels, 80)
+    middle = (np.abs(points[:, 2] - 3.5) < 1) & (np.abs(points[:, :2] - 3) < 2).all(axis=1)
+    np.testing.assert_allclose(np.abs(normals[middle, 2]), 1.0, atol=0.05)
+
+
+def _weights(points, normals, features, pattern=None, tau=0.7, beta=1.3):
+    pattern = mutual_knn(points, 4) if pattern is None else pattern
+    return weigh_edges(pattern, points, normals, features=features, tau=tau, beta=beta).toarray()
+
+
+def test_weights_are_the_formula():
+    rng = np.random.default_rng(2)
+    points, x = rng.random((40, 2)), rng.normal(size=(40, 5)).astype(np.float32)
+    normals = np.zeros((40, 3))
+    angle = rng.random(40) * 2 * np.pi
+    normals[:, 0], normals[:, 1] = np.cos(angle), np.sin(angle)
+    normals[:5] = 0.0
+    g = flow_directions(normals, 2)
+    pattern = mutual_knn(points, 4).toarray()
+    expected = np.zeros((40, 40))
+    for i, j in zip(*np.nonzero(pattern), strict=True):
+        mean = g[i] + (-1 if g[i] @ g[j] < 0 else 1) * g[j]
+        step = points[j] - points[i]
+        along = 0.0 if not mean.any() else abs(mean @ step) / np.linalg.norm(mean) / np.linalg.norm(step)
+        a, b = x[i].astype(float), x[j].astype(float)
+        expected[i, j] = 1.3 * (along + 0.7 * (a @ b / np.linalg.norm(a) / np.linalg.norm(b) + 1))
+    np.testing.assert_allclose(_weights(points, normals, x), expected, atol=1e-12)
+    np.testing.assert_allclose(_weights(points, normals, sp.csr_matrix(x)), expected, atol=1e-12)
+
+
+def test_both_copies_of_an_edge_have_the_same_bits():
+    rng = np.random.default_rng(3)
+    weights = _weights(rng.random((50, 2)), np.zeros((50, 3)), rng.normal(size=(50, 3)))
+    np.testing.assert_array_equal(weights, weights.T)
+    assert weights.diagonal().sum() == 0
+
+
+def test_zero_vectors_weigh_nothing_and_are_never_nan():
+    points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    full = sp.csr_matrix(np.ones((3, 3)) - np.eye(3))
+    normals = np.array([[0.0, 1.0, 0.0]] * 2 + [[0.0, 0.0, 0.0]])
+    x = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0]], dtype=np.float32)
+    for features in (x, sp.csr_matrix(x)):
+        weights = _weights(points, normals, features, pattern=full, tau=1.0, beta=1.0)
+        assert np.isfinite(weights).all()
+        assert weights[0, 1] == 0.0  # one place, no expression in 1
+        assert weights[1, 2] == pytest.approx(1.0)  # along the flow of 1, no expression in 1
+        assert weights[0, 2] == pytest.approx(3.0)  # along the flow, and twice tau for the same expression
+
+
+def test_values_of_a_given_graph_multiply():
+    points, x = _lattice(4), np.ones((16, 2), dtype=np.float32)
+    pattern = mutual_knn(points, 4)
+    double = _weights(points, np.zeros((16, 3)), x, pattern=pattern * 2.0)
+    np.testing.assert_allclose(double, 2 * _weights(points, np.zeros((16, 3)), x, pattern=pattern))
+
+
+def test_beta_scales_once():
+    points, x = _lattice(5), np.random.default_rng(0).normal(size=(25, 3))
+    strong, weak = (_weights(points, np.zeros((25, 3)), x, beta=b) for b in (3.0, 1.0))
+    np.testing.assert_allclose(strong, 3 * weak)
+    assert _weights(points, np.zeros((25, 3)), x, beta=0.0).sum() == 0.0

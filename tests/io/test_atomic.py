@@ -1,0 +1,223 @@
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.atomic import check_output, describe_failure, replacing
+
+AGAIN = ", then run again."
+
+
+def refusal(source: Path, output: Path) -> str:
+    """What the check says; nothing is left behind by it."""
+    folders = {source.parent, output.parent}
+    before = [sorted(folder.iterdir()) for folder in folders if folder.is_dir()]
+    with pytest.raises(InputError) as caught:
+        check_output(source, output)
+    assert [sorted(folder.iterdir()) for folder in folders if folder.is_dir()] == before
+    return str(caught.value)
+
+
+def test_a_good_output_passes_and_leaves_nothing(path, tmp_path) -> None:
+    before = sorted(tmp_path.iterdir())
+    check_output(path, path)
+    check_output(path, tmp_path / "new.h5ad")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_missing_folder(path, tmp_path) -> None:
+    output = tmp_path / "reslts" / "out.h5ad"
+    assert refusal(path, output) == (
+        f"Expected the folder of {str(output)!r} to exist, found no {str(output.parent)!r}. "
+        "Create it, or choose another --output."
+    )
+
+
+def test_a_folder_as_output(path, tmp_path) -> None:
+    assert refusal(path, tmp_path) == (
+        f"Expected {str(tmp_path)!r} to be a file to write, found a folder. Choose another "
+        "--output."
+    )
+
+
+def test_a_pipe_as_output(path, tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "to be a file to write, found a pipe or device." in refusal(path, tmp_path / "pipe")
+
+
+def test_a_folder_without_permission(path, tmp_path, monkeypatch) -> None:
+    output = tmp_path / "out.h5ad"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert refusal(path, output) == (
+        f"Expected to write into the folder {str(tmp_path)!r}, found it read-only. Choose another "
+        "--output."
+    )
+
+
+def test_a_write_protected_file(path, monkeypatch) -> None:
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda name, mode: name != path and access(name, mode))
+    assert "found a file that is write-protected. Choose another" in refusal(path, path)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EROFS, "found no permission to write there. Nothing was changed. Choose another"),
+        (errno.EDQUOT, "found no room left for it. Nothing was changed. Free some space or"),
+    ],
+)
+def test_a_disk_that_refuses_new_files(path, monkeypatch, number, said) -> None:
+    create = os.open
+
+    def refuse(name, flags, *rest):
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number))
+        return create(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert refusal(path, path).startswith(f"Expected to write {str(path)!r}, {said}")
+
+
+def test_the_input_is_gone(tmp_path) -> None:
+    source = tmp_path / "gone.h5ad"
+    assert refusal(source, tmp_path / "out.h5ad") == (
+        f"Expected the input at {str(source)!r}, found it gone or not readable. Put it back" + AGAIN
+    )
+
+
+def test_too_little_space(path, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1234))
+    output = tmp_path / "out.h5ad"
+    with pytest.raises(InputError) as caught:
+        check_output(path, output, n_bytes=2 * 10**9)
+    assert str(caught.value) == (
+        f"Expected 2.0 GB of free space to write {str(output)!r}, found 0.0 MB. The new file is "
+        "complete before the old one goes: free some space, or choose an output on another disk."
+    )
+
+
+def test_links_in_a_circle(path, tmp_path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    assert refusal(path, link) == (
+        f"Expected {str(link)!r} to be the path of a file, found a link that leads nowhere. "
+        "Choose another --output."
+    )
+
+
+def put(target: Path, like: Path, text: str = "new") -> None:
+    with replacing(target, like) as temporary:
+        assert temporary.parent == target.parent
+        assert temporary.name.startswith(".")
+        temporary.write_text(text)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_mode_and_owner_of_a_replaced_file_stay(tmp_path, mode) -> None:
+    like, target = tmp_path / "like", tmp_path / "target"
+    like.write_text("")
+    target.write_text("old")
+    if os.geteuid() == 0:
+        os.chown(target, 1234, 4321)
+    target.chmod(mode)
+    owner = (target.stat().st_uid, target.stat().st_gid)
+    put(target, like)
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+    assert (target.stat().st_uid, target.stat().st_gid) == owner
+
+
+def test_a_new_file_is_no_more_open_than_its_origin(tmp_path) -> None:
+    like = tmp_path / "like"
+    like.write_text("")
+    for mode, expected in ((0o600, 0o600), (0o444, 0o644), (0o666, 0o644)):
+        like.chmod(mode)
+        mask = os.umask(0o022)
+        try:
+            put(tmp_path / f"new{mode}", like)
+        finally:
+            os.umask(mask)
+        assert stat.S_IMODE((tmp_path / f"new{mode}").stat().st_mode) == expected
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, OSError, SystemExit])
+def test_nothing_is_left_of_what_fails(tmp_path, kind) -> None:
+    target = tmp_path / "target"
+    target.write_text("old")
+
+    def fail() -> None:
+        with replacing(target, target) as temporary:
+            temporary.write_text("half")
+            raise kind
+
+    with pytest.raises(kind):
+        fail()
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "old"
+
+
+def test_the_file_is_on_disk_before_it_takes_the_place(tmp_path, monkeypatch) -> None:
+    target = tmp_path / "target"
+    target.write_text("old")
+    seen = []
+    fsync = os.fsync
+
+    def spy(descriptor) -> None:
+        seen.append((Path(f"/proc/self/fd/{descriptor}").resolve(), target.read_text()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    put(target, target)
+    (file, before), (folder, after) = seen
+    assert (file.parent, before) == (tmp_path, "old")
+    assert (folder, after) == (tmp_path, "new")
+
+
+def test_a_folder_that_cannot_be_synchronised_is_no_failure(tmp_path, monkeypatch) -> None:
+    target = tmp_path / "target"
+    target.write_text("old")
+    fsync = os.fsync
+
+    def refuse(descriptor) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    put(target, target)
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "x"), "no room left for it"),
+        (RuntimeError("unable to extend file, errno = 28, error"), "no room left for it"),
+        (OSError("write failed: time, errno = 27, error message"), "no room left for it"),
+        (OSError("errno = 122"), "no room left for it"),
+        (OSError(errno.EROFS, "x"), "no permission to write there"),
+        (OSError(errno.ENOENT, "x"), "the input or the folder gone"),
+        (OSError(errno.EIO, "x"), "input/output error"),
+        (OSError("no number"), None),
+        (ValueError("errno = 28"), None),
+    ],
+)
+def test_failures_of_the_disk_are_recognised(error, said) -> None:
+    sentence = describe_failure(error, "out.h5ad")
+    if said is None:
+        assert sentence is None
+        return
+    assert sentence.startswith(f"Expected to write 'out.h5ad', found {said}. Nothing was changed. ")
+    assert sentence.endswith(AGAIN)
+
+
+def test_the_number_is_found_behind_another_error() -> None:
+    outer = RuntimeError("cannot close")
+    outer.__context__ = OSError(errno.ENOSPC, "full")
+    assert "no room left" in describe_failure(outer, "out.h5ad")

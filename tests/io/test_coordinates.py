@@ -1,0 +1,141 @@
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.coordinates import read_coordinates
+from spatialpdvi.io.sources import AnnDataSource
+
+GRID = np.column_stack([np.arange(12) % 4, np.arange(12) // 4])
+
+
+def refusal(source, key="spatial") -> str:
+    with pytest.raises(InputError) as caught:
+        read_coordinates(source, key)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda grid: grid.astype(np.float32),
+        lambda grid: grid.astype(np.int64),
+        lambda grid: np.asfortranarray(grid.astype(float)),
+        lambda grid: pd.DataFrame(grid, columns=["x", "y"], index=[f"spot{i}" for i in range(12)]),
+        lambda grid: pd.DataFrame(
+            {"x": pd.array(grid[:, 0], dtype="Int64"), "y": grid[:, 1].astype(np.float32)},
+            index=[f"spot{i}" for i in range(12)],
+        ),
+    ],
+    ids=["float32", "int64", "fortran", "frame", "nullable frame"],
+)
+def test_any_table_of_numbers_becomes_float64_rows(adata, source_of, convert) -> None:
+    adata.obsm["spatial"] = convert(GRID)
+    found = read_coordinates(source_of(adata), "spatial")
+    assert (found.dtype, found.flags.c_contiguous) == (np.float64, True)
+    np.testing.assert_array_equal(found, GRID)
+
+
+def test_three_dimensions(adata, source_of) -> None:
+    adata.obsm["xyz"] = np.column_stack([GRID, GRID[:, 0] ** 2])
+    assert read_coordinates(source_of(adata), "xyz").shape == (12, 3)
+
+
+def test_the_users_array_is_not_handed_out(adata) -> None:
+    read_coordinates(AnnDataSource(adata), "spatial")[:] = -1
+    np.testing.assert_array_equal(adata.obsm["spatial"], GRID)
+
+
+def test_a_missing_key_lists_the_others(adata, source_of) -> None:
+    adata.obsm["X_spatial"] = adata.obsm["spatial"]
+    source = source_of(adata)
+    assert refusal(source, "xy") == (
+        f"Expected the coordinates of the spots in obsm['xy'] of {source.name}, found keys: "
+        "'X_spatial', 'spatial'. Name yours with --spatial-key."
+    )
+
+
+@pytest.mark.parametrize("n_columns", [0, 1, 4])
+def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
+    adata.obsm["spatial"] = np.zeros((12, n_columns))
+    assert refusal(source_of(adata)) == (
+        "Expected obsm['spatial'] to have 2 or 3 columns (x, y and perhaps z), "
+        f"found {n_columns}. Name the coordinates with --spatial-key."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (sp.csr_matrix(GRID), "a sparse matrix. Store it as a plain array of numbers."),
+        (GRID.astype("U2"), "values of type object. Store it as a plain array of numbers."),
+        (GRID > 1, "values of type bool. Store it as a plain array of numbers."),
+        (GRID * 1j, "values of type complex128. Store it as a plain array of numbers."),
+        (
+            np.zeros((12, 2, 2)),
+            "3 dimensions. Store it with one row per spot and one column per axis.",
+        ),
+        (
+            pd.DataFrame({"x": GRID[:, 0], "y": "1"}, index=[f"spot{i}" for i in range(12)]),
+            "a column of type object. Store it as a plain array of numbers.",
+        ),
+    ],
+    ids=["sparse", "text", "bool", "complex", "3-D array", "text in a frame"],
+)
+def test_what_is_no_table_of_numbers(adata, source_of, value, said) -> None:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        value = value.astype(object)
+    adata.obsm["spatial"] = value
+    assert refusal(source_of(adata)) == (
+        f"Expected obsm['spatial'] to be a table of numbers, found {said}"
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_lost_coordinates_are_counted(adata, source_of, bad) -> None:
+    adata.obsm["spatial"][[4, 7], [0, 1]] = bad
+    assert refusal(source_of(adata)) == (
+        "Expected obsm['spatial'] to hold finite coordinates, found 2 of 12 spots with NaN or "
+        "infinity (first: 'spot4'). Remove these spots first."
+    )
+
+
+def warning(source) -> list[str]:
+    with pytest.warns(InputWarning) as caught:
+        read_coordinates(source, "spatial")
+    return [str(one.message) for one in caught]
+
+
+def test_spots_in_one_place_are_counted(adata, source_of) -> None:
+    adata.obsm["spatial"][[5, 6]] = adata.obsm["spatial"][0]
+    adata.obsm["spatial"][5] *= -1.0  # minus zero is zero
+    (message,) = warning(source_of(adata))
+    assert message == (
+        "Expected one place per spot in obsm['spatial'], found 2 of 12 spots at the place of an "
+        "earlier one (first: 'spot5'). They are kept; if several sections are stacked here, fit "
+        "them one by one."
+    )
+
+
+LINE = (
+    "Expected the spots of obsm['spatial'] to cover an area, found all of them on one line. "
+    "Domains will be stretches of that line; check --spatial-key."
+)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e200])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_spots_on_a_line_in_any_unit(adata, source_of, scale, offset) -> None:
+    adata.obsm["spatial"] = (np.outer(np.arange(12), [0.3, 0.7]) + offset) * scale
+    assert warning(source_of(adata)) == [LINE]
+
+
+def test_all_spots_in_one_place_are_on_a_line_too(adata, source_of) -> None:
+    adata.obsm["spatial"][:] = 3.0
+    assert LINE in warning(source_of(adata))
+
+
+def test_a_narrow_strip_and_a_flat_third_axis_are_areas(adata, source_of) -> None:
+    adata.obsm["spatial"] = np.column_stack([GRID * [1.0, 1e-4], np.zeros(12)])
+    read_coordinates(source_of(adata), "spatial")

@@ -1,0 +1,183 @@
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io import counts as counts_module
+from spatialpdvi.io.counts import read_counts
+from spatialpdvi.io.sources import AnnDataSource
+
+HINT = "Point --layer at the counts, or give ready features with --rep."
+
+
+def refusal(source, layer=None) -> str:
+    with pytest.raises(InputError) as caught:
+        read_counts(source, layer)
+    return str(caught.value)
+
+
+def logged(data):
+    """`data` with its X replaced by logarithms, as scanpy leaves it."""
+    data.X = data.X.log1p()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen"),
+    [
+        (["X"], "X"),
+        (["X", "counts"], "layers['counts']"),
+        (["X", "counts", "count"], "layers['count']"),
+    ],
+)
+def test_the_first_candidate_that_holds_counts_is_used(
+    adata, source_of, present, chosen, caplog
+) -> None:
+    for key in present[1:]:
+        adata.layers[key] = adata.X.copy()
+    expected = adata.X.toarray()
+    with caplog.at_level(logging.INFO, "spatialpdvi"):
+        found = read_counts(source_of(adata), None)
+    assert found.source == chosen
+    np.testing.assert_array_equal(found.matrix.toarray(), expected)
+    assert caplog.messages == [f"Counts are read from {chosen}."]
+
+
+def test_raw_is_used_when_x_is_normalised(adata, source_of, caplog) -> None:
+    adata.raw = adata.copy()
+    first = float(np.log1p(adata.X.data)[0])
+    data = logged(adata)[:, :3].copy()
+    with caplog.at_level(logging.INFO, "spatialpdvi"):
+        found = read_counts(source_of(data), None)
+    assert found.source == "raw.X"
+    assert list(found.gene_names) == [f"gene{i}" for i in range(7)]
+    assert caplog.messages == [
+        f"X was passed over: it holds {first:.6g} (not a whole number).",
+        "Counts are read from raw.X.",
+    ]
+
+
+@pytest.mark.parametrize("layer", ["umi", "X", "raw.X"])
+def test_a_named_matrix_is_used_alone(adata, source_of, layer) -> None:
+    adata.raw = adata.copy()
+    adata.layers["umi"] = adata.X.copy()
+    adata.layers["count"] = sp.csr_matrix(adata.X * 2)
+    found = read_counts(source_of(adata), layer)
+    assert found.source == ("layers['umi']" if layer == "umi" else layer)
+    assert found.matrix.sum() == adata.X.sum()
+
+
+def test_a_missing_layer_lists_what_there_is(adata, source_of) -> None:
+    adata.layers["umi"] = adata.X.copy()
+    source = source_of(adata)
+    assert refusal(source, "count") == (
+        f"Expected layers['count'] to be in {source.name}, found 'X', 'umi'. Give one of these to "
+        "--layer."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, "nan (not finite)"),
+        (np.inf, "inf (not finite)"),
+        (-np.inf, "-inf (not finite)"),
+        (-2, "-2 (negative)"),
+        (0.25, "0.25 (not a whole number)"),
+    ],
+)
+def test_a_named_layer_that_holds_no_counts(make, source_of, value, said) -> None:
+    data = make()
+    data.X.data[-1] = value
+    data.layers["umi"] = data.X.copy()
+    assert refusal(source_of(data), "umi") == (
+        "Expected layers['umi'] to hold raw counts (whole numbers, none negative), "
+        f"found {said}. {HINT}"
+    )
+
+
+def test_every_candidate_is_named_with_its_reason(adata, source_of) -> None:
+    adata.raw = adata.copy()
+    adata.raw.X.data[0] = -1
+    adata.layers["scaled"] = adata.X.copy()
+    adata.X.data[0] = 0.5
+    source = source_of(adata)
+    assert refusal(source) == (
+        "Expected raw counts (whole numbers, none negative) in layers['count'], layers['counts'], "
+        f"X or raw.X of {source.name}, found 0.5 (not a whole number) in X; -1 (negative) in "
+        f"raw.X. {HINT} Not tried: layers['scaled']."
+    )
+
+
+def test_no_matrix_at_all(make, source_of) -> None:
+    source = source_of(make(X=None))
+    assert refusal(source).endswith(f"X or raw.X of {source.name}, found none of these. {HINT}")
+
+
+def test_an_empty_placeholder_is_no_count_matrix(adata, source_of) -> None:
+    adata.X = sp.csr_matrix(adata.shape, dtype=np.float32)
+    assert refusal(source_of(adata), "X") == (
+        "Expected X to hold raw counts (whole numbers, none negative), found no value but zero. "
+        + HINT
+    )
+
+
+def test_no_genes(make, source_of) -> None:
+    assert refusal(source_of(make()[:, :0].copy())) == (
+        f"Expected X to have at least one gene, found none. {HINT}"
+    )
+
+
+def test_a_layer_called_counts_without_counts_is_passed_over_aloud(adata, source_of) -> None:
+    adata.layers["counts"] = adata.X.copy()
+    adata.layers["counts"].data[0] = 1.5
+    with pytest.warns(InputWarning) as caught:
+        found = read_counts(source_of(adata), None)
+    assert found.source == "X"
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "Expected layers['counts'] to hold raw counts (whole numbers, none negative), found 1.5 "
+        "(not a whole number). The counts are read from X instead; choose others with --layer."
+    )
+
+
+def test_an_offending_value_past_the_first_glance_and_block_is_seen(adata, monkeypatch) -> None:
+    monkeypatch.setattr("spatialpdvi.io.matrices.FIRST_VALUES", 4)
+    monkeypatch.setattr(counts_module, "_BLOCK", 5)
+    adata.X.data[-1] = 0.5
+    assert "found 0.5 (not a whole number) in X" in refusal(AnnDataSource(adata))
+
+
+def test_what_is_normalised_is_not_read_beyond_the_glance(adata, monkeypatch) -> None:
+    source = AnnDataSource(logged(adata))
+    monkeypatch.setattr(source, "matrix", lambda where: pytest.fail(f"{where} was read"))
+    assert "not a whole number" in refusal(source)
+
+
+# anndata has its own warning for it, when it writes the file
+@pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")
+def test_repeated_gene_names_are_warned_of(adata, source_of) -> None:
+    adata.var_names = ["a", "b", "b", "c", "a", "d", "e"]
+    source = source_of(adata)
+    with pytest.warns(InputWarning) as caught:
+        read_counts(source, None)
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "Expected unique gene names, found 2 that repeat an earlier one (first: 'b'). Each is used "
+        "as a gene of its own."
+    )
+
+
+def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
+    dense = adata.X.toarray()
+    dense[[3, 5]] = 0
+    adata.X = sp.csr_matrix(dense)
+    with pytest.warns(InputWarning) as caught:
+        read_counts(source_of(adata), None)
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "Expected every spot to have counts, found 2 of 12 without (first: 'spot3'). Their place "
+        "alone decides their domain; filter them out if they are no tissue."
+    )

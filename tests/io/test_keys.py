@@ -1,0 +1,61 @@
+import anndata as ad
+import pytest
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.keys import Keys, check_free
+from spatialpdvi.io.sources import AnnDataSource
+
+
+def test_default_names_are_the_documented_ones() -> None:
+    assert Keys().all_pairs() == (
+        ("obs", "pdvi_domain"),
+        ("obs", "pdvi_confidence"),
+        ("obs", "pdvi_entropy"),
+        ("obsm", "pdvi_posterior"),
+        ("obsm", "X_pdvi"),
+        ("obsm", "pdvi_flow"),
+        ("obsp", "pdvi_connectivities"),
+        ("uns", "pdvi"),
+    )
+
+
+def test_every_name_carries_the_prefix_and_is_listed() -> None:
+    keys = Keys("run-2.k")
+    named = {getattr(keys, name) for name, kind in vars(Keys).items() if isinstance(kind, property)}
+    assert named == {key for _, key in keys.all_pairs()}
+    assert all("run-2.k" in name for name in named)
+
+
+@pytest.mark.parametrize("prefix", ["a=b", "a/b", "a b", "..", ".", "pdvi\n", "ü"])
+def test_a_prefix_unfit_for_a_key_is_refused(prefix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Keys(prefix)
+    assert str(caught.value) == (
+        "Expected --key-added to be made of letters, digits, '_', '-' and '.', "
+        f"found {prefix!r}. Choose a name such as 'pdvi' or 'pdvi_k20'."
+    )
+
+
+def test_an_empty_prefix_is_refused() -> None:
+    with pytest.raises(InputError, match=r"found an empty name\. Choose a name"):
+        Keys("")
+
+
+def test_a_prefix_that_would_replace_the_users_data_is_refused(adata: ad.AnnData) -> None:
+    adata.obsm["X_pca"] = adata.obsm["spatial"]
+    adata.uns["pca"] = {"params": {"zero_center": True}, "variance": [1.0]}
+    with pytest.raises(InputError) as caught:
+        check_free(AnnDataSource(adata), Keys("pca"))
+    assert str(caught.value) == (
+        "Expected the names that --key-added 'pca' stands for to be free, found obsm['X_pca'], "
+        "uns['pca'] in the AnnData. Choose another --key-added, so that nothing of yours is "
+        "overwritten."
+    )
+
+
+def test_results_of_an_earlier_fit_may_be_replaced(adata: ad.AnnData) -> None:
+    adata.uns["k20"] = {"params": {}, "certificate": {}}
+    adata.obsm["X_k20"] = adata.obsm["spatial"]
+    adata.obs["pdvi_domain"] = "0"  # kept by a concatenation that dropped uns
+    check_free(AnnDataSource(adata), Keys("k20"))
+    check_free(AnnDataSource(adata), Keys())

@@ -1,0 +1,129 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.labels import read_initial, read_labels
+
+
+@pytest.mark.parametrize(
+    ("column", "expected", "categories"),
+    [
+        (["b", "a", None] * 4, ["b", "a", None], ["a", "b"]),
+        (
+            pd.Categorical(["v", "u", None] * 4, categories=["v", "u", "unused"]),
+            ["v", "u", None],
+            ["v", "u"],
+        ),
+        (pd.Categorical([2, 10, 1] * 4), ["2", "10", "1"], ["1", "2", "10"]),
+        (np.array([10, 9, -1] * 4), ["10", "9", "-1"], ["-1", "9", "10"]),
+        (np.array([True, False, True] * 4), ["True", "False", "True"], ["False", "True"]),
+        (np.array([2.0, np.nan, 11.0] * 4), ["2", None, "11"], ["2", "11"]),
+        (pd.array([2, None, 11] * 4, dtype="Int64"), ["2", None, "11"], ["2", "11"]),
+        (pd.array([True, None, False] * 4), ["True", None, "False"], ["False", "True"]),
+        (["Layer 2", "10", "9"] * 4, ["Layer 2", "10", "9"], ["9", "10", "Layer 2"]),
+    ],
+    ids=[
+        "text",
+        "category",
+        "number_category",
+        "int",
+        "bool",
+        "float",
+        "nullable_int",
+        "nullable_bool",
+        "mixed",
+    ],
+)
+def test_labels_become_text_categories(adata, source_of, column, expected, categories) -> None:
+    adata.obs["region"] = column
+    labels, key = read_labels(source_of(adata), "region")
+    assert key == "region"
+    assert labels.categories.tolist() == categories
+    assert [None if pd.isna(one) else one for one in labels] == expected * 4
+
+
+def test_distinct_values_of_one_text_are_one_label(adata) -> None:
+    from spatialpdvi.io.sources import AnnDataSource
+
+    adata.obs["region"] = pd.Categorical([1, "1", "b"] * 4, categories=["b", 1, "1"])
+    labels, _ = read_labels(AnnDataSource(adata), "region")
+    assert labels.codes.tolist() == [1, 1, 0] * 4
+    assert labels.categories.tolist() == ["b", "1"]
+
+
+def test_annotation_is_the_default_and_may_be_absent(adata, source_of) -> None:
+    assert read_labels(source_of(adata), None) == (None, None)
+    adata.obs["annotation"] = list("ab" * 6)
+    labels, key = read_labels(source_of(adata), None)
+    assert (list(labels), key) == (list("ab" * 6), "annotation")
+
+
+@pytest.mark.parametrize(
+    ("read", "option"), [(read_labels, "--label-key"), (read_initial, "--init")]
+)
+def test_a_missing_column_lists_the_others(adata, source_of, read, option) -> None:
+    adata.obs["region"] = "a"
+    source = source_of(adata)
+    with pytest.raises(InputError) as caught:
+        read(source, "regions")
+    assert str(caught.value) == (
+        f"Expected obs['regions'] in {source.name}, found columns: 'region'. Name one of these "
+        f"with {option}."
+    )
+
+
+@pytest.mark.parametrize("value", [0.5, np.inf])
+def test_measurements_are_no_labels(adata, source_of, value) -> None:
+    adata.obs["depth"] = [1.0, value] * 6
+    with pytest.raises(InputError) as caught:
+        read_labels(source_of(adata), "depth")
+    assert str(caught.value) == (
+        "Expected obs['depth'] to hold labels (text, categories or whole numbers), found "
+        f"{value:g}. Name a column of labels."
+    )
+
+
+def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
+    adata.obs["region"] = ["a", "", " ", "b"] * 3
+    with pytest.warns(InputWarning) as caught:
+        labels, _ = read_labels(source_of(adata), "region")
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "Expected every label of obs['region'] to be a text or missing, found 6 that are empty. "
+        "They count as missing."
+    )
+    assert labels.codes.tolist() == [0, -1, -1, 1] * 3
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [(["a"] * 12, "only 'a'"), (np.full(12, np.nan), "no label at all")],
+)
+def test_labels_that_tell_nothing_apart_are_usable(adata, source_of, column, said) -> None:
+    adata.obs["region"] = column
+    with pytest.warns(InputWarning) as caught:
+        labels, _ = read_labels(source_of(adata), "region")
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        f"Expected obs['region'] to tell at least two regions apart, found {said}. Scores against "
+        "it say nothing; name another column with --label-key."
+    )
+    assert set(labels.codes) == {0 if said.startswith("only") else -1}
+
+
+def test_labels_to_start_from_are_codes(adata, source_of) -> None:
+    adata.obs["leiden"] = pd.Categorical(["10", "2", "7"] * 4, categories=["2", "7", "10", "11"])
+    codes = read_initial(source_of(adata), "leiden")
+    assert codes.dtype == np.int64
+    assert codes.tolist() == [2, 0, 1] * 4
+
+
+def test_every_spot_needs_a_label_to_start_from(adata, source_of) -> None:
+    adata.obs["leiden"] = ["a", "b", None, "a"] * 3
+    with pytest.raises(InputError) as caught:
+        read_initial(source_of(adata), "leiden")
+    assert str(caught.value) == (
+        "Expected obs['leiden'] to have a label for every spot to start from, found 3 of 12 "
+        "missing (first: 'spot2'). Fill them, or name another column."
+    )

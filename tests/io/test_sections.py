@@ -1,0 +1,76 @@
+import warnings
+
+import anndata as ad
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.sections import read_section
+from spatialpdvi.io.sources import AnnDataSource
+
+
+def test_a_section_with_everything(adata, source_of) -> None:
+    adata.obs["annotation"] = list("aabb" * 3)
+    adata.obs["leiden"] = list("xyz" * 4)
+    adata.obsp["ring"] = sp.csr_matrix(np.roll(np.eye(12), 1, 0) + np.roll(np.eye(12), -1, 0))
+    section = read_section(source_of(adata), init="leiden", graph="ring")
+    np.testing.assert_array_equal(section.counts.toarray(), adata.X.toarray())
+    assert (section.counts_source, section.label_key) == ("X", "annotation")
+    assert list(section.gene_names) == list(adata.var_names)
+    assert list(section.spot_names) == list(adata.obs_names)
+    assert section.coordinates.shape == (12, 2)
+    assert list(section.labels) == list("aabb" * 3)
+    assert section.init_labels.tolist() == [0, 1, 2] * 4
+    assert section.graph.nnz == 24
+    assert (section.features, section.rep) == (None, None)
+
+
+def test_counts_are_not_looked_at_with_ready_features(make, source_of) -> None:
+    data = make(X=np.full((12, 7), -0.5))
+    section = read_section(source_of(data), rep="spatial")
+    assert (section.counts, section.counts_source, len(section.gene_names)) == (None, "", 0)
+    assert section.rep == "spatial"
+    np.testing.assert_array_equal(section.features, data.obsm["spatial"])
+
+
+def test_no_spots(make, source_of) -> None:
+    source = source_of(make()[:0].copy())
+    with pytest.raises(InputError) as caught:
+        read_section(source)
+    assert str(caught.value) == (
+        f"Expected {source.name} to have at least one spot, found none. Check how it was filtered."
+    )
+
+
+def test_one_spot_is_a_section(make, source_of) -> None:
+    section = read_section(source_of(make()[:1].copy()))
+    assert section.coordinates.shape == (1, 2)
+
+
+# anndata has its own warning for it, when it writes the file
+@pytest.mark.filterwarnings("ignore:Observation names are not unique:UserWarning")
+def test_repeated_spot_names_are_warned_of(adata, source_of) -> None:
+    adata.obs_names = ["a", "b", "b", *"cdefghi", "a", "j"]
+    source = source_of(adata)
+    with pytest.warns(InputWarning) as caught:
+        read_section(source)
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "Expected unique spot names, found 2 that repeat an earlier one (first: 'b'). Results are "
+        "matched by row, so none is lost."
+    )
+
+
+def test_reading_changes_nothing_in_memory(path) -> None:
+    data = ad.read_h5ad(path)
+    before = data.copy()
+    for options in ({}, {"rep": "X_pca", "init": "annotation", "graph": "mine"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # the graph has no edges
+            read_section(AnnDataSource(data), **options)
+    for one, other in ((data.X, before.X), (data.obsp["mine"], before.obsp["mine"])):
+        assert (one != other).nnz == 0
+        assert one.nnz == other.nnz
+    np.testing.assert_array_equal(data.obsm["X_pca"], before.obsm["X_pca"])
+    assert data.obs.equals(before.obs)

@@ -1,0 +1,98 @@
+"""Compiled loops against NumPy, serial against parallel, over types and odd sizes."""
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import make_toy
+
+from spatialpdvi.kernels import mixture
+from spatialpdvi.problems.features import wrap_features
+
+SIZES = [(0, 3, 2), (1, 1, 2), (7, 4, 3), (1000, 6, 5)]
+
+
+def _data(n, d, k, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)).astype(dtype)
+    x[rng.random(x.shape) < 0.4] = 0
+    return x, rng.dirichlet(np.ones(k), size=n), rng.normal(size=(d, k)), rng.normal(size=k)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_data_term_and_statistics_are_two_products(n, d, k, dtype, form):
+    x, phi, weight, offset = _data(n, d, k, dtype)
+    features = wrap_features(form(x))
+    np.testing.assert_allclose(features.data_term(weight, offset), x.astype(float) @ weight - offset, atol=1e-12)
+    counts, sums = features.statistics(phi)
+    np.testing.assert_allclose(counts, phi.sum(axis=0), atol=1e-12)
+    np.testing.assert_allclose(sums, phi.T @ x.astype(float), atol=1e-10)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_a_block_of_rows_is_that_block(form):
+    x, phi, weight, offset = _data(20, 4, 3)
+    whole, block = wrap_features(form(x)), wrap_features(form(x)).rows(5, 12)
+    assert block.shape == (7, 4)
+    np.testing.assert_array_equal(block.data_term(weight, offset), whole.data_term(weight, offset)[5:12])
+    np.testing.assert_allclose(block.statistics(phi[5:12])[1], phi[5:12].T @ x[5:12], atol=1e-12)
+
+
+def _sweep_arguments(seed=0):
+    toy = make_toy(side=40, n_patches=3, strength=1.0, start="soft", seed=seed)
+    patch = toy.problem.patches[1]
+    rng = np.random.default_rng(seed)
+    data_term = rng.normal(size=(patch.stop - patch.start, 3))
+    halo = toy.problem.halo(toy.phi, 1)
+    return data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, toy.phi[patch.start : patch.stop]
+
+
+def test_serial_and_parallel_twins_have_the_same_bits_for_any_number_of_threads():
+    *fixed, phi = _sweep_arguments()
+    results = []
+    before = numba.get_num_threads()
+    runs = [(mixture.sweep.serial, before)]
+    runs += [(mixture.sweep.parallel, threads) for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1)]
+    try:
+        for run, threads in runs:
+            numba.set_num_threads(threads)
+            mine = phi.copy()
+            run(*fixed, mine)
+            results.append(mine)
+    finally:
+        numba.set_num_threads(before)
+    assert not np.array_equal(results[0], phi)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_statistics_have_the_same_bits_from_both_twins():
+    x, phi, _, _ = _data(5000, 6, 5)
+    out = []
+    for run in (mixture.statistics_dense.serial, mixture.statistics_dense.parallel):
+        counts, sums = np.empty((mixture.N_CHUNKS, 5)), np.empty((mixture.N_CHUNKS, 5, 6))
+        run(x, phi, counts, sums)
+        out.append((counts, sums))
+    np.testing.assert_array_equal(out[0][0], out[1][0])
+    np.testing.assert_array_equal(out[0][1], out[1][1])
+
+
+def test_the_twin_is_chosen_by_the_work(monkeypatch):
+    chosen = []
+    for name in ("serial", "parallel"):
+        monkeypatch.setattr(mixture.data_term_dense, name, lambda *_, name=name: chosen.append(name))
+    for n in (10, 100_000):
+        mixture.data_term_dense(np.zeros((n, 4)), np.zeros((4, 2)), np.zeros(2), np.zeros((n, 2)))
+    assert chosen == ["serial", "parallel"]
+
+
+def test_extreme_logits_stay_probabilities():
+    data_term = np.array([[1e5, -1e5, 0.0], [-1e308, -1e308, -1e308], [700.0, 710.0, -700.0]])
+    phi = np.full((3, 3), 1 / 3)
+    none = np.zeros(0)
+    mixture.sweep(data_term, np.zeros(4, np.int64), none.astype(np.int32), none, np.zeros((0, 3)), np.array([0, 3]), phi)
+    np.testing.assert_allclose(phi.sum(axis=1), 1.0)
+    np.testing.assert_allclose(phi[0], [1, 0, 0], atol=1e-300)
+    np.testing.assert_allclose(phi[1], 1 / 3)

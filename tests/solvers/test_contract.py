@@ -1,0 +1,155 @@
+"""What every solver of the registry owes, and what each theory promises."""
+
+import numpy as np
+import pytest
+from conftest import make_toy
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.optimise import Stop, StopRule, optimise
+from spatialpdvi.options import SOLVERS as NAMES
+from spatialpdvi.problems.base import blockwise
+from spatialpdvi.problems.potts_gmm import PottsGlobals
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+
+TIGHT = StopRule(tolerance=1e-9, relative_change=1e-13, max_epochs=3000)
+
+
+def _run(toy, name, *, rule=TIGHT, seed=0, phi=None, lam=None, **settings):
+    start = (toy.phi.copy() if phi is None else phi.copy(), toy.lam if lam is None else lam)
+    solver = make_solver(name, SolverSettings(**settings))
+    return optimise(toy.problem, solver, start, rule=rule, rng=np.random.default_rng(seed))
+
+
+def test_the_options_name_the_registry():
+    assert tuple(SOLVERS) == NAMES
+
+
+def test_an_unknown_solver_is_refused():
+    with pytest.raises(InputError, match=r"Expected `--solver` to be one of p2dvi, pdvi, cavi, memoized, found 'em'\."):
+        make_solver("em")
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_shapes_are_kept_and_the_start_is_not_written(name, toy):
+    m, rho, x = toy.lam.m.copy(), toy.lam.rho.copy(), toy.x.copy()
+    end = _run(toy, name, rule=StopRule(max_epochs=3))
+    assert end.phi.shape == toy.phi.shape
+    assert end.lam.m.shape == end.lam.rho.shape == m.shape
+    np.testing.assert_allclose(end.phi.sum(axis=1), 1.0, atol=1e-12)
+    for before, after in ((m, toy.lam.m), (rho, toy.lam.rho), (x, toy.x)):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_same_seed_gives_the_same_bits(name, toy):
+    a, b = (_run(toy, name, rule=StopRule(max_epochs=7), seed=4) for _ in range(2))
+    np.testing.assert_array_equal(a.phi, b.phi)
+    np.testing.assert_array_equal(a.lam.m, b.lam.m)
+    assert [row.evaluation.neg_elbo for row in a.trace] == [row.evaluation.neg_elbo for row in b.trace]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_relabelled_domains_give_relabelled_results(name, toy):
+    new = np.array([2, 0, 1])
+    a = _run(toy, name, rule=StopRule(max_epochs=5))
+    b = _run(toy, name, rule=StopRule(max_epochs=5), phi=toy.phi[:, new], lam=blockwise(lambda v: v[new], toy.lam))
+    np.testing.assert_allclose(b.phi, a.phi[:, new], atol=1e-9)
+    np.testing.assert_allclose(b.lam.m, a.lam.m[new], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("start", ["empty", "single"])
+def test_bad_starts_stay_finite(name, start):
+    toy = make_toy(k=3)
+    n, k = toy.phi.shape
+    phi = np.zeros((n, k))
+    if start == "empty":
+        phi[:, 0] = 1.0  # two domains without a spot
+    else:
+        phi[:, 0] = 1.0
+        phi[:2, 0], phi[0, 1], phi[1, 2] = 0.0, 1.0, 1.0  # two domains of one spot
+    end = _run(toy, name, phi=phi, rule=StopRule(max_epochs=30))
+    assert np.isfinite(end.phi).all()
+    assert all(np.isfinite(block).all() for block in end.lam)
+    assert np.isfinite([row.evaluation.neg_elbo for row in end.trace]).all()
+
+
+@pytest.mark.parametrize("name", ["cavi", "memoized"])
+@pytest.mark.parametrize("strength", [0.05, 0.5, 5.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_coordinate_ascent_never_raises_the_objective(name, strength, seed):
+    """Also from random starts with strong edges and weak data, where updating all spots at once can cycle."""
+    toy = make_toy(strength=strength, signal=0.2, seed=seed, start="random")
+    values = [row.evaluation.neg_elbo for row in _run(toy, name, rule=StopRule(1e-9, 1e-13, 60)).trace]
+    assert len(values) > 3
+    assert (np.diff(values) <= 1e-9 * np.abs(values[1:])).all()
+    assert values[-1] < values[0]
+
+
+# PD-VI's scalar step is set by the steepest of all coordinates: log variances then crawl, so it gets the epochs
+@pytest.mark.parametrize(("name", "tolerance"), [("p2dvi", 1e-6), ("pdvi", 1e-6), ("memoized", 1e-6)])
+def test_all_solvers_meet_cavis_fixed_point(name, tolerance):
+    """From one start on a well-separated problem there is one place to go."""
+    toy = make_toy(signal=3.0)
+    reference = _run(toy, "cavi")
+    rule = StopRule(1e-8, 1e-13, 20_000)
+    end = _run(toy, name, rule=rule)
+    assert reference.stop is end.stop is Stop.CONVERGED
+    assert np.abs(end.lam.m - reference.lam.m).max() < tolerance
+    assert np.abs(end.lam.rho - reference.lam.rho).max() < tolerance
+    assert np.abs(end.phi - reference.phi).max() < tolerance
+    f, g = (run.trace[-1].evaluation.neg_elbo for run in (end, reference))
+    assert abs(f - g) < 1e-9 * abs(g)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 6])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_p2dvi_has_the_same_fixed_point_for_any_batch_and_rounds(batch, rounds):
+    toy = make_toy(signal=3.0, n_patches=6)
+    end = _run(toy, "p2dvi", batch_patches=batch, inner_rounds=rounds, rule=StopRule(1e-8, 1e-12, 3000))
+    assert end.stop is Stop.CONVERGED
+    assert np.abs(end.lam.m - _run(toy, "cavi").lam.m).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["p2dvi", "pdvi"])
+def test_at_the_fixed_point_duals_are_minus_the_gradients_and_sum_to_zero(name):
+    toy = make_toy(signal=3.0)
+    end = _run(toy, name, rule=StopRule(1e-8, 1e-13, 20_000))
+    problem, state = toy.problem, end.state
+    for b, dual in enumerate(state.own):
+        gradient = problem.gradient(problem.statistics(end.phi, b), b, end.lam)
+        np.testing.assert_allclose(dual.m, -gradient.m, atol=1e-4)
+        np.testing.assert_allclose(dual.rho, -gradient.rho, atol=1e-6)
+    largest = max(np.abs(dual.m).max() for dual in state.own)
+    assert np.abs(sum(dual.m for dual in state.own)).max() < 1e-6 * largest
+    assert np.abs(state.shared.h.m).max() < 1e-6
+    assert np.abs(state.shared.h.rho).max() < 1e-6
+
+
+def test_steps_can_be_fixed_and_the_fixed_point_does_not_care():
+    toy = make_toy(signal=3.0)
+    settings = {"steps": (0.01, 1.0)}
+    end = _run(toy, "p2dvi", rule=StopRule(1e-8, 1e-13, 5000), **settings)
+    assert end.stop is Stop.CONVERGED
+    assert np.unique(end.state.shared.inv_step.m).tolist() == [100.0]
+    assert np.unique(end.state.shared.inv_step.rho).tolist() == [1.0]
+    assert np.abs(end.lam.m - _run(toy, "cavi").lam.m).max() < 1e-6
+
+
+def test_oracle_one_is_one_scalar_and_oracle_two_follows_the_curvature(toy):
+    scalar = _run(toy, "pdvi", rule=StopRule(max_epochs=1)).state.shared.inv_step
+    assert np.unique(np.concatenate([scalar.m.ravel(), scalar.rho.ravel()])).size == 1
+    block = _run(toy, "p2dvi", rule=StopRule(max_epochs=1)).state.shared.inv_step
+    curvature = toy.problem.evaluate(toy.phi, toy.lam).curvature
+    for ours, theirs in zip(block, curvature, strict=True):
+        np.testing.assert_allclose(ours, 3.0 / toy.problem.n_patches * theirs)
+
+
+def test_a_limit_of_epochs_is_not_convergence(toy):
+    end = _run(toy, "p2dvi", rule=StopRule(1e-9, 1e-13, 2))
+    assert end.stop is Stop.EPOCHS
+    assert [row.epoch for row in end.trace] == [0, 1, 2]
+
+
+def test_globals_are_a_lambda_of_the_problem(toy):
+    assert isinstance(_run(toy, "p2dvi", rule=StopRule(max_epochs=1)).lam, PottsGlobals)

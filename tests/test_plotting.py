@@ -1,0 +1,402 @@
+"""Figures: what is drawn where, that nothing overlaps, colours that can be told apart, files."""
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.plotting import plot_section, save_figure
+from spatialpdvi.plotting.colours import UNLABELLED, match_colours, palette
+from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.spots import place_spots
+
+TRACE = {
+    "epoch": np.arange(6),
+    "seconds": np.arange(6) / 10,
+    "neg_elbo": [-3.0e6, -3.1e6, np.nan, -3.2e6, -3.25e6, -3.26e6],
+    "gradient_norm": [10.0, 1.0, np.nan, 0.1, 0.01, 0.0],
+}
+
+
+def lattice(columns, rows):
+    return np.indices((columns, rows)).reshape(2, -1).T.astype(np.float64)
+
+
+def panels(figure):
+    """Axes by the text above them."""
+    found = {axes.texts[0].get_text(): axes for axes in figure.axes if axes.texts}
+    return {title: axes for title, axes in found.items() if title}
+
+
+def legend_of(axes):
+    (legend,) = [child for child in axes.get_children() if isinstance(child, Legend)]
+    return legend
+
+
+def legend_colours(axes):
+    legend = legend_of(axes)
+    handles = [to_rgba(handle.get_color()) for handle in legend.legend_handles]
+    return dict(zip([text.get_text() for text in legend.get_texts()], handles, strict=True))
+
+
+def drawn_colours(axes, n):
+    """Colour of each spot, in the order of the spots, found by position."""
+    found = {}
+    for collection in axes.collections:
+        collection.update_scalarmappable()
+        colours = np.resize(collection.get_facecolor(), (len(collection.get_offsets()), 4))
+        found |= {
+            tuple(place): tuple(colour)
+            for place, colour in zip(np.asarray(collection.get_offsets()), colours, strict=True)
+        }
+    assert len(found) == n
+    return found
+
+
+@pytest.fixture
+def section():
+    coordinates = 25 * lattice(12, 20)
+    domains = (coordinates[:, 0] // 100).astype(int)
+    names = np.array(["heart", "brain", "liver"], dtype=object)[domains]
+    names[:5] = None
+    return coordinates, domains, pd.Categorical(names)
+
+
+@pytest.fixture
+def full(section):
+    coordinates, domains, annotation = section
+    return plot_section(
+        coordinates,
+        domains,
+        annotation=annotation,
+        confidence=np.linspace(0.43, 1, 240),
+        trace=TRACE,
+        scores={"ari": 0.51234, "nmi": 0.6, "pas": 0.1, "n_spots": 240, "baseline": {}},
+        title="A section",
+    )
+
+
+class TestPanels:
+    def test_all_of_them_from_left_to_right(self, full):
+        by_title = panels(full)
+        assert list(by_title) == ["Annotation", "Domains", "Confidence", "Convergence"]
+        lefts = [axes.get_position().x0 for axes in by_title.values()]
+        assert lefts == sorted(lefts)
+        assert full.get_suptitle() == "A section"
+
+    def test_only_what_is_given(self, section):
+        assert list(panels(plot_section(section[0], section[1]))) == ["Domains"]
+        figure = plot_section(section[0], section[1], trace=TRACE)
+        assert list(panels(figure)) == ["Domains", "Convergence"]
+
+    def test_scores_below_the_title_of_the_domains(self, full):
+        texts = [text.get_text() for text in panels(full)["Domains"].texts]
+        assert texts == ["Domains", "ARI 0.512   NMI 0.600   PAS 0.100"]
+
+    def test_nothing_overlaps_and_nothing_is_cut_off(self, full):
+        full.canvas.draw()
+        boxes = [axes.get_tightbbox() for axes in panels(full).values()]
+        for left, right in zip(boxes[:-1], boxes[1:], strict=True):
+            assert left.x1 < right.x0
+        page = full.bbox
+        assert boxes[0].x0 >= 0
+        assert boxes[-1].x1 <= page.x1
+        assert min(box.y0 for box in boxes) >= 0
+        assert max(box.y1 for box in boxes) < full._suptitle.get_window_extent().y0
+
+    def test_forty_domains_have_a_legend_that_fits(self):
+        coordinates = lattice(40, 40)
+        domains = pd.Categorical([f"a long name {i // 40}" for i in range(1600)])
+        figure = plot_section(coordinates, domains, confidence=np.ones(1600))
+        figure.canvas.draw()
+        legend = legend_of(panels(figure)["Domains"])
+        assert len(legend.get_texts()) == 40
+        box, page = legend.get_window_extent(), figure.bbox
+        assert box.x0 >= panels(figure)["Domains"].get_window_extent().x1
+        assert box.x1 < panels(figure)["Confidence"].get_window_extent().x0
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
+
+    def test_pyplot_is_not_touched(self, full):
+        assert isinstance(full, Figure)
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        assert pyplot is None or pyplot.get_fignums() == []
+
+    def test_three_axes_are_said_to_be_two(self, section):
+        flat, domains, _ = section
+        deep = np.column_stack([flat, np.arange(240)])
+        assert plot_section(deep, domains).get_suptitle() == "First 2 of 3 axes"
+        figure = plot_section(deep, domains, title="Embryo")
+        assert figure.get_suptitle() == "Embryo (first 2 of 3 axes)"
+        drawn = np.asarray(panels(figure)["Domains"].collections[0].get_offsets())
+        np.testing.assert_array_equal(drawn, flat)
+
+
+class TestMaps:
+    def test_each_spot_has_the_colour_of_its_label(self, full, section):
+        coordinates, domains, annotation = section
+        entries = legend_colours(panels(full)["Annotation"])
+        assert list(entries) == ["brain", "heart", "liver", "unlabelled"]
+        assert entries["unlabelled"] == to_rgba(UNLABELLED)
+        drawn = drawn_colours(panels(full)["Annotation"], 240)
+        names = annotation.astype(object)
+        for place, name in zip(coordinates, names, strict=True):
+            expected = entries[name if isinstance(name, str) else "unlabelled"]
+            assert drawn[tuple(place)] == pytest.approx(expected)
+        # 0 is heart, 1 brain, 2 liver.
+        codes = legend_colours(panels(full)["Domains"])
+        assert [codes[str(i)] for i in range(3)] == [
+            entries["heart"],
+            entries["brain"],
+            entries["liver"],
+        ]
+        drawn = drawn_colours(panels(full)["Domains"], 240)
+        for place, domain in zip(coordinates, domains, strict=True):
+            assert drawn[tuple(place)] == pytest.approx(codes[str(domain)])
+
+    def test_y_points_down_and_both_axes_have_one_scale(self, full):
+        full.canvas.draw()
+        axes = panels(full)["Domains"]
+        assert axes.get_ylim()[0] > axes.get_ylim()[1]
+        assert axes.get_xlim()[0] < axes.get_xlim()[1]
+        origin, x, y = axes.transData.transform([(0, 0), (100, 0), (0, 100)])
+        assert x[0] - origin[0] == pytest.approx(origin[1] - y[1])
+
+    @pytest.mark.parametrize("shape", [(6, 10), (140, 140), (300, 4), (4, 300)])
+    def test_markers_are_as_wide_as_the_spacing_and_inside(self, shape):
+        coordinates = 0.7 * lattice(*shape)
+        figure = plot_section(coordinates, np.zeros(len(coordinates), int))
+        figure.canvas.draw()
+        axes = panels(figure)["Domains"]
+        a, b = axes.transData.transform([(0, 0), (0.7, 0)])
+        side = np.sqrt(axes.collections[0].get_sizes()[0]) * figure.dpi / 72
+        assert side == pytest.approx(1.04 * (b[0] - a[0]), rel=0.01)
+        spots = axes.transData.transform(coordinates)
+        box = axes.get_window_extent()
+        assert (spots - side / 2 >= [box.x0, box.y0]).all()
+        assert (spots + side / 2 <= [box.x1, box.y1]).all()
+
+    def test_spots_are_pixels_in_vector_files(self, full):
+        for title in ("Annotation", "Domains", "Confidence"):
+            assert all(drawn.get_rasterized() for drawn in panels(full)[title].collections)
+
+    def test_confidence_runs_from_a_round_number_to_one(self, full):
+        (drawn,) = panels(full)["Confidence"].collections
+        assert drawn.get_clim() == (pytest.approx(0.4), 1)
+        np.testing.assert_array_equal(drawn.get_array(), np.linspace(0.43, 1, 240))
+
+    def test_nobody_labelled(self):
+        figure = plot_section(lattice(5, 5), np.zeros(25, int), annotation=[None] * 25)
+        assert list(legend_colours(panels(figure)["Annotation"])) == ["unlabelled"]
+
+    def test_one_spot(self):
+        figure = plot_section([[3.0, 4.0]], ["a"], confidence=[1.0])
+        figure.canvas.draw()
+        assert list(panels(figure)) == ["Domains", "Confidence"]
+
+
+class TestTrace:
+    def test_curves(self, full):
+        left = panels(full)["Convergence"]
+        (line,) = left.lines
+        np.testing.assert_array_equal(line.get_xdata(), [0, 1, 3, 4, 5])
+        np.testing.assert_allclose(line.get_ydata(), [-3, -3.1, -3.2, -3.25, -3.26])
+        assert left.get_ylabel() == "negative ELBO ($10^{6}$ nats)"
+        assert left.get_yscale() == "linear"
+        (right,) = [axes for axes in full.axes if axes.get_ylabel() == "gradient norm"]
+        assert right.get_yscale() == "log"
+        (line,) = right.lines
+        np.testing.assert_array_equal(line.get_xdata(), [0, 1, 3, 4])
+        np.testing.assert_array_equal(line.get_ydata(), [10, 1, 0.1, 0.01])
+
+    def test_stationarity_instead(self, section):
+        trace = {"epoch": [1, 2], "neg_elbo": [5.0, 4.0], "stationarity": [0.1, 0.01]}
+        figure = plot_section(section[0], section[1], trace=trace)
+        labels = [axes.get_ylabel() for axes in figure.axes]
+        assert labels[1:] == ["negative ELBO (nats)", "stationarity"]
+
+    def test_no_gradient_no_second_axis(self, section):
+        trace = {"epoch": [1, 2], "neg_elbo": [5.0, 4.0], "gradient_norm": [np.nan, np.nan]}
+        assert len(plot_section(section[0], section[1], trace=trace).axes) == 2
+
+    def test_missing_column(self, section):
+        sentence = (
+            "Expected a column 'neg_elbo' in the trace, found epoch, loss. Give the trace that a fit has written."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            plot_section(section[0], section[1], trace={"loss": [1], "epoch": [1]})
+
+    def test_unequal_columns(self, section):
+        sentence = (
+            "Expected columns of equal length in the trace, found 2 epochs and 'neg_elbo' of "
+            "shape (3,). Give the trace that a fit has written."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            plot_section(section[0], section[1], trace={"neg_elbo": [1, 2, 3], "epoch": [1, 2]})
+
+
+class TestColours:
+    def test_sixty_can_be_told_apart(self):
+        colours = [*palette(60), UNLABELLED, "#ffffff"]
+        rgb = np.array([to_rgb(colour) for colour in colours])
+        apart = np.abs(rgb[:, None] - rgb[None]).max(axis=2) + np.eye(62)
+        assert apart.min() > 0.08
+
+    def test_shorter_palettes_are_the_beginning_of_longer_ones(self):
+        for n in (0, 1, 7, 20, 33):
+            assert palette(n) == palette(60)[:n]
+        assert len(set(palette(200))) == 200
+
+    def test_pairs_share_as_many_spots_as_they_can(self):
+        # Domain 0 covers label 0 best, but giving it label 1 lets domain 1 have label 0: 5 + 6 > 6
+        # + 0.
+        domains = np.repeat([0, 0, 1], [6, 5, 6])
+        annotation = np.repeat([0, 1, 0], [6, 5, 6])
+        of_domains, of_labels = match_colours(domains, annotation)
+        assert of_domains == [of_labels[1], of_labels[0]]
+
+    def test_domains_in_no_pair_have_their_own(self):
+        domains = np.array([0, 1, 2, 2, 3])
+        annotation = np.array([0, 0, 0, 0, -1])
+        of_domains, of_labels = match_colours(domains, annotation)
+        assert of_labels == [palette(1)[0]]
+        assert of_domains[2] == of_labels[0]
+        assert len(set(of_domains)) == 4
+
+    def test_without_overlap_no_pair(self):
+        of_domains, of_labels = match_colours(np.array([0, -1]), np.array([-1, 0]))
+        assert set(of_domains).isdisjoint(of_labels)
+
+    def test_without_labels(self):
+        assert match_colours(np.array([1, 0, 2])) == (list(palette(3)), [])
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("values", "codes", "names"),
+        [
+            ([3, -1, 10, 3, -7], [0, -1, 1, 0, -1], ["3", "10"]),
+            ([2.0, np.nan, 10.0], [0, -1, 1], ["2", "10"]),
+            (np.array(["b", None, "a"], dtype=object), [1, -1, 0], ["a", "b"]),
+            (pd.Categorical(["10", "9", None], ["unused", "9", "10"]), [1, 0, -1], ["9", "10"]),
+            (pd.Series(["x", "x"]), [0, 0], ["x"]),
+            (pd.Series([True, False]), [1, 0], ["False", "True"]),
+            (pd.Series(pd.Categorical([None, None])), [-1, -1], []),
+        ],
+    )
+    def test_any_kind(self, values, codes, names):
+        found = read_labels(values, n=len(values), what="domains")
+        assert found.codes.tolist() == codes
+        assert found.names == names
+
+
+class TestSpots:
+    def test_square_lattice(self):
+        spots = place_spots(0.715 * lattice(7, 9) + 1e4)
+        assert (spots.marker, spots.spacing) == ("s", pytest.approx(0.715))
+
+    def test_hexagonal_lattice_and_scattered_cells_are_discs(self):
+        grid = lattice(20, 20)
+        hexagonal = grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])
+        assert place_spots(hexagonal)[1:3] == (pytest.approx(1), "o")
+        assert place_spots(np.random.default_rng(0).random((300, 2))).marker == "o"
+
+    def test_duplicates_do_not_shrink_the_spacing(self):
+        assert place_spots(np.repeat(lattice(5, 5), 3, axis=0)).spacing == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (
+            {"coordinates": np.zeros((3, 1))},
+            ("Expected coordinates of shape (spots, 2) or (spots, 3), found (3, 1). Give one row per spot."),
+        ),
+        (
+            {"coordinates": [[0, np.inf], [0, 0], [1, 1]]},
+            ("Expected finite coordinates, found 1 spots without. Remove these spots, or mend their coordinates."),
+        ),
+        (
+            {"domains": [0, 1]},
+            (
+                "Expected as many domains as spots, 3, found an array of shape (2,). "
+                "Give domains and coordinates of the same spots."
+            ),
+        ),
+        (
+            {"annotation": pd.Categorical(["a"] * 4)},
+            (
+                "Expected as many labels as spots, 3, found an array of shape (4,). "
+                "Give labels and coordinates of the same spots."
+            ),
+        ),
+        (
+            {"confidence": np.ones((3, 2))},
+            (
+                "Expected one confidence per spot, 3 of them, found an array of shape (3, 2). "
+                "Give confidence and coordinates of the same spots."
+            ),
+        ),
+    ],
+)
+def test_wrong_input(wrong, sentence):
+    given = {"coordinates": [[0, 0], [0, 1], [1, 1]], "domains": [0, 1, 0]} | wrong
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        plot_section(**given)
+
+
+class TestSave:
+    @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
+    def test_kind_by_suffix(self, section, tmp_path, name, magic):
+        path = tmp_path / name
+        path.write_text("old")
+        save_figure(plot_section(section[0], section[1]), path)
+        assert path.read_bytes().startswith(magic)
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_dots_per_inch(self, section, tmp_path):
+        figure = plot_section(section[0], section[1])
+        save_figure(figure, tmp_path / "a.png", dpi=50)
+        width = int.from_bytes((tmp_path / "a.png").read_bytes()[16:20])
+        assert width == pytest.approx(50 * figure.get_size_inches()[0], abs=1)
+
+    def test_vector_files_stay_small(self, tmp_path):
+        figure = plot_section(lattice(150, 150), np.zeros(22_500, int))
+        save_figure(figure, tmp_path / "a.svg")
+        assert (tmp_path / "a.svg").stat().st_size < 200_000
+
+    def test_unknown_suffix(self, tmp_path):
+        sentence = "Expected a picture that ends in .png, .svg or .pdf, found 'a.jpg'. Give it one of these endings."
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            save_figure(Figure(), tmp_path / "a.jpg")
+
+    def test_missing_folder(self, tmp_path):
+        sentence = (
+            f"Expected a folder that exists for the picture, found '{tmp_path / 'no'}'. "
+            "Make the folder first, or choose another one."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            save_figure(Figure(), tmp_path / "no" / "a.png")
+
+    def test_no_dots(self, tmp_path):
+        sentence = "Expected at least 1 dot per inch, found 0. Give --dpi 150, for example."
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            save_figure(Figure(), tmp_path / "a.png", dpi=0)
+
+    def test_a_failure_leaves_the_old_file(self, tmp_path, monkeypatch):
+        def fail(*_, **__):
+            raise MemoryError
+
+        path = tmp_path / "a.png"
+        path.write_text("old")
+        figure = Figure()
+        monkeypatch.setattr(figure, "savefig", fail)
+        with pytest.raises(MemoryError):
+            save_figure(figure, path)
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]

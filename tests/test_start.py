@@ -1,0 +1,68 @@
+"""Start labels, and the hyperparameters and globals that follow from them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.start import average_neighbors, kmeans_labels, one_hot, start_from_labels
+from spatialpdvi.threads import single_threaded
+
+
+def _data(seed=0, n=200, d=4, k=3):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(k, size=n)
+    return (rng.normal(size=(k, d)) * 3)[labels] + rng.normal(size=(n, d)) * [1, 2, 0.5, 1], labels
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_everything_follows_from_the_labels_by_its_formula(form):
+    x, labels = _data()
+    start = start_from_labels(form(x), labels, 3)
+    means = np.stack([x[labels == k].mean(axis=0) for k in range(3)])
+    within = sum(((x[labels == k] - means[k]) ** 2).sum(axis=0) for k in range(3)) / len(x)
+    np.testing.assert_allclose(start.lam.m, means, atol=1e-12)
+    np.testing.assert_allclose(start.hyperparameters.noise_sd, np.sqrt(within))
+    np.testing.assert_allclose(start.hyperparameters.prior_sd, means.std(axis=0))
+    np.testing.assert_allclose(start.hyperparameters.prior_mean, x.mean(axis=0), atol=1e-12)
+    counts = np.bincount(labels)[:, None]
+    np.testing.assert_allclose(start.lam.rho, -np.log(counts / within + 1 / means.var(axis=0)))
+
+
+def test_rho_starts_at_the_variance_of_a_mean_not_of_the_data():
+    x, labels = _data(n=2000)
+    start = start_from_labels(x, labels, 3)
+    assert (np.exp(start.lam.rho) < 0.01 * start.hyperparameters.noise_sd**2).all()
+
+
+def test_an_empty_cluster_and_a_constant_feature_stay_finite():
+    x, labels = _data()
+    x[:, 2] = 7.0
+    start = start_from_labels(x, labels, 5)
+    np.testing.assert_allclose(start.lam.m[4], x.mean(axis=0))
+    for part in (*start.lam, *start.hyperparameters):
+        assert np.isfinite(part).all()
+    assert start.hyperparameters.noise_sd.min() > 0
+    assert start.hyperparameters.prior_sd.min() > 0
+
+
+def test_averages_over_a_spot_and_its_nearest():
+    rng = np.random.default_rng(1)
+    points, x = rng.random((50, 2)), rng.normal(size=(50, 3)).astype(np.float32)
+    smooth = average_neighbors(x, points, 6)
+    distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    for i in (0, 20, 49):
+        np.testing.assert_allclose(smooth[i], x[np.argsort(distance[i])[:7]].mean(axis=0), atol=1e-6)
+    assert average_neighbors(x, points, 0) is x
+    np.testing.assert_allclose(average_neighbors(x, points, 500), np.tile(x.mean(axis=0), (50, 1)), atol=1e-6)
+
+
+def test_kmeans_is_seeded():
+    x, labels = _data(n=300)
+    with single_threaded():
+        a, b = kmeans_labels(x, 3, seed=5), kmeans_labels(x, 3, seed=5)
+    np.testing.assert_array_equal(a, b)
+    assert len({(p, q) for p, q in zip(a, labels, strict=True)}) < 9  # it found something of the truth
+
+
+def test_one_hot_is_sure():
+    np.testing.assert_array_equal(one_hot(np.array([1, 0, 2]), 3), np.eye(3)[[1, 0, 2]])

@@ -1,0 +1,245 @@
+"""The simulated section: its shape, its organs, its counts, and its bits."""
+
+import re
+
+import anndata as ad
+import numpy as np
+import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.synthetic import simulate, write_simulation
+
+
+@pytest.fixture(scope="module")
+def section():
+    return simulate(n_spots=3000, n_genes=2000, k=20, seed=0)
+
+
+def touching(coordinates, spacing):
+    """Pairs of bins that share a side or a corner."""
+    return cKDTree(coordinates).query_pairs(1.5 * spacing, output_type="ndarray")
+
+
+def largest_share(members, pairs, n):
+    """Share of the members in their largest connected component."""
+    inside = pairs[members[pairs].all(axis=1)]
+    graph = coo_array((np.ones(len(inside)), inside.T), shape=(n, n))
+    _, component = connected_components(graph, directed=False)
+    return np.bincount(component[members]).max() / members.sum()
+
+
+def test_what_is_in_it(section):
+    assert section.shape == (3000, 2000)
+    assert section.X.format == "csr"
+    assert section.X.dtype == np.float32
+    assert section.X.has_canonical_format
+    assert section.X.data.min() >= 1
+    assert (section.X.data % 1 == 0).all()
+    assert (section.X.getnnz(axis=1) > 0).all()
+    assert section.obs_names.is_unique
+    assert section.obs_names.str.fullmatch(r"\d+_\d+-0").all()
+    assert section.var_names[[0, -1]].tolist() == ["gene00001", "gene02000"]
+    assert section.uns["simulation"] == {
+        "n_spots": 3000,
+        "n_genes": 2000,
+        "k": 20,
+        "seed": 0,
+        "spacing": 25.0,
+        "depth": pytest.approx(2300 * 0.25**0.2),
+        "signal": 1.0,
+    }
+
+
+def test_coordinates_are_bins_times_spacing(section):
+    coordinates = section.obsm["spatial"]
+    assert coordinates.dtype == np.float64
+    bins = np.array([name[:-2].split("_") for name in section.obs_names], dtype=int)
+    np.testing.assert_array_equal(coordinates, bins * 25.0)
+    assert bins.min(axis=0).tolist() == [0, 0]
+    wide = simulate(n_spots=100, n_genes=20, k=3, seed=0, spacing=0.7)
+    assert cKDTree(wide.obsm["spatial"]).query(wide.obsm["spatial"], k=[2])[0].min() == (
+        pytest.approx(0.7)
+    )
+
+
+def test_the_outline_is_an_embryo(section):
+    coordinates = section.obsm["spatial"]
+    pairs = touching(coordinates, 25)
+    assert largest_share(np.ones(3000, dtype=bool), pairs, 3000) == 1
+    width, height = np.ptp(coordinates, axis=0)
+    assert height > 1.5 * width
+    # No ellipse: limbs, tail and the notch of the neck leave much of its bounding box free.
+    assert 3000 * 25**2 / (width * height) < 0.7
+    head = coordinates[section.obs["annotation"] == "brain"].mean(axis=0)
+    tail = coordinates[section.obs["annotation"] == "tail"].mean(axis=0)
+    assert head[1] < 0.35 * height < 0.85 * height < tail[1]  # y points down
+
+
+@pytest.mark.parametrize(
+    ("n_spots", "k", "seed"), [(60, 4, 0), (60, 4, 1), (1000, 8, 2), (2500, 33, 3)]
+)
+def test_every_domain_is_there_and_in_one_piece(n_spots, k, seed):
+    adata = simulate(n_spots=n_spots, n_genes=20, k=k, seed=seed)
+    assert adata.n_obs == n_spots
+    annotation = adata.obs["annotation"].cat
+    assert len(annotation.categories) == k
+    sizes = np.bincount(annotation.codes, minlength=k)
+    assert sizes.min() > 0
+    assert sizes.max() > 1.3 * np.median(sizes)
+    pairs = touching(adata.obsm["spatial"], 25)
+    in_one = [largest_share(annotation.codes.to_numpy() == c, pairs, n_spots) for c in range(k)]
+    assert np.average(in_one, weights=sizes) > 0.9
+
+
+@pytest.mark.parametrize("k", [2, 17, 40])
+def test_as_many_domains_as_spots(k):
+    adata = simulate(n_spots=k, n_genes=20, k=k, seed=5)
+    assert adata.obs["annotation"].value_counts().tolist() == [1] * k
+
+
+def test_names_of_organs(section):
+    assert section.obs["annotation"].cat.categories[:2].tolist() == ["brain", "liver"]
+    many = simulate(n_spots=500, n_genes=20, k=23, seed=0)
+    names = many.obs["annotation"].cat.categories[19:].tolist()
+    assert names == ["pancreas", "organ 21", "organ 22", "organ 23"]
+
+
+def test_same_seed_same_bits(section):
+    again = simulate(n_spots=3000, n_genes=2000, k=20, seed=0)
+    for ours, theirs in (
+        (again.X.data, section.X.data),
+        (again.X.indices, section.X.indices),
+        (again.obsm["spatial"], section.obsm["spatial"]),
+        (again.obs["annotation"].cat.codes, section.obs["annotation"].cat.codes),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    other = simulate(n_spots=3000, n_genes=2000, k=20, seed=1)
+    assert (other.X != section.X).nnz > 0
+    assert (
+        other.obs["annotation"].cat.codes.to_numpy()
+        != (section.obs["annotation"].cat.codes.to_numpy())
+    ).any()
+
+
+def test_depth_is_that_of_a_real_section():
+    adata = simulate(n_spots=800, n_genes=8000, k=5, seed=3)
+    assert adata.X.getnnz(axis=1).mean() == pytest.approx(600, rel=0.1)
+    total = adata.X.sum(axis=1).A1
+    assert total.mean() == pytest.approx(2300, rel=0.05)
+    assert 0.3 < np.log(total).std() < 0.6
+    shallow = simulate(n_spots=800, n_genes=8000, k=5, seed=3, depth=100)
+    assert shallow.X.sum(axis=1).mean() == pytest.approx(100, rel=0.03)
+
+
+def test_genes_are_heavy_tailed_and_overdispersed(section):
+    mean = section.X.mean(axis=0).A1
+    assert mean.max() > 100 * np.median(mean)
+    one_organ = section.X[(section.obs["annotation"] == "brain").to_numpy()]
+    total = one_organ.sum(axis=1).A1
+    common = np.argsort(-mean)[:50]
+    counts = one_organ[:, common].toarray()
+    expected = total[:, None] * (counts.sum(axis=0) / total.sum())
+    # Poisson counts would have a ratio of 1 within an organ.
+    assert np.median(((counts - expected) ** 2).sum(axis=0) / expected.sum(axis=0)) > 1.2
+
+
+def test_depth_varies_smoothly(section):
+    log_total = np.log(section.X.sum(axis=1).A1)
+    log_total -= log_total.mean()
+    _, near = cKDTree(section.obsm["spatial"]).query(section.obsm["spatial"], k=2)
+    moran = (log_total * log_total[near[:, 1]]).mean() / log_total.var()
+    assert 0.1 < moran < 0.6
+
+
+def organ_signal(adata):
+    """How much closer two halves of an organ are than two organs, on the log scale."""
+    codes = adata.obs["annotation"].cat.codes.to_numpy()
+    half = np.arange(adata.n_obs) % 2
+    genes = np.argsort(-adata.X.sum(axis=0).A1)[:300]
+    profile = np.array(
+        [
+            [adata.X[(codes == c) & (half == h)][:, genes].sum(axis=0).A1 + 1 for c in range(5)]
+            for h in (0, 1)
+        ]
+    )
+    log = np.log(profile / profile.sum(axis=2, keepdims=True))
+    distance = np.linalg.norm(log[0][:, None] - log[1][None], axis=2)
+    return distance[~np.eye(5, dtype=bool)].mean() / distance.diagonal().mean()
+
+
+def test_organs_differ_and_signal_scales_it():
+    strong, none = (
+        simulate(n_spots=1500, n_genes=2000, k=5, seed=0, signal=signal) for signal in (1.0, 0.0)
+    )
+    assert organ_signal(strong) > 2
+    # Programmes still differ from place to place.
+    assert organ_signal(none) < 1.2
+
+
+def test_drawing_in_blocks_loses_nothing(monkeypatch):
+    monkeypatch.setattr("spatialpdvi.synthetic.expression._BLOCK_BURSTS", 3000)
+    adata = simulate(n_spots=200, n_genes=400, k=4, seed=0)
+    assert adata.n_obs == 200
+    assert adata.X.sum() / 200 == pytest.approx(2300 * 0.05**0.2, rel=0.05)
+    assert (adata.X.sum(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"k": 1}, "Expected at least 2 domains, found 1. Give --k 2 or more."),
+        (
+            {"n_spots": 5, "k": 6},
+            (
+                "Expected at least one spot per domain, found 5 spots for 6 domains. "
+                "Raise --n-spots or lower --k."
+            ),
+        ),
+        ({"n_genes": 19}, "Expected at least 20 genes, found 19. Give --n-genes 20 or more."),
+        ({"spacing": 0.0}, "Expected a positive spacing, found 0.0. Give a number above 0."),
+        ({"depth": np.inf}, "Expected a positive depth, found inf. Give a number above 0."),
+        ({"signal": -1}, "Expected a signal of 0 or more, found -1. Give 1, the usual contrast."),
+        ({"seed": -1}, "Expected a seed of 0 or more, found -1. Give --seed 0, for example."),
+    ],
+)
+def test_wrong_sizes(wrong, sentence):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        simulate(**wrong)
+
+
+def test_write_and_read(tmp_path):
+    adata = simulate(n_spots=100, n_genes=50, k=4, seed=0)
+    path = tmp_path / "embryo.h5ad"
+    path.write_bytes(b"old")
+    write_simulation(path, adata)
+    read = ad.read_h5ad(path)
+    assert (read.X != adata.X).nnz == 0
+    assert read.X.dtype == np.float32
+    assert read.obs["annotation"].equals(adata.obs["annotation"])
+    np.testing.assert_array_equal(read.obsm["spatial"], adata.obsm["spatial"])
+    assert dict(read.uns["simulation"]) == adata.uns["simulation"]
+    assert [file.name for file in tmp_path.iterdir()] == ["embryo.h5ad"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    adata = simulate(n_spots=20, n_genes=20, k=2, seed=0)
+    adata.uns["unwritable"] = object()
+    path = tmp_path / "embryo.h5ad"
+    path.write_bytes(b"old")
+    with pytest.raises(Exception, match="No method registered"):
+        write_simulation(path, adata)
+    assert path.read_bytes() == b"old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_folder_must_exist(tmp_path):
+    adata = simulate(n_spots=20, n_genes=20, k=2, seed=0)
+    sentence = (
+        f"Expected a folder that exists for the simulated section, found '{tmp_path / 'no'}'. "
+        "Make the folder first, or choose another one."
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        write_simulation(tmp_path / "no" / "embryo.h5ad", adata)
