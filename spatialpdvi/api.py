@@ -13,8 +13,9 @@ from spatialpdvi.result import FitResult
 
 if TYPE_CHECKING:
     from anndata import AnnData
+    from matplotlib.figure import Figure
 
-__all__ = ["evaluate", "evaluate_file", "fit", "fit_file"]
+__all__ = ["evaluate", "evaluate_file", "fit", "fit_file", "plot_file"]
 
 
 def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options: Any) -> FitResult:
@@ -99,6 +100,27 @@ def evaluate_file(
 
     with H5adSource(path) as source:
         return _evaluate(source, label_key, domain_key, spatial_key)
+
+
+def plot_file(
+    path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
+) -> "Figure":
+    """Picture of a fitted h5ad file: annotation, domains, confidence and convergence (`plot_section`)."""
+    from spatialpdvi.io.fitted import read_fitted
+    from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.plotting import plot_section
+
+    with H5adSource(path) as source:
+        fitted = read_fitted(source, Keys(key_added), label_key=label_key, spatial_key=spatial_key)
+    return plot_section(
+        fitted.coordinates,
+        fitted.domains,
+        annotation=fitted.annotation,
+        confidence=fitted.confidence,
+        trace=fitted.summary["trace"],
+        scores=fitted.summary["scores"],
+        title=Path(path).stem,
+    )
 
 
 def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:

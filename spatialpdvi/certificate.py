@@ -59,10 +59,10 @@ class Certificate:
     def sentence(self) -> str:
         """Certificate in one paragraph, for a person."""
         return (
-            f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change {self.relative_change:.1e}; "
-            f"means within {self.stationarity_mean:.1e} noise sd of their optimum, variances within "
-            f"{self.stationarity_log_variance:.1e}, posteriors within {self.stationarity_posterior:.1e} "
-            f"(tolerance {self.tolerance:.0e})."
+            f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change "
+            f"{self.relative_change:.1e}; means within {self.stationarity_mean:.1e} noise sd of their optimum, "
+            f"variances within {self.stationarity_log_variance:.1e}, posteriors within "
+            f"{self.stationarity_posterior:.1e} (tolerance {self.tolerance:.0e})."
         )
 
 
@@ -71,9 +71,7 @@ def gradient_norm(evaluation: Evaluation) -> float:
     return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
 
 
-def certify(
-    final: Evaluation, before: Evaluation | None, stop: Stop, *, rule: StopRule, epochs: int
-) -> Certificate:
+def certify(final: Evaluation, before: Evaluation | None, stop: Stop, *, rule: StopRule, epochs: int) -> Certificate:
     """Certificate of a final evaluation; ``before`` is the evaluation one epoch earlier."""
     change = abs(final.neg_elbo - before.neg_elbo) / abs(final.neg_elbo) if before else float("inf")
     return Certificate(

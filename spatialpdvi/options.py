@@ -1,4 +1,4 @@
-"""Every option of a fit, its default, its help and its check: the command line and Python are both made from this table."""
+"""Every option of a fit, its default, its help and its check; the command line and Python are made from it."""
 
 import math
 from dataclasses import MISSING, dataclass, field, fields
@@ -78,9 +78,7 @@ class FitOptions:
     )
     cross_patch_edges: bool = _option(True, "Keep or drop edges between patches.", group="Patches")
 
-    solver: str = _option(
-        "p2dvi", "How the model is fitted: p2dvi, pdvi, cavi or memoized.", group="Solver"
-    )
+    solver: str = _option("p2dvi", "How the model is fitted: p2dvi, pdvi, cavi or memoized.", group="Solver")
     batch_patches: int = _option(1, "Patches updated at once (p2dvi, pdvi).", group="Solver")
     inner_rounds: int = _option(2, "Rounds of local updates in a visit of a patch (p2dvi, pdvi).", group="Solver")
     step_factor: float = _option(

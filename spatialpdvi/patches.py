@@ -3,6 +3,7 @@
 Past this module nothing knows the user's spot numbers: rows are in patch order, and `Patching.order` leads back.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -75,10 +76,7 @@ def make_patches(
     ordered.sort_indices()
     bounds = np.searchsorted(patch_of[order], np.arange(n_patches + 1))
     colour = colour[order]
-    patches = tuple(
-        _cut(ordered, int(start), int(stop), colour[start:stop])
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-    )
+    patches = tuple(_cut(ordered, int(start), int(stop), colour[start:stop]) for start, stop in pairwise(bounds))
     dropped = 0 if keep_cross_edges else int(crosses.sum()) // 2
     return Patching(order, patches, graph, dropped)
 

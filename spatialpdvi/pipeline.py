@@ -20,7 +20,7 @@ from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM
+from spatialpdvi.problems.potts_gmm import PottsGMM
 from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.result import FitResult, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, scores
@@ -55,14 +55,10 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         normals = border_directions(section.coordinates, start.labels, options.flow_neighbors)
         graph = _weigh_graph(section, features.fitted, normals, options)
         n_patches = options.n_patches or default_n_patches(n)
-        patching = make_patches(
-            section.coordinates, graph, n_patches, keep_cross_edges=options.cross_patch_edges
-        )
+        patching = make_patches(section.coordinates, graph, n_patches, keep_cross_edges=options.cross_patch_edges)
         stage.note(f"{patching.graph.nnz // 2:,} edges, {n_patches} patches")
     with progress.stage("fit") as stage:
-        problem = PottsGMM(
-            wrap_features(features.fitted[patching.order]), patching.patches, start.hyperparameters
-        )
+        problem = PottsGMM(wrap_features(features.fitted[patching.order]), patching.patches, start.hyperparameters)
         rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
         optimum, ari = _optimise(problem, start, section, patching=patching, rule=rule, options=options, stage=stage)
         phi = optimum.phi.astype(np.float32)
@@ -132,8 +128,9 @@ def _given_features(section: Section, options: FitOptions) -> _Features:
         raise InputError(msg)
     if n_pcs < d:
         x = x[:, :n_pcs]
-    dense = x
-    if sp.issparse(x):
+    if isinstance(x, np.ndarray):
+        dense = x
+    else:
         with single_threaded():
             dense = principal_components(x, DEFAULT_N_PCS, seed=options.seed)
     return _Features(x, np.ascontiguousarray(dense), store=n_pcs < d, found={"rep_columns": int(n_pcs)})
@@ -169,9 +166,7 @@ def _weigh_graph(
             f"their expression alone. To join them, {advice}."
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
-    return weigh_edges(
-        pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta
-    )
+    return weigh_edges(pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta)
 
 
 def _optimise(
@@ -201,9 +196,7 @@ def _optimise(
             ari.append(adjusted_rand_index(codes[scored], phi[scored].argmax(axis=1)))
             score = f"  ARI {ari[-1]:.3f}"
         e = row.evaluation
-        stage.note(
-            f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {_worst(e):.1e} (to {rule.tolerance:.0e}){score}"
-        )
+        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {_worst(e):.1e} (to {rule.tolerance:.0e}){score}")
 
     phi = one_hot(start.labels[patching.order], options.k)
     optimum = optimise(

@@ -1,4 +1,4 @@
-"""What a fit returns, in the user's order of spots with domains ordered by size, and the AnnData elements it becomes."""
+"""What a fit returns: spots in the user's order, domains by size; and the AnnData elements it becomes."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -27,9 +27,7 @@ _SAME = 1e-9  # relative difference of distances that is rounding, as on lattice
 _DENSE_CELLS = 1 << 22  # a larger table of pairs of codes is counted by sorting
 
 
-def scores(
-    domains: Any, coordinates: ArrayLike, *, labels: Any | None = None
-) -> dict[str, float | int]:
+def scores(domains: Any, coordinates: ArrayLike, *, labels: Any | None = None) -> dict[str, float | int]:
     """All scores of a set of domains.
 
     Parameters
@@ -159,9 +157,7 @@ def _nearest_others(tree: cKDTree, spots: Codes, *, k: int) -> Codes:
     return chosen
 
 
-def _nearest_of_queried(
-    tree: cKDTree, spots: Codes, *, k: int, queried: int
-) -> tuple[Codes, NDArray[np.bool_]]:
+def _nearest_of_queried(tree: cKDTree, spots: Codes, *, k: int, queried: int) -> tuple[Codes, NDArray[np.bool_]]:
     """The same from ``queried`` candidates, and for each spot whether that held all the ties."""
     distance, found = tree.query(tree.data[spots], k=queried)
     reach = distance[:, -1].copy()
@@ -199,17 +195,12 @@ def _as_codes(labels: Any) -> Codes:
         return np.asarray(labels.codes, dtype=np.int64)
     values = np.asarray(labels)
     if values.ndim != 1:
-        msg = (
-            f"Expected labels in one column, found an array of shape {values.shape}. "
-            "Give one label per spot."
-        )
+        msg = f"Expected labels in one column, found an array of shape {values.shape}. Give one label per spot."
         raise InputError(msg)
     if not np.issubdtype(values.dtype, np.integer):
         return np.asarray(pd.factorize(values)[0], dtype=np.int64)
     codes = np.maximum(values.astype(np.int64, copy=False), -1)
-    if (
-        codes.size and codes.max() > codes.size
-    ):  # names rather than codes: tables would be far too long
+    if codes.size and codes.max() > codes.size:  # names rather than codes: tables would be far too long
         named = codes >= 0
         codes[named] = np.unique(codes[named], return_inverse=True)[1]
     return codes
@@ -238,8 +229,7 @@ def _labelled_spots(labels: Any, coordinates: ArrayLike) -> tuple[Codes, Floats]
     if not np.isfinite(position).all():
         n_bad = int((~np.isfinite(position).all(axis=1)).sum())
         msg = (
-            f"Expected finite coordinates, found {n_bad} spots without. "
-            "Remove these spots, or mend their coordinates."
+            f"Expected finite coordinates, found {n_bad} spots without. Remove these spots, or mend their coordinates."
         )
         raise InputError(msg)
     known = codes >= 0

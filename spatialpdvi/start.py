@@ -93,10 +93,10 @@ def _floored(within: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _square(features: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
-    if sp.issparse(features):
-        return features.astype(np.float64).power(2)
-    return features.astype(np.float64) ** 2
+    if isinstance(features, np.ndarray):
+        return features.astype(np.float64) ** 2
+    return features.astype(np.float64).power(2)
 
 
 def _dense(x: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    return np.asarray(x.todense() if sp.issparse(x) else x, dtype=np.float64)
+    return np.asarray(x if isinstance(x, np.ndarray) else x.todense(), dtype=np.float64)

@@ -21,7 +21,11 @@ SHAPES = {
 
 @settings(max_examples=60, deadline=None)
 @given(
-    shape=st.sampled_from(sorted(SHAPES)), n=st.integers(1, 120), share=st.floats(0, 1), k=st.integers(1, 8), seed=st.integers(0, 20)
+    shape=st.sampled_from(sorted(SHAPES)),
+    n=st.integers(1, 120),
+    share=st.floats(0, 1),
+    k=st.integers(1, 8),
+    seed=st.integers(0, 20),
 )
 def test_every_spot_is_in_one_balanced_patch_with_its_edges(shape, n, share, k, seed):
     rng = np.random.default_rng(seed)

@@ -1,5 +1,6 @@
 """Figures: what is drawn where, that nothing overlaps, colours that can be told apart, files."""
 
+import itertools
 import re
 import sys
 
@@ -102,7 +103,7 @@ class TestPanels:
     def test_nothing_overlaps_and_nothing_is_cut_off(self, full):
         full.canvas.draw()
         boxes = [axes.get_tightbbox() for axes in panels(full).values()]
-        for left, right in zip(boxes[:-1], boxes[1:], strict=True):
+        for left, right in itertools.pairwise(boxes):
             assert left.x1 < right.x0
         page = full.bbox
         assert boxes[0].x0 >= 0

@@ -114,18 +114,12 @@ class TestAdjustedRandIndex:
         assert codes.tolist() == [10**12, -7, 10**12]
 
     def test_lengths_must_agree(self):
-        sentence = (
-            "Expected as many labels as domains, found 2 labels for 3 domains. "
-            "Give one of each per spot."
-        )
+        sentence = "Expected as many labels as domains, found 2 labels for 3 domains. Give one of each per spot."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             adjusted_rand_index(np.zeros(3, int), np.zeros(2, int))
 
     def test_one_column_only(self):
-        sentence = (
-            "Expected labels in one column, found an array of shape (3, 2). "
-            "Give one label per spot."
-        )
+        sentence = "Expected labels in one column, found an array of shape (3, 2). Give one label per spot."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             adjusted_rand_index(np.zeros((3, 2), int), np.zeros(3, int))
 
@@ -177,10 +171,7 @@ class TestChaos:
             chaos(np.zeros(3, int), np.zeros((4, 2)))
 
     def test_coordinates_must_be_finite(self):
-        sentence = (
-            "Expected finite coordinates, found 1 spots without. "
-            "Remove these spots, or mend their coordinates."
-        )
+        sentence = "Expected finite coordinates, found 1 spots without. Remove these spots, or mend their coordinates."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             chaos(np.zeros(2, int), np.array([[0, np.nan], [1, 1]]))
 
@@ -220,9 +211,7 @@ class TestPas:
 
     def test_hexagonal_lattice(self, rng):
         row, column = np.indices((12, 12)).reshape(2, -1)
-        doubled = np.column_stack(
-            [2 * column + row % 2, row]
-        )  # exact stand-in for squared distance
+        doubled = np.column_stack([2 * column + row % 2, row])  # exact stand-in for squared distance
         labels = rng.integers(0, 2, size=144)
         exact = 0
         for i in range(144):
@@ -306,9 +295,7 @@ class TestScores:
         expected = scores(domains, coordinates, labels=codes)
         numbers = np.where(codes < 0, np.nan, codes + 0.5)
         for labels in (names, pd.Categorical(names), pd.Series(names), numbers):
-            assert (
-                scores(pd.Series(pd.Categorical(domains)), coordinates, labels=labels) == expected
-            )
+            assert scores(pd.Series(pd.Categorical(domains)), coordinates, labels=labels) == expected
 
     def test_no_spot_labelled(self):
         found = scores(np.zeros(9, int), square_lattice(3), labels=pd.Categorical([None] * 9))
@@ -317,9 +304,6 @@ class TestScores:
         assert found["chaos"] > 0
 
     def test_as_many_labels_as_domains(self):
-        sentence = (
-            "Expected as many labels as domains, found 8 labels for 9 domains. "
-            "Give one of each per spot."
-        )
+        sentence = "Expected as many labels as domains, found 8 labels for 9 domains. Give one of each per spot."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             scores(np.zeros(9, int), square_lattice(3), labels=np.zeros(8, int))

@@ -60,9 +60,7 @@ def test_coordinates_are_bins_times_spacing(section):
     np.testing.assert_array_equal(coordinates, bins * 25.0)
     assert bins.min(axis=0).tolist() == [0, 0]
     wide = simulate(n_spots=100, n_genes=20, k=3, seed=0, spacing=0.7)
-    assert cKDTree(wide.obsm["spatial"]).query(wide.obsm["spatial"], k=[2])[0].min() == (
-        pytest.approx(0.7)
-    )
+    assert cKDTree(wide.obsm["spatial"]).query(wide.obsm["spatial"], k=[2])[0].min() == (pytest.approx(0.7))
 
 
 def test_the_outline_is_an_embryo(section):
@@ -78,9 +76,7 @@ def test_the_outline_is_an_embryo(section):
     assert head[1] < 0.35 * height < 0.85 * height < tail[1]  # y points down
 
 
-@pytest.mark.parametrize(
-    ("n_spots", "k", "seed"), [(60, 4, 0), (60, 4, 1), (1000, 8, 2), (2500, 33, 3)]
-)
+@pytest.mark.parametrize(("n_spots", "k", "seed"), [(60, 4, 0), (60, 4, 1), (1000, 8, 2), (2500, 33, 3)])
 def test_every_domain_is_there_and_in_one_piece(n_spots, k, seed):
     adata = simulate(n_spots=n_spots, n_genes=20, k=k, seed=seed)
     assert adata.n_obs == n_spots
@@ -118,10 +114,7 @@ def test_same_seed_same_bits(section):
         np.testing.assert_array_equal(ours, theirs)
     other = simulate(n_spots=3000, n_genes=2000, k=20, seed=1)
     assert (other.X != section.X).nnz > 0
-    assert (
-        other.obs["annotation"].cat.codes.to_numpy()
-        != (section.obs["annotation"].cat.codes.to_numpy())
-    ).any()
+    assert (other.obs["annotation"].cat.codes.to_numpy() != (section.obs["annotation"].cat.codes.to_numpy())).any()
 
 
 def test_depth_is_that_of_a_real_section():
@@ -160,10 +153,7 @@ def organ_signal(adata):
     half = np.arange(adata.n_obs) % 2
     genes = np.argsort(-adata.X.sum(axis=0).A1)[:300]
     profile = np.array(
-        [
-            [adata.X[(codes == c) & (half == h)][:, genes].sum(axis=0).A1 + 1 for c in range(5)]
-            for h in (0, 1)
-        ]
+        [[adata.X[(codes == c) & (half == h)][:, genes].sum(axis=0).A1 + 1 for c in range(5)] for h in (0, 1)]
     )
     log = np.log(profile / profile.sum(axis=2, keepdims=True))
     distance = np.linalg.norm(log[0][:, None] - log[1][None], axis=2)
@@ -171,9 +161,7 @@ def organ_signal(adata):
 
 
 def test_organs_differ_and_signal_scales_it():
-    strong, none = (
-        simulate(n_spots=1500, n_genes=2000, k=5, seed=0, signal=signal) for signal in (1.0, 0.0)
-    )
+    strong, none = (simulate(n_spots=1500, n_genes=2000, k=5, seed=0, signal=signal) for signal in (1.0, 0.0))
     assert organ_signal(strong) > 2
     # Programmes still differ from place to place.
     assert organ_signal(none) < 1.2
@@ -193,10 +181,7 @@ def test_drawing_in_blocks_loses_nothing(monkeypatch):
         ({"k": 1}, "Expected at least 2 domains, found 1. Give --k 2 or more."),
         (
             {"n_spots": 5, "k": 6},
-            (
-                "Expected at least one spot per domain, found 5 spots for 6 domains. "
-                "Raise --n-spots or lower --k."
-            ),
+            ("Expected at least one spot per domain, found 5 spots for 6 domains. Raise --n-spots or lower --k."),
         ),
         ({"n_genes": 19}, "Expected at least 20 genes, found 19. Give --n-genes 20 or more."),
         ({"spacing": 0.0}, "Expected a positive spacing, found 0.0. Give a number above 0."),

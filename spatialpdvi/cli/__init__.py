@@ -1,4 +1,4 @@
-"""The command line: parse, one library call, print. No arithmetic, and nothing heavy is imported before it is needed."""
+"""The command line: parse, one library call, print. No arithmetic, and nothing heavy before it is needed."""
 
 import click
 

@@ -124,5 +124,7 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
     titles = (name.upper() if len(name) < 4 else name for name in shown)
     click.echo(" " * left + "".join(f"  {t:>{w}}" for t, w in zip(titles, widths, strict=True)))
     for label, row in rows.items():
-        values = (f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True))
+        values = (
+            f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True)
+        )
         click.echo(f"{label:<{left}}" + "".join(values))

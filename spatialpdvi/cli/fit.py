@@ -63,12 +63,12 @@ def _fit_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(cls=_GroupedCommand)
 @click.argument("section", type=click.Path(path_type=Path))
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="File to write to. Default: back into the input."
-)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to. Default: back into the input.")
 @_fit_options
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
-@click.option("--report", type=click.Path(path_type=Path), help="Also write scores and certificate as JSON here. Default: no.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Also write scores and certificate as JSON here. Default: no."
+)
 @verbosity
 @user_errors
 def fit(

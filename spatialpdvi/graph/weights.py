@@ -46,11 +46,11 @@ def weigh_edges(
     along = np.empty(rows.size)
     flow_term(padded, normals, rows, cols, along)
     cosine = np.empty(rows.size)
-    if sp.issparse(features):
+    if isinstance(features, np.ndarray):
+        cosine_dense(features, rows, cols, cosine)
+    else:
         features.sort_indices()
         cosine_csr(features.data, features.indices, features.indptr, rows, cols, cosine)
-    else:
-        cosine_dense(features, rows, cols, cosine)
     similarity = np.where(np.isnan(cosine), 0.0, cosine + 1.0)
     weight = beta * upper.data * (along + tau * similarity)
     one_way = sp.csr_matrix((weight, (rows, cols)), shape=(n, n))

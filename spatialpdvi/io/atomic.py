@@ -37,10 +37,7 @@ def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: i
     try:
         needed = Path(source_path).stat().st_size + n_bytes
     except OSError as error:
-        msg = (
-            f"Expected the input at {_show(source_path)}, found it gone or not readable. "
-            "Put it back, then run again."
-        )
+        msg = f"Expected the input at {_show(source_path)}, found it gone or not readable. Put it back, then run again."
         raise InputError(msg) from error
     _check_target(target, output_path)
     _check_folder(target.parent, output_path)
@@ -131,10 +128,7 @@ def describe_failure(error: BaseException, output_path: str | Path) -> str | Non
         found, hint = "the input or the folder gone", "Put it back"
     else:
         found, hint = os.strerror(number).lower(), "Check the disk"
-    return (
-        f"Expected to write {_show(output_path)}, found {found}. "
-        f"Nothing was changed. {hint}, then run again."
-    )
+    return f"Expected to write {_show(output_path)}, found {found}. Nothing was changed. {hint}, then run again."
 
 
 def _error_number(error: BaseException | None) -> int | None:
@@ -186,10 +180,7 @@ def _check_folder(folder: Path, output_path: str | Path) -> None:
         else:
             return
     reason = describe_failure(cause, output_path) if cause else None
-    msg = reason or (
-        f"Expected to write into the folder {_show(folder)}, found it read-only. "
-        "Choose another --output."
-    )
+    msg = reason or (f"Expected to write into the folder {_show(folder)}, found it read-only. Choose another --output.")
     raise InputError(msg) from cause
 
 

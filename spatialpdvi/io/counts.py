@@ -54,10 +54,7 @@ def read_counts(source: Source, layer: str | None) -> Counts:
 def _named(source: Source, layer: str) -> Counts:
     where = layer if layer in {"X", "raw.X"} else layer_address(layer)
     if not source.has_matrix(where):
-        msg = (
-            f"Expected {where} to be in {source.name}, found {_present(source)}. "
-            "Give one of these to --layer."
-        )
+        msg = f"Expected {where} to be in {source.name}, found {_present(source)}. Give one of these to --layer."
         raise InputError(msg)
     counts, refusal = _try(source, where)
     if counts is None:

@@ -23,10 +23,7 @@ def read_features(source: Source, rep: str) -> np.ndarray | sp.csr_matrix:
     name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
     if name == "X" and not (rep == "X" and source.has_matrix("X")):
         keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
-        msg = (
-            f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. "
-            "Name one of these with --rep."
-        )
+        msg = f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. Name one of these with --rep."
         raise InputError(msg)
     features = _as_float32(source.matrix("X") if name == "X" else source.obsm(rep), name)
     if not features.shape[1]:
@@ -118,9 +115,7 @@ def _symmetric(graph: sp.csr_matrix, name: str) -> sp.csr_matrix:
     n_different = (graph != transposed).nnz
     if not n_different:
         return graph
-    logger.info(
-        "%s is not symmetric (%d entries differ): (A + A^T) / 2 is used.", name, n_different
-    )
+    logger.info("%s is not symmetric (%d entries differ): (A + A^T) / 2 is used.", name, n_different)
     averaged = sp.csr_matrix((graph + transposed) * 0.5)
     averaged.eliminate_zeros()
     averaged.sort_indices()

@@ -111,6 +111,10 @@ class H5adSource:
         """Keys of ``uns``."""
         return self._keys("uns")
 
+    def uns(self, key: str) -> Any:
+        """One element of ``uns``."""
+        return self._read(f"uns[{key!r}]", lambda: read_elem(self._file["uns"][key]))
+
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""
         return self._keys(f"uns/{key}")

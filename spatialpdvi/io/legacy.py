@@ -46,9 +46,7 @@ def modernise(file: h5py.File) -> None:
     The values stay. ``uns['<column>_categories']`` stays as well, for other tables may need it.
     """
     frames = {name: read_table(file, name) for name in ("obs", "var") if is_table(file.get(name))}
-    arrays = {
-        name: read_fields(file[name]) for name in ("obsm", "varm") if is_table(file.get(name))
-    }
+    arrays = {name: read_fields(file[name]) for name in ("obsm", "varm") if is_table(file.get(name))}
     for name, value in (frames | arrays).items():
         del file[name]
         write_elem(file, name, value)

@@ -86,10 +86,7 @@ def read_section(
 
 def _check_spots(source: Source) -> None:
     if not source.n_obs:
-        msg = (
-            f"Expected {source.name} to have at least one spot, found none. "
-            "Check how it was filtered."
-        )
+        msg = f"Expected {source.name} to have at least one spot, found none. Check how it was filtered."
         raise InputError(msg)
     repeated = source.obs_names().duplicated()
     if repeated.any():

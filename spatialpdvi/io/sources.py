@@ -58,6 +58,9 @@ class Source(Protocol):
     def uns_keys(self) -> list[str]:
         """Keys of ``uns``."""
 
+    def uns(self, key: str) -> Any:
+        """One element of ``uns``."""
+
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""
 
@@ -133,6 +136,10 @@ class AnnDataSource:
         """Keys of ``uns``."""
         return list(self._adata.uns)
 
+    def uns(self, key: str) -> Any:
+        """One element of ``uns``."""
+        return self._adata.uns[key]
+
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""
         value = self._adata.uns.get(key)
@@ -169,8 +176,7 @@ class AnnDataSource:
             matrix = matrix.to_numpy()
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
             msg = (
-                f"Expected {where} to be an array or a sparse matrix, "
-                f"found {type(matrix).__name__}. Convert it first."
+                f"Expected {where} to be an array or a sparse matrix, found {type(matrix).__name__}. Convert it first."
             )
             raise InputError(msg)
         return matrix

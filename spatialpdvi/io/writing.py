@@ -68,9 +68,7 @@ def write_elements(
             _edit(file, elements, remove)
 
 
-def apply_elements(
-    adata: AnnData, elements: Mapping[Pair, Any], *, remove: Sequence[Pair] = ()
-) -> None:
+def apply_elements(adata: AnnData, elements: Mapping[Pair, Any], *, remove: Sequence[Pair] = ()) -> None:
     """Do to an AnnData in memory what `write_elements` does to a file.
 
     Parameters

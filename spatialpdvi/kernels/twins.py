@@ -27,13 +27,14 @@ SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which
 class Twins:
     """A loop over `numba.prange` in both compilations; calling it picks one by the size of the work."""
 
-    def __init__(self, function: FunctionType, work: Callable[..., float]) -> None:
+    def __init__(self, function: Callable[..., None], work: Callable[..., float]) -> None:
         update_wrapper(self, function)
         self.serial = _compile(function, parallel=False)
         self.parallel = _compile(function, parallel=True)
         self._work = work
 
     def __call__(self, *arguments: Any) -> None:
+        """Run the twin that is faster for these arguments."""
         if self._work(*arguments) > SMALL_WORK:
             with _passive_start():
                 self.parallel(*arguments)
@@ -41,7 +42,7 @@ class Twins:
             self.serial(*arguments)
 
 
-def twins(work: Callable[..., float]) -> Callable[[FunctionType], Twins]:
+def twins(work: Callable[..., float]) -> Callable[[Callable[..., None]], Twins]:
     """Decorate a loop whose parallel region has ``work(*arguments)`` inner iterations."""
     return lambda function: Twins(function, work)
 
@@ -60,7 +61,7 @@ def _passive_start() -> Iterator[None]:
         _OPENMP["started"] = True
 
 
-def _compile(function: FunctionType, *, parallel: bool) -> Callable[..., None]:
+def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
     """Compile under a name of its own: numba's disk cache tells functions apart by name, not by options."""
     code = function.__code__
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["Blocks", "Evaluation", "Problem", "blockwise"]
+__all__ = ["Blocks", "Evaluation", "Problem", "Statistics", "blockwise"]
 
 Blocks = Any  # a NamedTuple of float64 arrays, one per global block
+Statistics = Any  # a NamedTuple of float64 arrays that add up over patches
 _B = TypeVar("_B", bound=tuple[Any, ...])
 
 
@@ -41,21 +42,21 @@ class Problem(Protocol):
     def halo(self, phi: Any, patch: int) -> Any:
         """Copy of what patch ``patch`` sees of other patches' locals as they are now."""
 
-    def statistics(self, phi: Any, patch: int) -> tuple[np.ndarray, ...]:
+    def statistics(self, phi: Any, patch: int) -> Statistics:
         """Additive statistics of the patch's locals: all that f_b depends on as a function of lambda."""
 
     def update_locals(self, phi: Any, patch: int, halo: Any, lam: Blocks) -> None:
         """Minimise F over phi_b by one pass of exact coordinate steps, lambda held; overwrites phi_b."""
 
     def augmented_globals(
-        self, statistics: tuple[np.ndarray, ...], patch: int, lam0: Blocks, dual: Blocks, inv_step: Blocks
+        self, statistics: Statistics, patch: int, lam0: Blocks, dual: Blocks, inv_step: Blocks
     ) -> Blocks:
         """Argmin over lambda_b of ``f_b + <dual, lambda_b> + 1/2 |lambda_b - lambda_0|^2_{1/eta}``, phi_b held."""
 
-    def global_optimum(self, statistics: tuple[np.ndarray, ...]) -> Blocks:
+    def global_optimum(self, statistics: Statistics) -> Blocks:
         """Argmin of F over lambda given the statistics summed over all patches."""
 
-    def gradient(self, statistics: tuple[np.ndarray, ...], patch: int, lam: Blocks) -> Blocks:
+    def gradient(self, statistics: Statistics, patch: int, lam: Blocks) -> Blocks:
         """Gradient of f_b in lambda at ``lam``."""
 
     def evaluate(self, phi: Any, lam: Blocks) -> Evaluation:

@@ -74,6 +74,6 @@ class _Csr:
 
 def wrap_features(x: np.ndarray | sp.csr_matrix | sp.csr_array) -> Features:
     """Features (n, d), a float array or CSR, ready for the kernels."""
-    if sp.issparse(x):
-        return _Csr(x.data, x.indices, x.indptr, int(x.shape[1]))
-    return _Dense(np.ascontiguousarray(x))
+    if isinstance(x, np.ndarray):
+        return _Dense(np.ascontiguousarray(x))
+    return _Csr(x.data, x.indices, x.indptr, int(x.shape[1]))

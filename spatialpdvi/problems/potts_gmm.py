@@ -57,9 +57,7 @@ class PottsGMM:
         sigma0, sigma1 and xi.
     """
 
-    def __init__(
-        self, features: Features, patches: tuple[Patch, ...], hyperparameters: Hyperparameters
-    ) -> None:
+    def __init__(self, features: Features, patches: tuple[Patch, ...], hyperparameters: Hyperparameters) -> None:
         self.features = features
         self.patches = patches
         self.hyperparameters = hyperparameters
@@ -80,7 +78,7 @@ class PottsGMM:
     def update_locals(self, phi: np.ndarray, patch: int, halo: np.ndarray, lam: PottsGlobals) -> None:
         """One Gauss-Seidel sweep of the patch's posteriors, in place (E3).
 
-        ``phi_i <- softmax_k(sum_f x_if m_kf/sigma0_f^2 - 1/2 sum_f (m_kf^2 + e^rho_kf)/sigma0_f^2 + sum_j r_ij phi_jk)``
+        ``phi_i <- softmax_k(a_ik + sum_j r_ij phi_jk)`` with the data term ``a`` of (E2)
         """
         p = self.patches[patch]
         data_term = self._data_term(patch, lam)
@@ -99,21 +97,15 @@ class PottsGMM:
         share = self.patches[patch].share
         prior, noise = self._prior_precision, self._noise_precision
         xi = self.hyperparameters.prior_mean
-        augmented_mean(
-            statistics.counts, statistics.sums, prior, xi, noise, share, dual.m, lam0.m, inv_step.m, out.m
-        )
-        augmented_log_variance(
-            statistics.counts, prior, noise, share, dual.rho, lam0.rho, inv_step.rho, out.rho
-        )
+        augmented_mean(statistics.counts, statistics.sums, prior, xi, noise, share, dual.m, lam0.m, inv_step.m, out.m)
+        augmented_log_variance(statistics.counts, prior, noise, share, dual.rho, lam0.rho, inv_step.rho, out.rho)
         return out
 
     def global_optimum(self, statistics: Statistics) -> PottsGlobals:
         """Minimiser over (m, rho) given all spots (E7): ``m = (S/s0 + xi/s1)/L``, ``rho = -log L``."""
         precision = self._precision(statistics.counts, 1.0)
         prior = self.hyperparameters.prior_mean * self._prior_precision
-        return PottsGlobals(
-            (statistics.sums * self._noise_precision + prior) / precision, -np.log(precision)
-        )
+        return PottsGlobals((statistics.sums * self._noise_precision + prior) / precision, -np.log(precision))
 
     def gradient(self, statistics: Statistics, patch: int, lam: PottsGlobals) -> PottsGlobals:
         """Gradient of the patch's term in (m, rho) (E8)."""

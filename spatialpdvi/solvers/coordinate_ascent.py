@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
 from spatialpdvi.solvers.base import SolverSettings, State
 
 __all__ = ["CAVI", "Memoized", "Shared"]
@@ -26,7 +26,7 @@ class Shared(NamedTuple):
     """What all patches see."""
 
     lam: Blocks
-    statistics: tuple[tuple[np.ndarray, ...], ...]  # of every patch, in patch order
+    statistics: tuple[Statistics, ...]  # of every patch, in patch order
 
 
 class CAVI:
@@ -52,7 +52,7 @@ class CAVI:
 
     def local(
         self, problem: Problem, shared: Shared, own: None, phi: Any, patch: int, halo: Any
-    ) -> tuple[None, tuple[int, tuple[np.ndarray, ...]]]:
+    ) -> tuple[None, tuple[int, Statistics]]:
         """Line 1."""
         problem.update_locals(phi, patch, halo, shared.lam)
         return None, (patch, problem.statistics(phi, patch))

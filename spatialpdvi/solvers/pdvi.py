@@ -4,7 +4,7 @@ Lyu, Yu, Ma and Shi, arXiv 2602.07632 (2026), Algorithm 1. Each patch b keeps a 
 the shared lambda_0 by a dual and a quadratic penalty of step eta.
 
     1  draw a batch S_t of patches
-    2  each b in S_t:   (phi_b, lambda_b) = argmin  f_b(phi_b, lambda_b) + <dual_b, lambda_b> + |lambda_b - lambda_0|^2 / (2 eta)
+    2  each b in S_t:   (phi_b, lambda_b) = argmin f_b + <dual_b, lambda_b> + |lambda_b - lambda_0|^2 / (2 eta)
     3                   dual_b += (lambda_b - lambda_0) / eta
     4  h       += (1/B) sum_{b in S_t} (lambda_b - lambda_0)
     5  lambda_0 = mean_{b in S_t} lambda_b + h

@@ -39,9 +39,7 @@ class Sources(NamedTuple):
     burst: Floats  # shape=(n_genes,), molecules that come with the first of a burst, on average
 
 
-def draw_sources(
-    tissue: Tissue, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator
-) -> Sources:
+def draw_sources(tissue: Tissue, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator) -> Sources:
     """Profiles of organs and programmes, and what each spot takes from them.
 
     Parameters
@@ -119,9 +117,7 @@ def _softmax(log_profile: Floats) -> Floats:
     return np.asarray(profile / profile.sum(axis=1, keepdims=True))
 
 
-def _sparse_effects(
-    n: int, n_genes: int, rng: np.random.Generator, *, share: float, sd: float
-) -> Floats:
+def _sparse_effects(n: int, n_genes: int, rng: np.random.Generator, *, share: float, sd: float) -> Floats:
     """Log fold changes of ``n`` profiles, each in its own random share of the genes."""
     changed = rng.random((n, n_genes)) < share
     return np.asarray(np.where(changed, rng.normal(scale=sd, size=(n, n_genes)), 0.0))

@@ -92,7 +92,11 @@ CASES = {
     "wrong spatial key": (None, ["--spatial-key", "xy"], r"Expected .*obsm\['xy'\].*'X_pca', 'spatial'"),
     "NaN coordinate": (_coordinates_with(np.nan), [], r"Expected .*spatial.*finite.*found 1 .*"),
     "inf coordinate": (_coordinates_with(np.inf), [], r"Expected .*spatial.*finite.*found 1 .*"),
-    "one column of coordinates": (_set("obsm", "spatial", lambda a: np.zeros((a.n_obs, 1))), [], r"Expected .*2 or 3 columns.*found 1"),
+    "one column of coordinates": (
+        _set("obsm", "spatial", lambda a: np.zeros((a.n_obs, 1))),
+        [],
+        r"Expected .*2 or 3 columns.*found 1",
+    ),
     "negative counts": (_with_value(-1.0), [], r"Expected raw counts .*-1 \(negative\) in X.*--layer.*--rep"),
     "fractional counts": (_with_value(0.69), [], r"Expected .*0\.69.*--layer.*--rep"),
     "NaN in X": (_with_value(np.nan), [], r"Expected .*(NaN|nan)"),
@@ -107,16 +111,48 @@ CASES = {
     "no spots": (_edit(lambda a: a[:0].copy()), [], r"Expected .*at least one spot"),
     "no genes": (_edit(lambda a: a[:, :0].copy()), [], r"Expected .*at least one gene"),
     "one domain": (None, ["--k", "1"], r"Expected `--k` to be at least 2, found 1\."),
-    "more domains than spots": (None, ["--k", "601"], r"Expected `--k` to be at most the number of spots, 600, found 601\."),
-    "more patches than spots": (None, ["--n-patches", "601"], r"Expected `--n-patches` to be at most the number of spots"),
-    "unlabelled start": (_set("obs", "half", lambda a: pd.Categorical([None, "a"] * (a.n_obs // 2))), ["--init", "half"], r"Expected obs\['half'\].*300 of 600 missing"),
-    "more start labels than domains": (_set("obs", "many", lambda a: pd.Categorical(np.arange(a.n_obs) % 9)), ["--init", "many"], r"Expected `--init` to name at most --k 4 labels, found 9"),
-    "more PCs than columns": (None, ["--rep", "X_pca", "--n-pcs", "9"], r"Expected `--n-pcs` to be at most the 8 columns of 'X_pca', found 9"),
-    "NaN features": (_set("obsm", "bad", lambda a: np.full((a.n_obs, 3), np.nan)), ["--rep", "bad"], r"Expected .*bad.*finite"),
-    "unknown solver": (None, ["--solver", "em"], r"Expected `--solver` to be one of p2dvi, pdvi, cavi, memoized, found 'em'\."),
+    "more domains than spots": (
+        None,
+        ["--k", "601"],
+        r"Expected `--k` to be at most the number of spots, 600, found 601\.",
+    ),
+    "more patches than spots": (
+        None,
+        ["--n-patches", "601"],
+        r"Expected `--n-patches` to be at most the number of spots",
+    ),
+    "unlabelled start": (
+        _set("obs", "half", lambda a: pd.Categorical([None, "a"] * (a.n_obs // 2))),
+        ["--init", "half"],
+        r"Expected obs\['half'\].*300 of 600 missing",
+    ),
+    "more start labels than domains": (
+        _set("obs", "many", lambda a: pd.Categorical(np.arange(a.n_obs) % 9)),
+        ["--init", "many"],
+        r"Expected `--init` to name at most --k 4 labels, found 9",
+    ),
+    "more PCs than columns": (
+        None,
+        ["--rep", "X_pca", "--n-pcs", "9"],
+        r"Expected `--n-pcs` to be at most the 8 columns of 'X_pca', found 9",
+    ),
+    "NaN features": (
+        _set("obsm", "bad", lambda a: np.full((a.n_obs, 3), np.nan)),
+        ["--rep", "bad"],
+        r"Expected .*bad.*finite",
+    ),
+    "unknown solver": (
+        None,
+        ["--solver", "em"],
+        r"Expected `--solver` to be one of p2dvi, pdvi, cavi, memoized, found 'em'\.",
+    ),
     "negative beta": (None, ["--beta", "-1"], r"Expected `--beta` to be at least 0, found -1"),
     "beta that is no number": (None, ["--beta", "nan"], r"Expected `--beta` to be at least 0, found nan"),
-    "a tolerance below the digits of float32": (None, ["--tol", "1e-12"], r"Expected `--tol` to be at least 1e-06, found 1e-12"),
+    "a tolerance below the digits of float32": (
+        None,
+        ["--tol", "1e-12"],
+        r"Expected `--tol` to be at least 1e-06, found 1e-12",
+    ),
     "a step of nothing": (None, ["--step-mean", "0"], r"Expected `--step-mean` to be a positive number, found 0"),
     "hostile prefix": (None, ["--key-added", "../x"], r"Expected --key-added to be made of letters"),
     "no threads": (None, ["--threads", "0"], r"Expected `--threads` to be at least 1, found 0"),
@@ -146,7 +182,7 @@ def test_bad_input_is_one_clear_sentence(case, toy_file, monkeypatch):
     result = CliRunner().invoke(main, ["fit", str(toy_file), *defaults, *arguments])
     assert re.search(message, _one_sentence(result)), result.stderr
     assert toy_file.read_bytes() == before
-    assert os.listdir(toy_file.parent) == [toy_file.name]
+    assert list(toy_file.parent.iterdir()) == [toy_file]
 
 
 @pytest.mark.parametrize(("path", "message"), [("missing.h5ad", "no such file|no file|found nothing"), (".", "folder")])

@@ -86,7 +86,7 @@ def test_labels_of_any_kind(section, labels):
 
 @pytest.mark.parametrize(
     "form",
-    [sp.csc_matrix, lambda x: x.toarray(), lambda x: x.astype(np.int64), lambda x: sp.csr_array(x)],
+    [sp.csc_matrix, lambda x: x.toarray(), lambda x: x.astype(np.int64), sp.csr_array],
     ids=["csc", "dense", "int64", "csr_array"],
 )
 def test_matrices_of_any_form_give_the_same_bits(section, form):

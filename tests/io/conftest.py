@@ -79,9 +79,7 @@ def file_of_2018(tmp_path: Path, adata: ad.AnnData) -> Path:
     """The layout of anndata 0.6: tables as compound datasets, categories in uns, raw.X."""
     path = tmp_path / "old.h5ad"
     text = h5py.string_dtype()
-    spots = np.zeros(
-        N_SPOTS, dtype=[("index", "S8"), ("louvain", "i1"), ("n_genes", "i8"), ("batch", text)]
-    )
+    spots = np.zeros(N_SPOTS, dtype=[("index", "S8"), ("louvain", "i1"), ("n_genes", "i8"), ("batch", text)])
     spots["index"] = adata.obs_names.to_numpy().astype("S8")
     spots["louvain"] = np.arange(N_SPOTS) % 3
     spots["n_genes"] = np.arange(N_SPOTS)

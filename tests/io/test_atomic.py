@@ -40,8 +40,7 @@ def test_a_missing_folder(path, tmp_path) -> None:
 
 def test_a_folder_as_output(path, tmp_path) -> None:
     assert refusal(path, tmp_path) == (
-        f"Expected {str(tmp_path)!r} to be a file to write, found a folder. Choose another "
-        "--output."
+        f"Expected {str(tmp_path)!r} to be a file to write, found a folder. Choose another --output."
     )
 
 
@@ -54,8 +53,7 @@ def test_a_folder_without_permission(path, tmp_path, monkeypatch) -> None:
     output = tmp_path / "out.h5ad"
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert refusal(path, output) == (
-        f"Expected to write into the folder {str(tmp_path)!r}, found it read-only. Choose another "
-        "--output."
+        f"Expected to write into the folder {str(tmp_path)!r}, found it read-only. Choose another --output."
     )
 
 
@@ -106,8 +104,7 @@ def test_links_in_a_circle(path, tmp_path) -> None:
     link = tmp_path / "link"
     link.symlink_to(link)
     assert refusal(path, link) == (
-        f"Expected {str(link)!r} to be the path of a file, found a link that leads nowhere. "
-        "Choose another --output."
+        f"Expected {str(link)!r} to be the path of a file, found a link that leads nowhere. Choose another --output."
     )
 
 

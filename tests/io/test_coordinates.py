@@ -87,9 +87,7 @@ def test_what_is_no_table_of_numbers(adata, source_of, value, said) -> None:
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         value = value.astype(object)
     adata.obsm["spatial"] = value
-    assert refusal(source_of(adata)) == (
-        f"Expected obsm['spatial'] to be a table of numbers, found {said}"
-    )
+    assert refusal(source_of(adata)) == (f"Expected obsm['spatial'] to be a table of numbers, found {said}")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -32,9 +32,7 @@ def logged(data):
         (["X", "counts", "count"], "layers['count']"),
     ],
 )
-def test_the_first_candidate_that_holds_counts_is_used(
-    adata, source_of, present, chosen, caplog
-) -> None:
+def test_the_first_candidate_that_holds_counts_is_used(adata, source_of, present, chosen, caplog) -> None:
     for key in present[1:]:
         adata.layers[key] = adata.X.copy()
     expected = adata.X.toarray()
@@ -73,8 +71,7 @@ def test_a_missing_layer_lists_what_there_is(adata, source_of) -> None:
     adata.layers["umi"] = adata.X.copy()
     source = source_of(adata)
     assert refusal(source, "count") == (
-        f"Expected layers['count'] to be in {source.name}, found 'X', 'umi'. Give one of these to "
-        "--layer."
+        f"Expected layers['count'] to be in {source.name}, found 'X', 'umi'. Give one of these to --layer."
     )
 
 
@@ -93,8 +90,7 @@ def test_a_named_layer_that_holds_no_counts(make, source_of, value, said) -> Non
     data.X.data[-1] = value
     data.layers["umi"] = data.X.copy()
     assert refusal(source_of(data), "umi") == (
-        "Expected layers['umi'] to hold raw counts (whole numbers, none negative), "
-        f"found {said}. {HINT}"
+        f"Expected layers['umi'] to hold raw counts (whole numbers, none negative), found {said}. {HINT}"
     )
 
 
@@ -119,15 +115,12 @@ def test_no_matrix_at_all(make, source_of) -> None:
 def test_an_empty_placeholder_is_no_count_matrix(adata, source_of) -> None:
     adata.X = sp.csr_matrix(adata.shape, dtype=np.float32)
     assert refusal(source_of(adata), "X") == (
-        "Expected X to hold raw counts (whole numbers, none negative), found no value but zero. "
-        + HINT
+        "Expected X to hold raw counts (whole numbers, none negative), found no value but zero. " + HINT
     )
 
 
 def test_no_genes(make, source_of) -> None:
-    assert refusal(source_of(make()[:, :0].copy())) == (
-        f"Expected X to have at least one gene, found none. {HINT}"
-    )
+    assert refusal(source_of(make()[:, :0].copy())) == (f"Expected X to have at least one gene, found none. {HINT}")
 
 
 def test_a_layer_called_counts_without_counts_is_passed_over_aloud(adata, source_of) -> None:

@@ -30,9 +30,7 @@ def test_dense_features(adata, source_of, dtype) -> None:
 
 def test_features_of_a_frame(adata, source_of) -> None:
     adata.obsm["X_emb"] = pd.DataFrame(FEATURES, index=adata.obs_names, columns=list("abc"))
-    np.testing.assert_array_equal(
-        read_features(source_of(adata), "X_emb"), FEATURES.astype(np.float32)
-    )
+    np.testing.assert_array_equal(read_features(source_of(adata), "X_emb"), FEATURES.astype(np.float32))
 
 
 def test_sparse_features_stay_sparse_where_that_is_smaller(adata, source_of) -> None:
@@ -68,8 +66,7 @@ def refusal(read, source, key) -> str:
 def test_missing_features_list_the_keys(adata, make, source_of) -> None:
     source = source_of(adata)
     assert refusal(read_features, source, "X_pca") == (
-        f"Expected obsm['X_pca'] in {source.name}, found keys: 'X', 'spatial'. Name one of these "
-        "with --rep."
+        f"Expected obsm['X_pca'] in {source.name}, found keys: 'X', 'spatial'. Name one of these with --rep."
     )
     assert "found keys: 'spatial'." in refusal(read_features, AnnDataSource(make(X=None)), "X")
 
@@ -111,9 +108,7 @@ def test_a_graph_is_made_symmetric_without_diagonal(adata, source_of, storage, c
     np.fill_diagonal(expected, 0)
     np.testing.assert_array_equal(graph.toarray(), (expected + expected.T) / 2)
     assert (graph.dtype, graph.nnz, graph.has_canonical_format) == (np.float64, 24, True)
-    assert caplog.messages == [
-        "obsp['ring'] is not symmetric (24 entries differ): (A + A^T) / 2 is used."
-    ]
+    assert caplog.messages == ["obsp['ring'] is not symmetric (24 entries differ): (A + A^T) / 2 is used."]
     assert np.abs(adata.obsp["ring"] - before).sum() == 0
 
 
@@ -130,8 +125,7 @@ def test_a_missing_graph_lists_the_others(adata, source_of) -> None:
     adata.obsp["ring"] = ring()
     source = source_of(adata)
     assert refusal(read_graph, source, "knn") == (
-        f"Expected obsp['knn'] in {source.name}, found keys: 'ring'. Name one of these with "
-        "--graph."
+        f"Expected obsp['knn'] in {source.name}, found keys: 'ring'. Name one of these with --graph."
     )
 
 
@@ -154,8 +148,7 @@ def test_a_graph_of_the_wrong_shape_in_a_handmade_file(path) -> None:
         file["obsp/mine"].attrs["shape"] = (12, 15)
     with H5adSource(path) as source:
         assert refusal(read_graph, source, "mine") == (
-            "Expected obsp['mine'] to be 12 x 12 (spots x spots), found 12 x 15. Name another "
-            "graph with --graph."
+            "Expected obsp['mine'] to be 12 x 12 (spots x spots), found 12 x 15. Name another graph with --graph."
         )
 
 

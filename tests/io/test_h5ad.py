@@ -38,16 +38,12 @@ def test_a_folder(tmp_path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert refusal(tmp_path / "pipe") == (
-        "be an h5ad file, found a pipe or device. Save the data as a file first."
-    )
+    assert refusal(tmp_path / "pipe") == ("be an h5ad file, found a pipe or device. Save the data as a file first.")
 
 
 def test_no_permission(path, monkeypatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # for root, everything is readable
-    assert refusal(path) == (
-        "be an h5ad file, found no permission to read it. Ask its owner for access."
-    )
+    assert refusal(path) == ("be an h5ad file, found no permission to read it. Ask its owner for access.")
 
 
 def test_no_permission_for_the_folder(path, monkeypatch) -> None:
@@ -78,19 +74,12 @@ def test_other_formats(tmp_path, content, said) -> None:
 def test_a_truncated_file(path, share) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    assert refusal(path) == (
-        "be a complete h5ad file, found it truncated or damaged. Copy or download it again."
-    )
+    assert refusal(path) == ("be a complete h5ad file, found it truncated or damaged. Copy or download it again.")
 
 
 def test_a_file_open_for_writing_elsewhere(path) -> None:
-    code = (
-        f"import h5py, sys; f = h5py.File({str(path)!r}, 'r+'); print('open', flush=True); "
-        "sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
+    code = f"import h5py, sys; f = h5py.File({str(path)!r}, 'r+'); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         assert refusal(path) == (
             "be free, found it open for writing elsewhere. Close it there (a notebook, another "

@@ -59,17 +59,14 @@ def test_annotation_is_the_default_and_may_be_absent(adata, source_of) -> None:
     assert (list(labels), key) == (list("ab" * 6), "annotation")
 
 
-@pytest.mark.parametrize(
-    ("read", "option"), [(read_labels, "--label-key"), (read_initial, "--init")]
-)
+@pytest.mark.parametrize(("read", "option"), [(read_labels, "--label-key"), (read_initial, "--init")])
 def test_a_missing_column_lists_the_others(adata, source_of, read, option) -> None:
     adata.obs["region"] = "a"
     source = source_of(adata)
     with pytest.raises(InputError) as caught:
         read(source, "regions")
     assert str(caught.value) == (
-        f"Expected obs['regions'] in {source.name}, found columns: 'region'. Name one of these "
-        f"with {option}."
+        f"Expected obs['regions'] in {source.name}, found columns: 'region'. Name one of these with {option}."
     )
 
 
@@ -90,8 +87,7 @@ def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
         labels, _ = read_labels(source_of(adata), "region")
     (message,) = [str(one.message) for one in caught]
     assert message == (
-        "Expected every label of obs['region'] to be a text or missing, found 6 that are empty. "
-        "They count as missing."
+        "Expected every label of obs['region'] to be a text or missing, found 6 that are empty. They count as missing."
     )
     assert labels.codes.tolist() == [0, -1, -1, 1] * 3
 

@@ -70,9 +70,7 @@ def test_a_dense_matrix_on_disk_is_never_read_whole(tmp_path, monkeypatch) -> No
 
 
 def test_unsorted_and_repeated_entries_are_joined_without_touching_the_original() -> None:
-    messy = sp.csr_matrix(
-        (np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3)
-    )
+    messy = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
     data = ad.AnnData(X=messy)
     csr = AnnDataSource(data).matrix("X")
     np.testing.assert_array_equal(csr.toarray(), [[2, 0, 4]])
@@ -155,8 +153,7 @@ def test_what_is_no_anndata_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         AnnDataSource("embryo.h5ad")
     assert str(caught.value) == (
-        "Expected an AnnData, found str. Read your file with anndata.read_h5ad, or give its path "
-        "to the command line."
+        "Expected an AnnData, found str. Read your file with anndata.read_h5ad, or give its path to the command line."
     )
 
 

@@ -37,9 +37,7 @@ def results(n: int = N, k: int = 2, *, graph: bool = True) -> dict:
     }
     if graph:
         elements["obsm", KEYS.flow] = rng.random((n, 2)).astype(np.float32)
-        elements["obsp", KEYS.connectivities] = sp.csr_matrix(
-            sp.diags([rng.random(n)] * 3, [0, 1, 2], shape=(n, n))
-        )
+        elements["obsp", KEYS.connectivities] = sp.csr_matrix(sp.diags([rng.random(n)] * 3, [0, 1, 2], shape=(n, n)))
     return elements
 
 
@@ -49,9 +47,7 @@ def stored(path: Path) -> dict[str, bytes]:
 
     def visit(name, item) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = (
-                np.asarray(item[()]).tobytes() if item.dtype.kind != "O" else str(item[()])
-            )
+            found[name] = np.asarray(item[()]).tobytes() if item.dtype.kind != "O" else str(item[()])
         found[f"{name}@"] = str(sorted((key, str(item.attrs[key])) for key in item.attrs))
 
     with h5py.File(path, "r") as file:
@@ -212,10 +208,7 @@ def refusal(path: Path, output: Path, elements: dict) -> str:
     return str(caught.value)
 
 
-FULL = (
-    "found no room left for it. Nothing was changed. Free some space or choose another --output, "
-    "then run again."
-)
+FULL = "found no room left for it. Nothing was changed. Free some space or choose another --output, then run again."
 
 
 @pytest.mark.parametrize(
@@ -249,9 +242,7 @@ def test_a_real_limit_of_the_file_size(path, tmp_path, limit) -> None:
         "    print(error)\n"
     )
     folder = Untouched(tmp_path)
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == f"Expected to write {str(path)!r}, {FULL}"
     folder.check()
 

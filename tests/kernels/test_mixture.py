@@ -46,7 +46,15 @@ def _sweep_arguments(seed=0):
     rng = np.random.default_rng(seed)
     data_term = rng.normal(size=(patch.stop - patch.start, 3))
     halo = toy.problem.halo(toy.phi, 1)
-    return data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, toy.phi[patch.start : patch.stop]
+    return (
+        data_term,
+        patch.indptr,
+        patch.indices,
+        patch.weights,
+        halo,
+        patch.colour_start,
+        toy.phi[patch.start : patch.stop],
+    )
 
 
 def test_serial_and_parallel_twins_have_the_same_bits_for_any_number_of_threads():
@@ -92,7 +100,9 @@ def test_extreme_logits_stay_probabilities():
     data_term = np.array([[1e5, -1e5, 0.0], [-1e308, -1e308, -1e308], [700.0, 710.0, -700.0]])
     phi = np.full((3, 3), 1 / 3)
     none = np.zeros(0)
-    mixture.sweep(data_term, np.zeros(4, np.int64), none.astype(np.int32), none, np.zeros((0, 3)), np.array([0, 3]), phi)
+    mixture.sweep(
+        data_term, np.zeros(4, np.int64), none.astype(np.int32), none, np.zeros((0, 3)), np.array([0, 3]), phi
+    )
     np.testing.assert_allclose(phi.sum(axis=1), 1.0)
     np.testing.assert_allclose(phi[0], [1, 0, 0], atol=1e-300)
     np.testing.assert_allclose(phi[1], 1 / 3)

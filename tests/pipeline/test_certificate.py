@@ -89,7 +89,9 @@ def test_the_check_can_fail(toy_file, tmp_path):
     assert _recompute(fit, x, phi, m, rho + 0.01, r)["stationarity_log_variance"] > 50 * tolerance
     blurred = 0.95 * phi + 0.05 / phi.shape[1]
     assert _recompute(fit, x, blurred, m, rho, r)["stationarity_posterior"] > 50 * tolerance
-    assert _recompute(fit, x, phi, m, rho, 0.5 * r)["neg_elbo"] != pytest.approx(fit["certificate"]["neg_elbo"], rel=1e-3)
+    assert _recompute(fit, x, phi, m, rho, 0.5 * r)["neg_elbo"] != pytest.approx(
+        fit["certificate"]["neg_elbo"], rel=1e-3
+    )
 
 
 def test_keys_agree_with_each_other(toy_file, tmp_path):

@@ -47,7 +47,16 @@ def test_dropping_cross_patch_edges_drops_exactly_them():
 
 def test_two_spots_two_domains_by_hand():
     """x = (1, -1), m = (1, -1), rho = 0, all sd 1, xi = 0, r = 2, phi = (3/4, 1/4), (1/2, 1/2)."""
-    patch = Patch(0, 2, 1.0, np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array([2.0, 2.0]), np.array([], int), np.array([0, 1, 2]))
+    patch = Patch(
+        0,
+        2,
+        1.0,
+        np.array([0, 1, 2]),
+        np.array([1, 0], np.int32),
+        np.array([2.0, 2.0]),
+        np.array([], int),
+        np.array([0, 1, 2]),
+    )
     one = np.ones(1)
     problem = PottsGMM(wrap_features(np.array([[1.0], [-1.0]])), (patch,), Hyperparameters(one, one, 0 * one))
     phi = np.array([[0.75, 0.25], [0.5, 0.5]])
@@ -176,7 +185,13 @@ def test_stationarity_means_the_same_for_any_number_of_spots():
     small = make_toy(side=6, n_patches=1, strength=0.0)
     n, copies = small.x.shape[0], 10
     patch = small.problem.patches[0]
-    none = patch._replace(indptr=np.zeros(n * copies + 1, int), indices=patch.indices[:0], weights=patch.weights[:0], stop=n * copies, colour_start=np.array([0, n * copies]))
+    none = patch._replace(
+        indptr=np.zeros(n * copies + 1, int),
+        indices=patch.indices[:0],
+        weights=patch.weights[:0],
+        stop=n * copies,
+        colour_start=np.array([0, n * copies]),
+    )
     hyper = small.hyper._replace(prior_sd=small.hyper.prior_sd * 1e6)  # a prior that does not weigh
     one = PottsGMM(wrap_features(small.x), (small.problem.patches[0],), hyper)
     ten = PottsGMM(wrap_features(np.tile(small.x, (copies, 1))), (none,), hyper)

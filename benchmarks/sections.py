@@ -1,0 +1,45 @@
+"""The real sections and how many domains each has; shared by the benchmarks."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Section", "sections"]
+
+PCS = {"rep": "X_pca", "n_pcs": 15}
+
+
+class Section(NamedTuple):
+    """One labelled file and the options without which it cannot be fitted."""
+
+    path: Path
+    k: int
+    options: dict[str, Any]
+
+
+_K = {
+    "dlpfc_151673": 7,
+    "dlpfc_151676": 7,
+    "dlpfc_151508_pca_only": 7,
+    "dlpfc_151509_pca_only": 7,
+    "dlpfc_151670_pca_only": 5,
+    "dlpfc_151674_pca_only": 7,
+    "her2st_H1": 6,
+    "merfish_hypothalamus_m0.09": 8,
+    "seqfish_mouse_embryo2_z2": 21,
+    "starmap_mpfc_BZ5": 4,
+    "stereoseq_drosophila_E14_16h_a_S01": 5,
+    "stereoseq_drosophila_E14_16h_a_S03": 5,
+}
+
+
+def sections() -> list[Section]:
+    """Every real section that is there."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("SPATIALPDVI_DATA", default))
+    all_of_them = (Section(folder / f"{name}.h5ad", k, PCS if "pca_only" in name else {}) for name, k in _K.items())
+    found = [section for section in all_of_them if section.path.exists()]
+    if not found:
+        msg = f"Expected labelled sections in {folder}, found none. Set SPATIALPDVI_DATA to their folder."
+        raise SystemExit(msg)
+    return found

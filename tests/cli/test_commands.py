@@ -1,0 +1,241 @@
+"""The commands as a user runs them: results, exit codes, second runs, interruptions, threads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import anndata
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi import FitOptions, __version__, fit_file
+from spatialpdvi.cli import main
+from spatialpdvi.progress import LiveProgress, PlainProgress
+
+FIT = ["--k", "4", "--n-top-genes", "100"]
+
+
+def _run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def _subprocess(*arguments, **environment):
+    command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_version():
+    assert _run("--version").stdout.strip() == f"spatialpdvi, version {__version__}"
+
+
+def test_fit_writes_into_the_input_by_default_and_prints_scores(toy_file):
+    result = _run("fit", toy_file, *FIT)
+    assert "obs['pdvi_domain']" in result.stdout
+    assert "Converged" in result.stdout
+    assert "start" in result.stdout
+    adata = anndata.read_h5ad(toy_file)
+    assert adata.obs["pdvi_domain"].nunique() == 4
+    assert f"{adata.uns['pdvi']['scores']['ari']:.3f}" in result.stdout
+
+
+def test_output_leaves_the_input_alone_and_python_does_the_same(toy_file, toy_section, tmp_path):
+    import spatialpdvi
+
+    before = toy_file.read_bytes()
+    _run("fit", toy_file, *FIT, "-o", tmp_path / "out.h5ad")
+    assert toy_file.read_bytes() == before
+    written = anndata.read_h5ad(tmp_path / "out.h5ad")
+    in_memory = toy_section.copy()
+    spatialpdvi.fit(in_memory, k=4, n_top_genes=100)
+    np.testing.assert_array_equal(written.obsm["pdvi_posterior"], in_memory.obsm["pdvi_posterior"])
+    np.testing.assert_array_equal(written.uns["pdvi"]["domain_mean"], in_memory.uns["pdvi"]["domain_mean"])
+    np.testing.assert_array_equal(written.X.toarray(), toy_section.X.toarray())
+
+
+def test_a_second_run_replaces_the_first(toy_file):
+    _run("fit", toy_file, *FIT, "--save-graph")
+    assert "pdvi_connectivities" in anndata.read_h5ad(toy_file).obsp
+    size = toy_file.stat().st_size
+    for _ in range(3):
+        _run("fit", toy_file, "--k", "3", "--rep", "X_pca")
+    adata = anndata.read_h5ad(toy_file)
+    assert list(adata.obs["pdvi_domain"].cat.categories) == ["0", "1", "2"]
+    assert adata.uns["pdvi"]["params"]["k"] == 3
+    for group, key in (("obsp", "pdvi_connectivities"), ("obsm", "pdvi_flow"), ("obsm", "X_pdvi")):
+        assert key not in getattr(adata, group)
+    assert toy_file.stat().st_size <= 1.05 * size
+
+
+def test_another_prefix_stands_beside_the_first(toy_file):
+    _run("fit", toy_file, *FIT)
+    _run("fit", toy_file, *FIT, "--key-added", "other")
+    adata = anndata.read_h5ad(toy_file)
+    assert {"pdvi_domain", "other_domain"} <= set(adata.obs)
+    assert {"pdvi", "other"} <= set(adata.uns)
+
+
+def test_not_converged_is_loud_written_and_exit_3(toy_file):
+    result = _run("fit", toy_file, *FIT, "--max-epochs", "2", "--quiet", code=3)
+    assert result.stdout == ""
+    assert result.stderr.startswith("NOT CONVERGED. Not converged: the limit of epochs was reached first")
+    certificate = anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]
+    assert not certificate["converged"]
+    assert certificate["epochs"] == 2
+
+
+def test_quiet_says_nothing(toy_file):
+    result = _run("fit", toy_file, *FIT, "--quiet")
+    assert result.stdout == result.stderr == ""
+
+
+def test_progress_is_on_stderr_with_a_line_per_stage(toy_file):
+    result = _run("fit", toy_file, *FIT)
+    for stage in ("read", "genes", "PCA", "start", "graph", "fit", "scores", "write"):
+        assert any(line.startswith(f"{stage}: ") for line in result.stderr.splitlines()), stage
+    assert "Counts are read from X." in result.stderr
+    assert "ARI" in next(line for line in result.stderr.splitlines() if line.startswith("fit: "))
+
+
+def test_verbose_shows_every_epoch(toy_file):
+    result = _run("fit", toy_file, *FIT, "--verbose")
+    epochs = anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]["epochs"]
+    assert sum("epoch" in line for line in result.stderr.splitlines()) >= epochs
+
+
+def test_the_live_display_shows_the_same_stages(toy_file):
+    import io
+
+    screen = io.StringIO()
+    progress = LiveProgress(screen)
+    fit_file(toy_file, FitOptions(k=4, n_top_genes=100), progress=progress)
+    progress.stop()
+    text = screen.getvalue()
+    for word in ("genes", "PCA", "fit", "epoch", "write"):
+        assert word in text
+    assert set(progress.seconds) == {"read", "genes", "PCA", "start", "graph", "fit", "scores", "write"}
+
+
+def test_a_stage_that_failed_is_not_shown_as_done():
+    import io
+
+    screen = io.StringIO()
+    progress = PlainProgress(screen)
+    with pytest.raises(ZeroDivisionError), progress.stage("fit"):
+        _ = 1 / 0
+    assert screen.getvalue() == ""
+    assert progress.seconds == {}
+
+
+def test_the_report_is_json_with_scores_certificate_and_times(toy_file, tmp_path):
+    path = tmp_path / "report.json"
+    _run("fit", toy_file, *FIT, "--report", path)
+    report = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert report["certificate"]["converged"] is True
+    assert set(report["scores"]["baseline"]) >= {"ari", "nmi", "homogeneity", "completeness", "chaos", "pas"}
+    assert sum(report["domain_sizes"]) == 600
+    assert report["seconds"]["fit"] > 0
+    assert report["peak_memory_bytes"] > 1e7
+    assert report["output"] == str(toy_file)
+
+
+def test_evaluate_scores_any_two_columns(toy_file, tmp_path):
+    _run("fit", toy_file, *FIT)
+    path = tmp_path / "scores.json"
+    shown = _run("evaluate", toy_file, "--label-key", "annotation", "--domain-key", "pdvi_domain", "--report", path)
+    scores = json.loads(path.read_text())["scores"]
+    stored = anndata.read_h5ad(toy_file).uns["pdvi"]["scores"]
+    for name in ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas"):
+        assert scores[name] == pytest.approx(stored[name])
+        assert f"{scores[name]:.3f}" in shown.stdout
+    same = _run("evaluate", toy_file, "--domain-key", "annotation", "--report", path)
+    assert "1.000" in same.stdout
+    result = _run("evaluate", toy_file, "--domain-key", "leiden", code=2)
+    assert "Expected obs['leiden']" in result.stderr
+
+
+def test_simulate_then_fit(tmp_path):
+    path = tmp_path / "embryo.h5ad"
+    _run("simulate", path, "--n-spots", "300", "--n-genes", "60", "--k", "3", "--seed", "2")
+    adata = anndata.read_h5ad(path)
+    assert adata.shape == (300, 60)
+    assert adata.obs["annotation"].nunique() == 3
+    _run("fit", path, "--k", "3", "--n-top-genes", "50")
+    assert "Expected" in _run("simulate", tmp_path / "no" / "x.h5ad", code=2).stderr
+    assert "--k" in _run("simulate", path, "--k", "1", code=2).stderr
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_plot_draws_a_fitted_section(toy_file, tmp_path, suffix):
+    message = _run("plot", toy_file, "-o", tmp_path / f"d.{suffix}", code=2).stderr
+    assert "Expected a fitted section" in message
+    assert "spatialpdvi fit" in message
+    _run("fit", toy_file, *FIT)
+    _run("plot", toy_file, "-o", tmp_path / f"d.{suffix}")
+    head = (tmp_path / f"d.{suffix}").read_bytes()[:8]
+    assert head.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
+    assert "Expected" in _run("plot", toy_file, "-o", tmp_path / "d.bmp", code=2).stderr
+
+
+def test_the_same_bits_for_one_and_two_threads_and_on_a_second_run(tmp_path):
+    """Large enough that the parallel twins are used: 12,000 spots."""
+    section = tmp_path / "section.h5ad"
+    _run("simulate", section, "--n-spots", "12000", "--n-genes", "60", "--k", "6")
+    results = []
+    for threads in ("1", "2", "2"):
+        out = tmp_path / "out.h5ad"
+        done = _subprocess(
+            "fit", section, "--k", "6", "--n-top-genes", "50", "--n-patches", "2", "--quiet", "-o", out, "--save-graph",
+            NUMBA_NUM_THREADS=threads, OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        adata = anndata.read_h5ad(out)
+        trace = adata.uns["pdvi"]["trace"]
+        results.append(
+            [
+                adata.obsm["pdvi_posterior"],
+                adata.obsm["X_pdvi"],
+                adata.obsm["pdvi_flow"],
+                adata.obsp["pdvi_connectivities"].data,
+                adata.uns["pdvi"]["domain_mean"],
+                adata.uns["pdvi"]["log_variance"],
+                *(trace[name] for name in sorted(trace) if name != "seconds"),
+            ]
+        )
+    for other in results[1:]:
+        for ours, theirs in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_fit_leaves_the_input_and_no_other_file(toy_file, sent, code):
+    before = toy_file.read_bytes()
+    arguments = ["fit", toy_file, *FIT, "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if line.startswith("fit: epoch 5"):
+            break
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in stderr + stdout
+    assert toy_file.read_bytes() == before
+    time.sleep(0.1)
+    assert list(toy_file.parent.iterdir()) == [toy_file]

@@ -1,0 +1,39 @@
+"""Default settings on real labelled sections: floors that a plain prototype passed, and solvers against each other."""
+
+import pytest
+
+from spatialpdvi import FitOptions, fit_file
+
+PCS = {"rep": "X_pca", "n_pcs": 15}
+# file -> (K, least ARI, options); other seeds and sections are in benchmarks/accuracy.py
+FLOORS = {
+    "dlpfc_151673": (7, 0.36, {}),
+    "dlpfc_151676": (7, 0.36, {}),
+    "starmap_mpfc_BZ5": (4, 0.70, {}),
+    "merfish_hypothalamus_m0.09": (8, 0.40, {}),
+    "her2st_H1": (6, 0.33, {}),
+    "dlpfc_151508_pca_only": (7, 0.48, PCS),
+    "dlpfc_151670_pca_only": (5, 0.55, PCS),
+}
+
+
+# imaging panels have fewer genes than --n-top-genes, and the fit says so
+@pytest.mark.filterwarnings("ignore:Expected at least --n-top-genes:spatialpdvi.errors.InputWarning")
+# one spot of 151676 lies apart from the tissue
+@pytest.mark.filterwarnings("ignore:Expected every spot to have a neighbour:spatialpdvi.errors.InputWarning")
+@pytest.mark.parametrize("name", FLOORS)
+def test_defaults_pass_the_floor(name, real_data, tmp_path):
+    k, floor, options = FLOORS[name]
+    result = fit_file(real_data / f"{name}.h5ad", FitOptions(k=k, **options), output=tmp_path / "out.h5ad")
+    assert result.certificate.converged
+    assert result.scores["ari"] >= floor
+    assert (result.domain_sizes > 0).all()
+
+
+def test_p2dvi_reaches_the_best_objective_of_all_solvers(real_data, tmp_path):
+    path = real_data / "dlpfc_151673.h5ad"
+    best = {
+        solver: fit_file(path, FitOptions(k=7, solver=solver), output=tmp_path / "out.h5ad").certificate.neg_elbo
+        for solver in ("p2dvi", "cavi", "memoized")
+    }
+    assert best["p2dvi"] <= min(best.values()) + 1e-3 * abs(min(best.values()))

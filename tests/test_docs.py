@@ -1,0 +1,85 @@
+"""The documents say what the code does: options, keys, equation numbers."""
+
+import importlib.util
+import re
+from difflib import unified_diff
+from pathlib import Path
+
+import click
+import pytest
+
+from spatialpdvi import FitOptions
+from spatialpdvi.cli import main
+from spatialpdvi.io.keys import Keys
+from spatialpdvi.options import option_table
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def test_the_page_of_commands_is_their_help():
+    spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")
+    make_cli = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_cli)
+    written = (DOCS / "cli.md").read_text(encoding="utf-8").splitlines()
+    stale = "\n".join(unified_diff(written, make_cli.render().splitlines(), lineterm="", n=0))
+    assert not stale, f"{stale}\nrun `python docs/make_cli.py`"
+
+
+@pytest.mark.parametrize("command", main.commands)
+def test_every_option_has_help_with_its_default(command):
+    for parameter in main.commands[command].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            told = parameter.required or parameter.show_default or "Default: " in parameter.help
+            assert told, f"{parameter.name} does not say its default"
+
+
+def test_every_key_is_documented():
+    page = (DOCS / "outputs.md").read_text()
+    for group, key in Keys().all_pairs():
+        assert f"`{group}['{key}']`" in page or f"`{group}['{key}']`" in page.replace("`, `", "` `"), key
+
+
+def test_every_field_of_the_certificate_is_documented():
+    from spatialpdvi.certificate import Certificate
+
+    page = (DOCS / "outputs.md").read_text()
+    assert [name for name in Certificate.__dataclass_fields__ if f"`{name}`" not in page] == []
+
+
+def test_equation_numbers_match():
+    in_code = {
+        tag
+        for path in (ROOT / "spatialpdvi").rglob("*.py")
+        for group in re.findall(r"\((E\d+(?:, E\d+)*)\)", path.read_text())
+        for tag in group.split(", ")
+    }
+    page = (DOCS / "math.md").read_text()
+    defined = re.findall(r"\((E\d+)\)$", page, flags=re.MULTILINE)
+    assert len(defined) == len(set(defined))
+    assert in_code == set(defined) == {f"E{i}" for i in range(1, 9)}
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_options_in_the_documents_exist():
+    page = (DOCS / "cli.md").read_text()
+    ours = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+        text = "\n".join(line for line in path.read_text().splitlines() if "pip install" not in line)
+        unknown = [flag for flag in ours.findall(text) if flag not in page]
+        assert unknown == [], path.name
+
+
+def test_the_defaults_are_those_of_the_table():
+    options = FitOptions(k=2)
+    for row in option_table():
+        if not row["required"]:
+            assert getattr(options, row["name"]) == row["default"]

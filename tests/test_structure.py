@@ -1,0 +1,119 @@
+"""The imports go where docs/architecture.md says, and heavy libraries stay in the rooms that need them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
+
+# room -> rooms it may import from; `errors` is open to all
+ALLOWED = {
+    "__init__": {"api", "options", "plotting", "result", "synthetic"},
+    "__main__": {"cli"},
+    "cli": {"", "api", "io", "options", "plotting", "progress", "result", "synthetic"},
+    "api": {"io", "options", "pipeline", "plotting", "progress", "result", "scores"},
+    "pipeline": {
+        "",
+        "certificate",
+        "features",
+        "graph",
+        "io",
+        "optimise",
+        "options",
+        "patches",
+        "problems",
+        "progress",
+        "result",
+        "scores",
+        "solvers",
+        "start",
+        "threads",
+    },
+    "result": {"certificate", "io", "problems"},
+    "certificate": {"optimise", "problems"},
+    "optimise": {"problems", "solvers"},
+    "solvers": {"problems"},
+    "problems": {"kernels", "patches"},
+    "patches": {"kernels"},
+    "graph": {"kernels"},
+    "start": {"graph", "problems"},
+    "plotting": {"io"},
+    "synthetic": {"io"},
+    "io": set(),
+    "features": set(),
+    "kernels": set(),
+    "options": set(),
+    "progress": set(),
+    "scores": set(),
+    "threads": set(),
+    "errors": set(),
+}
+# library -> rooms that may import it
+HOMES = {
+    "click": {"cli"},
+    "rich": {"progress"},
+    "anndata": {"api", "features", "io", "synthetic"},
+    "scanpy": {"features"},
+    "h5py": {"io"},
+    "numba": {"kernels", "threads"},
+    "matplotlib": {"api", "plotting"},
+    "sklearn": {"scores", "start"},
+    "pandas": {"io", "plotting", "result", "scores", "synthetic"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _room(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_every_room_is_in_the_table_and_in_the_architecture_page():
+    rooms = {_room(path) for path in FILES}
+    assert rooms == set(ALLOWED)
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    missing = [
+        room for room in rooms if not room.startswith("__") and f"`{room}/`" not in page and f"`{room}.py`" not in page
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path):
+    room = _room(path)
+    for name in _imports(path):
+        top, _, rest = name.partition(".")
+        if top == "spatialpdvi":
+            other = rest.partition(".")[0]
+            assert other in ALLOWED[room] | {room, "errors"}, f"{room} imports {other}"
+        elif top in HOMES:
+            assert room in HOMES[top], f"{room} imports {top}"
+
+
+@pytest.mark.parametrize("command", [["--help"], ["fit", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(command):
+    code = (
+        "import sys\n"
+        "from spatialpdvi.cli import main\n"
+        f"try: main({command!r})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'numba', 'pandas', 'anndata', 'scanpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'h5py'}\n"
+        "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_modules_are_small():
+    long = {str(path.relative_to(PACKAGE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 350}
+    assert long == {}
