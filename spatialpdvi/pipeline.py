@@ -32,7 +32,7 @@ __all__ = ["fit_section"]
 
 
 class _Features(NamedTuple):
-    fitted: np.ndarray | sp.csr_matrix  # (n, d) float32
+    fitted: np.ndarray | sp.csr_matrix  # (n, d) float32, or float64 where it was given so
     for_start: np.ndarray  # (n, p) float32, dense: what k-means sees
     store: bool  # no matrix of the file already
     found: dict[str, Any]  # for params

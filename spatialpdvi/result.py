@@ -29,7 +29,7 @@ class FitResult:
     hyperparameters
         sigma0, sigma1 and xi, (d,) each.
     features
-        (n, d) float32, dense or CSR: what was fitted.
+        (n, d) float32 (float64 where given so), dense or CSR: what was fitted.
     store_features
         Whether the features are no matrix of the file already, and so are written beside the result.
     graph

@@ -1,6 +1,5 @@
 """``spatialpdvi evaluate``."""
 
-import json
 from pathlib import Path
 
 import click
@@ -35,15 +34,14 @@ def evaluate(
       spatialpdvi evaluate embryo.h5ad --label-key annotation --domain-key leiden
     """
     from spatialpdvi.api import evaluate_file
-    from spatialpdvi.io.atomic import check_writable, write_text
+    from spatialpdvi.io.atomic import check_writable, write_json
 
     if report is not None:
         check_writable(report, "--report")
     with display(quiet=quiet, verbose=verbose):
         scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
     if report is not None:
-        content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
-        write_text(report, json.dumps(content, indent=2) + "\n")
+        write_json(report, {"label_key": label_key, "domain_key": domain_key, "scores": scores})
     if not quiet:
         click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
         print_scores({domain_key: scores})

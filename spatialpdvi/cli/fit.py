@@ -1,6 +1,5 @@
 """``spatialpdvi fit``."""
 
-import json
 import resource
 import sys
 from collections.abc import Callable
@@ -119,10 +118,10 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
 
 
 def _write_report(result: "FitResult", path: Path, written: Path) -> None:
-    from spatialpdvi.io.atomic import write_text
+    from spatialpdvi.io.atomic import write_json
 
     # ru_maxrss is in bytes on macOS, in KiB elsewhere
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     content = {"output": str(written), **result.report(), "peak_memory_bytes": peak}
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    write_json(path, content)

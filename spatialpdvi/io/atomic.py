@@ -5,6 +5,8 @@ Knows nothing of HDF5 or AnnData.
 
 import contextlib
 import errno
+import json
+import math
 import os
 import re
 import secrets
@@ -12,10 +14,11 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_output", "check_writable", "describe_failure", "replacing", "resolve", "write_text"]
+__all__ = ["check_output", "check_writable", "describe_failure", "replacing", "resolve", "write_json", "write_text"]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -72,6 +75,19 @@ def write_text(path: str | Path, text: str) -> None:
         if msg is None:
             raise
         raise InputError(msg) from error
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write a small JSON file, all or nothing; numbers that JSON does not have (NaN, infinity) become null."""
+    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def resolve(path: str | Path) -> Path:

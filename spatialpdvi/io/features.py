@@ -19,13 +19,17 @@ logger = logging.getLogger("spatialpdvi")
 
 
 def read_features(source: Source, rep: str) -> np.ndarray | sp.csr_matrix:
-    """``obsm[rep]``, or the main matrix for ``X``, as float32 (n, d), dense or CSR, all finite."""
+    """``obsm[rep]``, or the main matrix for ``X``, as floats (n, d), dense or CSR, all finite.
+
+    Values are kept as they are stored, in float32 where that holds them exactly and else in float64: what is not
+    written beside the result must be found again in the file, to the last digit.
+    """
     name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
     if name == "X" and not (rep == "X" and source.has_matrix("X")):
         keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
         msg = f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. Name one of these with --rep."
         raise InputError(msg)
-    features = _as_float32(source.matrix("X") if name == "X" else source.obsm(rep), name)
+    features = _as_float(source.matrix("X") if name == "X" else source.obsm(rep), name)
     if not features.shape[1]:
         msg = f"Expected {name} to have at least one column, found none. Name another with --rep."
         raise InputError(msg)
@@ -60,20 +64,25 @@ def read_graph(source: Source, key: str) -> sp.csr_matrix:
     return graph
 
 
-def _as_float32(element: Any, name: str) -> np.ndarray | sp.csr_matrix:
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, which is refused
-        if not sp.issparse(element):
-            table = as_table(element, name)
-            return np.array(table, dtype=np.float32, order="C")
-        csr = as_csr(element, name).astype(np.float32)
+def _as_float(element: Any, name: str) -> np.ndarray | sp.csr_matrix:
+    if not sp.issparse(element):
+        table = as_table(element, name)
+        return np.array(table, dtype=_float_type(table.dtype), order="C")
+    csr = as_csr(element, name)
+    csr = csr.astype(_float_type(csr.dtype))
     n_rows, n_columns = csr.shape
     # A value and its column take 8 bytes in CSR: past half full, a dense array is smaller.
     return csr.toarray() if 2 * csr.nnz > n_rows * n_columns else csr
 
 
+def _float_type(stored: np.dtype[Any]) -> type[np.floating[Any]]:
+    return np.float32 if np.can_cast(stored, np.float32, "safe") else np.float64
+
+
 def _check_finite(features: np.ndarray | sp.csr_matrix, name: str, spot_names: pd.Index) -> None:
     values = features if isinstance(features, np.ndarray) else features.data
-    bad = ~np.isfinite(values)
+    # squares of larger values would overflow; comparisons with NaN are false
+    bad = ~(np.abs(values) <= np.finfo(np.float32).max)
     if not bad.any():
         return
     first = int(bad.ravel().argmax())

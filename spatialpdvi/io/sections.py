@@ -27,7 +27,7 @@ class Section(NamedTuple):
     coordinates: np.ndarray  # (n, 2|3) float64, in the file's unit
     labels: pd.Categorical | None  # (n,) strings; missing has code -1
     label_key: str | None
-    features: np.ndarray | sp.csr_matrix | None  # (n, d) float32, with `rep` alone
+    features: np.ndarray | sp.csr_matrix | None  # (n, d) float32 or float64, with `rep` alone
     rep: str | None
     init_labels: np.ndarray | None  # (n,) int64 codes 0, 1, ...
     graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal

@@ -239,3 +239,13 @@ def test_an_interrupted_fit_leaves_the_input_and_no_other_file(toy_file, sent, c
     assert toy_file.read_bytes() == before
     time.sleep(0.1)
     assert list(toy_file.parent.iterdir()) == [toy_file]
+
+
+def test_labels_that_are_all_missing_are_scored_as_null(toy_file, tmp_path):
+    adata = anndata.read_h5ad(toy_file)
+    adata.obs["nothing"] = np.nan
+    adata.write_h5ad(toy_file)
+    path = tmp_path / "report.json"
+    shown = _run("fit", toy_file, *FIT, "--label-key", "nothing", "--report", path)
+    assert "0 of 600 spots are labelled" in shown.stdout
+    assert json.loads(path.read_text())["scores"]["ari"] is None

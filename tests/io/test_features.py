@@ -20,17 +20,26 @@ def ring(n: int = 12) -> sp.csr_matrix:
     return sp.csr_matrix(ahead + sp.identity(n, dtype=np.float32))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-def test_dense_features(adata, source_of, dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kept_as"),
+    [
+        (np.float64, np.float64),
+        (np.float32, np.float32),
+        (np.float16, np.float32),
+        (np.int8, np.float32),
+        (np.int64, np.float64),
+    ],
+)
+def test_dense_features_keep_their_digits(adata, source_of, dtype, kept_as) -> None:
     adata.obsm["X_emb"] = np.asfortranarray(FEATURES.astype(dtype))
     found = read_features(source_of(adata), "X_emb")
-    assert (found.dtype, found.flags.c_contiguous) == (np.float32, True)
-    np.testing.assert_array_equal(found, FEATURES.astype(dtype).astype(np.float32))
+    assert (found.dtype, found.flags.c_contiguous) == (kept_as, True)
+    np.testing.assert_array_equal(found, FEATURES.astype(dtype))
 
 
 def test_features_of_a_frame(adata, source_of) -> None:
     adata.obsm["X_emb"] = pd.DataFrame(FEATURES, index=adata.obs_names, columns=list("abc"))
-    np.testing.assert_array_equal(read_features(source_of(adata), "X_emb"), FEATURES.astype(np.float32))
+    np.testing.assert_array_equal(read_features(source_of(adata), "X_emb"), FEATURES)
 
 
 def test_sparse_features_stay_sparse_where_that_is_smaller(adata, source_of) -> None:
@@ -40,9 +49,9 @@ def test_sparse_features_stay_sparse_where_that_is_smaller(adata, source_of) -> 
     source = source_of(adata)
     found = read_features(source, "thin")
     assert isinstance(found, sp.csr_matrix)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found.toarray(), thin.astype(np.float32))
-    np.testing.assert_array_equal(read_features(source, "full"), FEATURES.astype(np.float32))
+    assert found.dtype == thin.dtype
+    np.testing.assert_array_equal(found.toarray(), thin)
+    np.testing.assert_array_equal(read_features(source, "full"), FEATURES)
 
 
 def test_the_main_matrix_as_features(make, source_of) -> None:
