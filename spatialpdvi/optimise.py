@@ -44,8 +44,7 @@ class StopRule:
     def is_met(self, now: Evaluation, before: Evaluation) -> bool:
         """Whether the point is stationary and F has settled."""
         settled = abs(now.neg_elbo - before.neg_elbo) <= self.relative_change * abs(now.neg_elbo)
-        worst = max(*now.stationarity.values(), now.residual_mean)
-        return bool(settled and worst <= self.tolerance)
+        return bool(settled and now.worst <= self.tolerance)
 
 
 class TraceRow(NamedTuple):

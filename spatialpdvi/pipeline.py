@@ -18,7 +18,6 @@ from spatialpdvi.io.sections import Section
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
 from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
-from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGMM
 from spatialpdvi.progress import Progress, Stage
@@ -196,7 +195,7 @@ def _optimise(
             ari.append(adjusted_rand_index(codes[scored], phi[scored].argmax(axis=1)))
             score = f"  ARI {ari[-1]:.3f}"
         e = row.evaluation
-        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {_worst(e):.1e} (to {rule.tolerance:.0e}){score}")
+        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
 
     phi = one_hot(start.labels[patching.order], options.k)
     optimum = optimise(
@@ -208,10 +207,6 @@ def _optimise(
         on_epoch=on_epoch,
     )
     return optimum, ari
-
-
-def _worst(evaluation: Evaluation) -> float:
-    return max(*evaluation.stationarity.values(), evaluation.residual_mean)
 
 
 def _trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarray]:

@@ -121,7 +121,7 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
     shown = [name for name in names if any(name in row for row in rows.values())]
     widths = [max(len(name), 6) for name in shown]
     left = max(len(label) for label in rows)
-    titles = (name.upper() if len(name) < 4 else name for name in shown)
+    titles = (name if name in ("homogeneity", "completeness") else name.upper() for name in shown)
     click.echo(" " * left + "".join(f"  {t:>{w}}" for t, w in zip(titles, widths, strict=True)))
     for label, row in rows.items():
         values = (

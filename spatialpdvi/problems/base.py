@@ -33,6 +33,11 @@ class Evaluation(NamedTuple):
     residual_mean: float  # mean over local variables of the distance to their own optimum, 0..1
     residual_max: float
 
+    @property
+    def worst(self) -> float:
+        """The largest of all that must vanish at a stationary point."""
+        return max(*self.stationarity.values(), self.residual_mean)
+
 
 class Problem(Protocol):
     """One finite-sum problem. Patches are numbered 0..B-1; ``phi`` is the problem's own container of locals."""

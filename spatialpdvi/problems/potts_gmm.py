@@ -133,7 +133,8 @@ class PottsGMM:
         return Evaluation(
             neg_elbo=float(neg_elbo),
             gradient=gradient,
-            curvature=PottsGlobals(precision, 0.5 * np.exp(lam.rho) * precision),
+            # in rho it is 1/2 at the optimum and grows above it: the bound holds on the way there from below
+            curvature=PottsGlobals(precision, 0.5 * np.maximum(np.exp(lam.rho) * precision, 1.0)),
             stationarity={
                 "mean": float(np.max(np.abs(gradient.m) / precision / self.hyperparameters.noise_sd)),
                 "log_variance": float(np.max(np.abs(2.0 * gradient.rho))),

@@ -17,9 +17,12 @@ curvature of a patch at that coordinate. Line 2 alternates exact closed forms fo
 Guarantee: O(1/T) to a stationary point in general, linear under strong convexity, with a constant step small enough
 against 1/L. At a fixed point every lambda_b is lambda_0, dual_b = -grad f_b, the duals sum to 0 and h = 0.
 
-Two things are ours. Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and
-then the first visits wander). And steps follow the curvature from epoch to epoch: the duals do not depend on eta, and
+Three things are ours. Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and
+then the first visits wander). Steps follow the curvature from epoch to epoch: the duals do not depend on eta, and
 h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one; the steps become constant as domains settle.
+And "small enough" is found while running. Large steps leave poor optima (F ends lower); but with thousands of features
+posteriors are all but hard, single spots keep flipping, and c = 3 then circles for ever. So whenever stationarity has not
+improved for `PATIENCE` epochs, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
 """
 
 from typing import Any, NamedTuple
@@ -32,12 +35,20 @@ from spatialpdvi.solvers.base import SolverSettings, State
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
 
+PATIENCE = 10  # epochs without a better stationarity before steps become smaller
+CAUTION = 1.5  # by how much
+_BETTER = 0.9  # of the best stationarity so far counts as better
+
+
 class Shared(NamedTuple):
     """What all patches see."""
 
     lam: Blocks  # lambda_0
     h: Blocks  # running correction, eta * mean of all duals
     inv_step: Blocks  # 1/eta, one number per coordinate (for oracle I all are equal)
+    caution: float = 1.0  # what c is multiplied by
+    best: float = np.inf  # stationarity, the best so far
+    waited: int = 0  # epochs since then
 
 
 class Message(NamedTuple):
@@ -50,6 +61,7 @@ class P2DVI:
     """Algorithm 1 with oracle II: a step of its own for every coordinate."""
 
     sequential = False
+    grows_cautious = True
 
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
@@ -65,10 +77,11 @@ class P2DVI:
 
     def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
         """Set 1/eta from the curvature, and h to match: ``h = eta * mean_b dual_b``."""
-        inv_step = self._inverse_steps(problem, evaluation)
+        shared = _watch(state.shared, evaluation) if self.grows_cautious else state.shared
+        inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor / problem.n_patches)
         mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *state.own)
         h = blockwise(np.divide, mean_dual, inv_step)
-        return state._replace(shared=state.shared._replace(h=h, inv_step=inv_step))
+        return state._replace(shared=shared._replace(h=h, inv_step=inv_step))
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Line 1, without replacement within an epoch: every patch is visited equally often."""
@@ -99,9 +112,8 @@ class P2DVI:
         lam = blockwise(lambda total, h: total / len(messages) + h, total, h)
         return shared._replace(lam=lam, h=h)
 
-    def _inverse_steps(self, problem: Problem, evaluation: Evaluation) -> Blocks:
-        """1/eta = c * (curvature of F) / B, coordinate by coordinate, or what the user fixed."""
-        factor = self.settings.step_factor / problem.n_patches
+    def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
+        """1/eta = (c / B) * curvature of F, coordinate by coordinate, or what the user fixed; ``factor`` is c / B."""
         inv_step = blockwise(lambda curvature: factor * curvature, evaluation.curvature)
         return self._fixed(inv_step)
 
@@ -117,11 +129,25 @@ class P2DVI:
 
 
 class PDVI(P2DVI):
-    """Algorithm 1 with oracle I: one scalar step, set by the steepest coordinate of all blocks."""
+    """Algorithm 1 with oracle I: one scalar step, set by the steepest coordinate of all blocks.
 
-    def _inverse_steps(self, problem: Problem, evaluation: Evaluation) -> Blocks:
-        largest = max(float(block.max()) for block in super()._inverse_steps(problem, evaluation))
+    The flat coordinates crawl by nature, which is no reason for a smaller step: this one grows no more cautious.
+    """
+
+    grows_cautious = False
+
+    def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
+        largest = max(factor * float(block.max()) for block in evaluation.curvature)
         return self._fixed(blockwise(lambda block: np.full_like(block, largest), evaluation.curvature))
+
+
+def _watch(shared: Shared, evaluation: Evaluation) -> Shared:
+    """Count the epochs without a better stationarity; after `PATIENCE` of them, be more cautious."""
+    if evaluation.worst < _BETTER * shared.best:
+        return shared._replace(best=evaluation.worst, waited=0)
+    if shared.waited + 1 < PATIENCE:
+        return shared._replace(waited=shared.waited + 1)
+    return shared._replace(caution=CAUTION * shared.caution, waited=0)
 
 
 def _dual_step(dual: np.ndarray, lam: np.ndarray, lam0: np.ndarray, inv_step: np.ndarray) -> np.ndarray:

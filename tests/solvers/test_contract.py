@@ -153,3 +153,15 @@ def test_a_limit_of_epochs_is_not_convergence(toy):
 
 def test_globals_are_a_lambda_of_the_problem(toy):
     assert isinstance(_run(toy, "p2dvi", rule=StopRule(max_epochs=1)).lam, PottsGlobals)
+
+
+def test_steps_shrink_when_the_fit_circles():
+    """c far too small: without growing cautious the fit swings for ever, with it every start settles."""
+    toy = make_toy(side=20, n_patches=10, signal=1.5, strength=1.0)
+    rule = StopRule(1e-6, 1e-10, 400)
+    end = _run(toy, "p2dvi", step_factor=0.2, rule=rule)
+    assert end.stop is Stop.CONVERGED
+    assert end.state.shared.caution > 1.0
+    calm = _run(toy, "p2dvi", rule=rule)
+    assert calm.stop is Stop.CONVERGED
+    assert calm.state.shared.caution == 1.0
