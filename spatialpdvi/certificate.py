@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.optimise import Stop, StopRule
+from spatialpdvi.optimise import Stop, StopRule, TraceRow
 from spatialpdvi.problems.base import Evaluation
 
 __all__ = ["Certificate", "certify", "gradient_norm"]
@@ -71,13 +71,14 @@ def gradient_norm(evaluation: Evaluation) -> float:
     return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
 
 
-def certify(final: Evaluation, before: Evaluation | None, stop: Stop, *, rule: StopRule, epochs: int) -> Certificate:
-    """Certificate of a final evaluation; ``before`` is the evaluation one epoch earlier."""
-    change = abs(final.neg_elbo - before.neg_elbo) / abs(final.neg_elbo) if before else float("inf")
+def certify(final: Evaluation, trace: list[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
+    """Certificate of a final evaluation after the epochs of ``trace``, of which there is one at least."""
+    before = trace[-2].evaluation.neg_elbo
+    change = abs(final.neg_elbo - before) / abs(final.neg_elbo)
     return Certificate(
         converged=stop is Stop.CONVERGED,
         reason=stop.value,
-        epochs=epochs,
+        epochs=trace[-1].epoch,
         neg_elbo=final.neg_elbo,
         relative_change=change,
         gradient_norm=gradient_norm(final),

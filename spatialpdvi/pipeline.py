@@ -19,7 +19,7 @@ from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
 from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import PottsGMM
+from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
 from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.result import FitResult, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, scores
@@ -27,7 +27,7 @@ from spatialpdvi.solvers import SolverSettings, make_solver
 from spatialpdvi.start import Start, average_neighbors, kmeans_labels, one_hot, start_from_labels
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["fit_section"]
+__all__ = ["Prepared", "fit_section", "prepare"]
 
 
 class _Features(NamedTuple):
@@ -37,8 +37,31 @@ class _Features(NamedTuple):
     found: dict[str, Any]  # for params
 
 
-def fit_section(section: Section, options: FitOptions, progress: Progress) -> FitResult:
-    """Fit a section that was read and checked.
+class Prepared(NamedTuple):
+    """A section made into a problem with a start: all that comes before a solver, rows in patch order."""
+
+    problem: PottsGMM
+    start: Start  # labels in the user's order
+    patching: Patching
+    normals: np.ndarray  # (n, 3) border normals
+    features: _Features
+    codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
+
+    def initial(self) -> tuple[np.ndarray, PottsGlobals]:
+        """Fresh (phi, lambda) at the start."""
+        k = self.start.lam.m.shape[0]
+        return one_hot(self.start.labels[self.patching.order], k), self.start.lam
+
+    def ari(self, phi: np.ndarray) -> float:
+        """ARI of a posterior against the known labels, over the labelled spots; NaN without any."""
+        if self.codes is None:
+            return float("nan")
+        scored = self.codes >= 0
+        return adjusted_rand_index(self.codes[scored], phi[scored].argmax(axis=1))
+
+
+def prepare(section: Section, options: FitOptions, progress: Progress) -> Prepared:
+    """Features, start, graph and patches of a section: everything but the solver.
 
     Raises
     ------
@@ -56,38 +79,46 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         n_patches = options.n_patches or default_n_patches(n)
         patching = make_patches(section.coordinates, graph, n_patches, keep_cross_edges=options.cross_patch_edges)
         stage.note(f"{patching.graph.nnz // 2:,} edges, {n_patches} patches")
+    x = wrap_features(features.fitted[patching.order])
+    problem = PottsGMM(x, patching.patches, start.hyperparameters)
+    labels = section.labels
+    codes = None if labels is None else labels.codes[patching.order].astype(np.int64)
+    return Prepared(problem, start, patching, normals, features, codes)
+
+
+def fit_section(section: Section, options: FitOptions, progress: Progress) -> FitResult:
+    """Fit a section that was read and checked; raises as `prepare` does."""
+    prepared = prepare(section, options, progress)
+    rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
     with progress.stage("fit") as stage:
-        problem = PottsGMM(wrap_features(features.fitted[patching.order]), patching.patches, start.hyperparameters)
-        rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
-        optimum, ari = _optimise(problem, start, section, patching=patching, rule=rule, options=options, stage=stage)
+        optimum, ari = _optimise(prepared, options, rule, stage)
+        # the certificate is of what is written, and float32 is
         phi = optimum.phi.astype(np.float32)
-        final = problem.evaluate(phi.astype(np.float64), optimum.lam)
-    before = optimum.trace[-2].evaluation if len(optimum.trace) > 1 else None
-    epochs = optimum.trace[-1].epoch
+        final = prepared.problem.evaluate(phi.astype(np.float64), optimum.lam)
     posterior = np.empty_like(phi)
-    posterior[patching.order] = phi
+    posterior[prepared.patching.order] = phi
     by_size = order_by_size(posterior)
     posterior = np.ascontiguousarray(posterior[:, by_size])
     domains = posterior.argmax(axis=1)
     _warn_of_empty(domains, options.k)
     with progress.stage("scores"):
-        labels = section.labels
-        scored: dict[str, Any] = scores(domains, section.coordinates, labels=labels)
-        scored["baseline"] = scores(start.labels, section.coordinates, labels=labels)
+        xy, labels = section.coordinates, section.labels
+        scored: dict[str, Any] = scores(domains, xy, labels=labels)
+        scored["baseline"] = scores(prepared.start.labels, xy, labels=labels)
     return FitResult(
         domains=domains,
         posterior=posterior,
         domain_mean=np.ascontiguousarray(optimum.lam.m[by_size]),
         log_variance=np.ascontiguousarray(optimum.lam.rho[by_size]),
-        hyperparameters=start.hyperparameters,
-        features=features.fitted,
-        store_features=features.store,
-        graph=patching.graph,
-        flow=flow_directions(normals, section.coordinates.shape[1]),
+        hyperparameters=prepared.start.hyperparameters,
+        features=prepared.features.fitted,
+        store_features=prepared.features.store,
+        graph=prepared.patching.graph,
+        flow=flow_directions(prepared.normals, section.coordinates.shape[1]),
         trace=_trace_columns(optimum.trace, ari),
-        certificate=certify(final, before, optimum.stop, rule=rule, epochs=epochs),
+        certificate=certify(final, optimum.trace, optimum.stop, rule=rule),
         scores=scored,
-        params=_params(options, section, features, n_patches=n_patches, patching=patching),
+        params=_params(options, section, prepared),
         seconds=progress.seconds,
     )
 
@@ -168,16 +199,7 @@ def _weigh_graph(
     return weigh_edges(pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta)
 
 
-def _optimise(
-    problem: PottsGMM,
-    start: Start,
-    section: Section,
-    *,
-    patching: Patching,
-    rule: StopRule,
-    options: FitOptions,
-    stage: Stage,
-) -> tuple[Optimum, list[float]]:
+def _optimise(prepared: Prepared, options: FitOptions, rule: StopRule, stage: Stage) -> tuple[Optimum, list[float]]:
     """Run the solver; also returns ARI by epoch, empty without labels."""
     settings = SolverSettings(
         batch_patches=options.batch_patches,
@@ -185,23 +207,20 @@ def _optimise(
         step_factor=options.step_factor,
         steps=(options.step_mean, options.step_log_variance),
     )
-    codes = None if section.labels is None else section.labels.codes[patching.order].astype(np.int64)
     ari: list[float] = []
 
     def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
         score = ""
-        if codes is not None:
-            scored = codes >= 0
-            ari.append(adjusted_rand_index(codes[scored], phi[scored].argmax(axis=1)))
+        if prepared.codes is not None:
+            ari.append(prepared.ari(phi))
             score = f"  ARI {ari[-1]:.3f}"
         e = row.evaluation
         stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
 
-    phi = one_hot(start.labels[patching.order], options.k)
     optimum = optimise(
-        problem,
+        prepared.problem,
         make_solver(options.solver, settings),
-        (phi, start.lam),
+        prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(options.seed),
         on_epoch=on_epoch,
@@ -235,16 +254,16 @@ def _warn_of_empty(domains: np.ndarray, k: int) -> None:
         warnings.warn(msg, InputWarning, stacklevel=2)
 
 
-def _params(
-    options: FitOptions, section: Section, features: _Features, *, n_patches: int, patching: Patching
-) -> dict[str, Any]:
+def _params(options: FitOptions, section: Section, prepared: Prepared) -> dict[str, Any]:
     """Every option in force and what it met; options that are off are left out (None cannot be stored everywhere)."""
+    features, patching = prepared.features, prepared.patching
+    n_features = int(features.fitted.shape[1])
     found = {
         **features.found,
         "n_spots": int(section.coordinates.shape[0]),
-        "n_features": int(features.fitted.shape[1]),
-        "n_pcs": int(features.fitted.shape[1]) if options.n_pcs is None and section.rep is None else options.n_pcs,
-        "n_patches": n_patches,
+        "n_features": n_features,
+        "n_pcs": n_features if options.n_pcs is None and section.rep is None else options.n_pcs,
+        "n_patches": len(patching.patches),
         "n_edges": int(patching.graph.nnz // 2),
         "n_edges_dropped": patching.n_dropped,
         "label_key": section.label_key,

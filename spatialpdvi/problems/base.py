@@ -61,6 +61,9 @@ class Problem(Protocol):
     def global_optimum(self, statistics: Statistics) -> Blocks:
         """Argmin of F over lambda given the statistics summed over all patches."""
 
+    def blend(self, lam: Blocks, target: Blocks, step: float) -> Blocks:
+        """Natural-gradient step: ``(1 - step) lam + step target`` in natural parameters, 0 < step <= 1."""
+
     def gradient(self, statistics: Statistics, patch: int, lam: Blocks) -> Blocks:
         """Gradient of f_b in lambda at ``lam``."""
 

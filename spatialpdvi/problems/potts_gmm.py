@@ -107,6 +107,11 @@ class PottsGMM:
         prior = self.hyperparameters.prior_mean * self._prior_precision
         return PottsGlobals((statistics.sums * self._noise_precision + prior) / precision, -np.log(precision))
 
+    def blend(self, lam: PottsGlobals, target: PottsGlobals, step: float) -> PottsGlobals:
+        """Mix two Gaussians' natural parameters, precision ``e^-rho`` and ``m e^-rho`` (E9)."""
+        old, new = (1.0 - step) * np.exp(-lam.rho), step * np.exp(-target.rho)
+        return PottsGlobals((old * lam.m + new * target.m) / (old + new), -np.log(old + new))
+
     def gradient(self, statistics: Statistics, patch: int, lam: PottsGlobals) -> PottsGlobals:
         """Gradient of the patch's term in (m, rho) (E8)."""
         return self._gradient(statistics, self.patches[patch].share, lam)

@@ -21,7 +21,7 @@ Three things are ours. Duals start at -grad f_b(lambda_0), as the paper's proofs
 then the first visits wander). Steps follow the curvature from epoch to epoch: the duals do not depend on eta, and
 h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one; the steps become constant as domains settle.
 And "small enough" is found while running. Large steps leave poor optima (F ends lower); but with thousands of features
-posteriors are all but hard, single spots keep flipping, and c = 3 then circles for ever. So whenever stationarity has not
+posteriors are all but hard, single spots keep flipping, and c = 3 circles for ever. So whenever stationarity has not
 improved for `PATIENCE` epochs, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
 """
 
