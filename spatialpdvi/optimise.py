@@ -68,17 +68,19 @@ class Optimum(NamedTuple):
 def optimise(
     problem: Problem,
     solver: Solver,
-    start: tuple[Any, Blocks],
+    start: tuple[Any, Blocks] | State,
     *,
     rule: StopRule,
     rng: np.random.Generator,
     on_epoch: Callable[[TraceRow, Any], None] | None = None,
 ) -> Optimum:
-    """Run a solver from ``start = (phi, lambda)`` until the rule is met. phi is taken over and overwritten.
+    """Run a solver until the rule is met.
 
+    It begins at ``start = (phi, lambda)``, or goes on from a `State` that an earlier call ended with: the same solver
+    and the generator as it was then continue to the same bits as one long run. phi is taken over and overwritten.
     ``on_epoch(row, phi)`` is called after every evaluation, epoch 0 included.
     """
-    state = solver.init(problem, *start)
+    state = start if isinstance(start, State) else solver.init(problem, *start)
     seconds = 0.0
     trace: list[TraceRow] = []
 
@@ -91,19 +93,20 @@ def optimise(
 
     evaluation = record(0)
     stop = Stop.EPOCHS
-    for epoch in range(1, rule.max_epochs + 1):
-        began = time.perf_counter()
-        state = solver.begin_epoch(problem, state, evaluation)
-        for batch in solver.batches(problem.n_patches, rng):
-            state = step(problem, solver, state, batch)
-        seconds += time.perf_counter() - began
-        before, evaluation = evaluation, record(epoch)
-        if not np.isfinite(evaluation.neg_elbo):
-            stop = Stop.NOT_FINITE
-            break
-        if rule.is_met(evaluation, before):
-            stop = Stop.CONVERGED
-            break
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
+        for epoch in range(1, rule.max_epochs + 1):
+            began = time.perf_counter()
+            state = solver.begin_epoch(problem, state, evaluation)
+            for batch in solver.batches(problem.n_patches, rng):
+                state = step(problem, solver, state, batch)
+            seconds += time.perf_counter() - began
+            before, evaluation = evaluation, record(epoch)
+            if not np.isfinite(evaluation.neg_elbo):
+                stop = Stop.NOT_FINITE
+                break
+            if rule.is_met(evaluation, before):
+                stop = Stop.CONVERGED
+                break
     return Optimum(state.phi, state.shared.lam, state, trace, stop)
 
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["DEFAULT_N_PCS", "SOLVERS", "FitOptions", "option_table"]
+__all__ = ["DEFAULT_N_PCS", "SOLVERS", "SOLVER_OPTIONS", "FitOptions", "option_table"]
 
 DEFAULT_N_PCS = 15
 
@@ -78,11 +78,23 @@ class FitOptions:
     )
     cross_patch_edges: bool = _option(True, "Keep or drop edges between patches.", group="Patches")
 
-    solver: str = _option("p2dvi", "How the model is fitted: p2dvi, pdvi, cavi or memoized.", group="Solver")
-    batch_patches: int = _option(1, "Patches updated at once (p2dvi, pdvi).", group="Solver")
-    inner_rounds: int = _option(2, "Rounds of local updates in a visit of a patch (p2dvi, pdvi).", group="Solver")
-    step_factor: float = _option(
-        3.0, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi).", group="Solver"
+    solver: str = _option(
+        "p2dvi",
+        "How the model is fitted: p2dvi, pdvi, cavi, rs-cavi, memoized, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam "
+        "or cv.",
+        group="Solver",
+    )
+    batch_patches: int | None = _option(
+        None, "Patches updated at once (mini-batch solvers). Default: 1.", group="Solver"
+    )
+    inner_rounds: int | None = _option(
+        None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 2.", group="Solver"
+    )
+    step_factor: float | None = _option(
+        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 3.", group="Solver"
+    )
+    step_size: float | None = _option(
+        None, "Step of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam, cv. Default: the solver's own.", group="Solver"
     )
     step_mean: float | None = _option(
         None, "Fixed step of the means instead (p2dvi, pdvi). Default: from the curvature.", group="Solver"
@@ -120,7 +132,24 @@ class FitOptions:
 
 # The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
 # against the registry.
-SOLVERS = ("p2dvi", "pdvi", "cavi", "memoized")
+SOLVERS = (
+    "p2dvi",
+    "pdvi",
+    "cavi",
+    "rs-cavi",
+    "memoized",
+    "svi",
+    "svi-rm",
+    "pg-svi",
+    "sngvi",
+    "sgd",
+    "rmsprop",
+    "adam",
+    "cv",
+)
+
+# options that some solvers have and others do not
+SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
 
 _AT_LEAST = {
     "k": 2,
@@ -139,7 +168,7 @@ _AT_LEAST = {
     "tol": 1e-6,
     "seed": 0,
 }
-_POSITIVE = ("target_sum", "clip", "step_factor", "step_mean", "step_log_variance", "tol_objective")
+_POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
 def _flag(name: str) -> str:

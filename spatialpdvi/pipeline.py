@@ -16,21 +16,23 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.io.sections import Section
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
-from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.options import DEFAULT_N_PCS, SOLVER_OPTIONS, FitOptions
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
 from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.result import FitResult, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, scores
-from spatialpdvi.solvers import SolverSettings, make_solver
+from spatialpdvi.solvers import Solver, SolverSettings, make_solver
 from spatialpdvi.start import Start, average_neighbors, kmeans_labels, one_hot, start_from_labels
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["Prepared", "fit_section", "prepare"]
+__all__ = ["FeatureSet", "Prepared", "fit_section", "make_features", "prepare", "solver_from"]
 
 
-class _Features(NamedTuple):
+class FeatureSet(NamedTuple):
+    """Features of a section, before any start."""
+
     fitted: np.ndarray | sp.csr_matrix  # (n, d) float32, or float64 where it was given so
     for_start: np.ndarray  # (n, p) float32, dense: what k-means sees
     store: bool  # no matrix of the file already
@@ -44,7 +46,7 @@ class Prepared(NamedTuple):
     start: Start  # labels in the user's order
     patching: Patching
     normals: np.ndarray  # (n, 3) border normals
-    features: _Features
+    features: FeatureSet
     codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
 
     def initial(self) -> tuple[np.ndarray, PottsGlobals]:
@@ -60,8 +62,12 @@ class Prepared(NamedTuple):
         return adjusted_rand_index(self.codes[scored], phi[scored].argmax(axis=1))
 
 
-def prepare(section: Section, options: FitOptions, progress: Progress) -> Prepared:
+def prepare(
+    section: Section, options: FitOptions, progress: Progress, *, features: FeatureSet | None = None
+) -> Prepared:
     """Features, start, graph and patches of a section: everything but the solver.
+
+    ``features`` are those of `make_features`, where several starts share them.
 
     Raises
     ------
@@ -70,7 +76,8 @@ def prepare(section: Section, options: FitOptions, progress: Progress) -> Prepar
     """
     n = section.coordinates.shape[0]
     _check_sizes(n, options)
-    features = _make_features(section, options, progress)
+    if features is None:
+        features = make_features(section, options, progress)
     with progress.stage("start"), single_threaded():
         start = _make_start(section, features, options)
     with progress.stage("graph") as stage:
@@ -88,10 +95,11 @@ def prepare(section: Section, options: FitOptions, progress: Progress) -> Prepar
 
 def fit_section(section: Section, options: FitOptions, progress: Progress) -> FitResult:
     """Fit a section that was read and checked; raises as `prepare` does."""
+    solver = solver_from(options)
     prepared = prepare(section, options, progress)
     rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
     with progress.stage("fit") as stage:
-        optimum, ari = _optimise(prepared, options, rule, stage)
+        optimum, ari = _optimise(prepared, solver, options, rule, stage)
         # the certificate is of what is written, and float32 is
         phi = optimum.phi.astype(np.float32)
         final = prepared.problem.evaluate(phi.astype(np.float64), optimum.lam)
@@ -118,7 +126,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         trace=_trace_columns(optimum.trace, ari),
         certificate=certify(final, optimum.trace, optimum.stop, rule=rule),
         scores=scored,
-        params=_params(options, section, prepared),
+        params=_params(options, section, prepared, solver),
         seconds=progress.seconds,
     )
 
@@ -130,7 +138,7 @@ def _check_sizes(n: int, options: FitOptions) -> None:
             raise InputError(msg)
 
 
-def _make_features(section: Section, options: FitOptions, progress: Progress) -> _Features:
+def make_features(section: Section, options: FitOptions, progress: Progress) -> FeatureSet:
     """Features by `--rep`, or from the counts by the paper's preprocessing."""
     if section.features is not None:
         return _given_features(section, options)
@@ -145,10 +153,10 @@ def _make_features(section: Section, options: FitOptions, progress: Progress) ->
         components = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
         stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
     found = {"counts": section.counts_source, "n_genes": int(genes.size)}
-    return _Features(components if n_pcs else scaled, components, store=True, found=found)
+    return FeatureSet(components if n_pcs else scaled, components, store=True, found=found)
 
 
-def _given_features(section: Section, options: FitOptions) -> _Features:
+def _given_features(section: Section, options: FitOptions) -> FeatureSet:
     x = section.features
     assert x is not None
     d = x.shape[1]
@@ -163,10 +171,10 @@ def _given_features(section: Section, options: FitOptions) -> _Features:
     else:
         with single_threaded():
             dense = principal_components(x, DEFAULT_N_PCS, seed=options.seed)
-    return _Features(x, np.ascontiguousarray(dense), store=n_pcs < d, found={"rep_columns": int(n_pcs)})
+    return FeatureSet(x, np.ascontiguousarray(dense), store=n_pcs < d, found={"rep_columns": int(n_pcs)})
 
 
-def _make_start(section: Section, features: _Features, options: FitOptions) -> Start:
+def _make_start(section: Section, features: FeatureSet, options: FitOptions) -> Start:
     labels = section.init_labels
     if labels is None:
         # an average over more spots than a domain has on average would blur the domains themselves
@@ -199,14 +207,18 @@ def _weigh_graph(
     return weigh_edges(pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta)
 
 
-def _optimise(prepared: Prepared, options: FitOptions, rule: StopRule, stage: Stage) -> tuple[Optimum, list[float]]:
+def solver_from(options: FitOptions) -> Solver:
+    """Solver that the options name; one that it does not have is an `InputError`."""
+    chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
+    settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
+    steps = (options.step_mean, options.step_log_variance)
+    return make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen)
+
+
+def _optimise(
+    prepared: Prepared, solver: Solver, options: FitOptions, rule: StopRule, stage: Stage
+) -> tuple[Optimum, list[float]]:
     """Run the solver; also returns ARI by epoch, empty without labels."""
-    settings = SolverSettings(
-        batch_patches=options.batch_patches,
-        inner_rounds=options.inner_rounds,
-        step_factor=options.step_factor,
-        steps=(options.step_mean, options.step_log_variance),
-    )
     ari: list[float] = []
 
     def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
@@ -219,7 +231,7 @@ def _optimise(prepared: Prepared, options: FitOptions, rule: StopRule, stage: St
 
     optimum = optimise(
         prepared.problem,
-        make_solver(options.solver, settings),
+        solver,
         prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(options.seed),
@@ -254,7 +266,7 @@ def _warn_of_empty(domains: np.ndarray, k: int) -> None:
         warnings.warn(msg, InputWarning, stacklevel=2)
 
 
-def _params(options: FitOptions, section: Section, prepared: Prepared) -> dict[str, Any]:
+def _params(options: FitOptions, section: Section, prepared: Prepared, solver: Solver) -> dict[str, Any]:
     """Every option in force and what it met; options that are off are left out (None cannot be stored everywhere)."""
     features, patching = prepared.features, prepared.patching
     n_features = int(features.fitted.shape[1])
@@ -268,7 +280,9 @@ def _params(options: FitOptions, section: Section, prepared: Prepared) -> dict[s
         "n_edges_dropped": patching.n_dropped,
         "label_key": section.label_key,
     }
-    everything = {**options.__dict__, **found}
+    settings = SolverSettings()
+    defaults = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
+    everything = {**defaults, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
     params = {key: value for key, value in everything.items() if value is not None}
     params["versions"] = {"spatialpdvi": __version__} | {
         name: version(name) for name in ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy")

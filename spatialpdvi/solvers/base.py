@@ -12,7 +12,7 @@ import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
 
-__all__ = ["Solver", "SolverSettings", "State"]
+__all__ = ["Solver", "SolverSettings", "State", "shuffled_batches"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,16 @@ class SolverSettings:
         c in ``1/eta = c * (average curvature of a patch)``: larger is more cautious.
     steps
         Fixed scalar steps eta, block by block, in place of the automatic ones; None leaves a block automatic.
+    step_size
+        The one step of a stochastic method (a solver whose ``has_step`` is true), dimensionless, > 0; None takes
+        the method's default.
     """
 
     batch_patches: int = 1
     inner_rounds: int = 2
     step_factor: float = 3.0
     steps: tuple[float | None, ...] = ()
+    step_size: float | None = None
 
 
 class State(NamedTuple):
@@ -48,8 +52,16 @@ class State(NamedTuple):
 class Solver(Protocol):
     """A mini-batch method for a finite-sum problem."""
 
+    options: tuple[str, ...]
+    """The user's options that it reads, by their names in `spatialpdvi.options.FitOptions`."""
+
+    has_step: bool
+    """Whether `SolverSettings.step_size` matters: such methods are tuned before they are compared."""
+
     sequential: bool
     """Whether patches of one batch see each other's fresh locals (coordinate methods) or not (Algorithm 1)."""
+
+    def __init__(self, settings: SolverSettings) -> None: ...
 
     def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
         """State at the start (phi, lambda); takes phi over and overwrites it from then on."""
@@ -65,3 +77,8 @@ class Solver(Protocol):
 
     def merge(self, problem: Problem, shared: Any, messages: list[Any]) -> Any:
         """Fold the messages of one batch, in the batch's order, into what is shared."""
+
+
+def shuffled_batches(n_patches: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """All patches in a new order, in batches of ``size`` (the last ones may be smaller): each occurs once."""
+    return np.array_split(rng.permutation(n_patches), -(-n_patches // min(size, n_patches)))

@@ -1,4 +1,4 @@
-"""CAVI and memoised coordinate ascent: closed forms of the exact coordinate minimisers, no step size.
+"""CAVI, random-scan CAVI and memoised coordinate ascent: exact coordinate minimisers, no step size.
 
 Cyclic CAVI (the reference; Bishop 2006, ch. 10; Blei, Kucukelbir and McAuliffe 2017):
 
@@ -6,6 +6,10 @@ Cyclic CAVI (the reference; Bishop 2006, ch. 10; Blei, Kucukelbir and McAuliffe 
     2  lambda <- argmin F given the statistics of all patches
 
 Memoised (Hughes and Sudderth 2013): the statistics of every patch are kept, so line 2 follows each patch at once.
+
+Random scan (Lavenant and Zanella 2024): one of the B + 1 factors phi_1, ..., phi_B, lambda is drawn uniformly and
+replaced by its minimiser; an epoch is B + 1 draws. For log-concave targets F - F* contracts by 1 - lambda*/(B + 1) a
+draw in expectation. A factor is a patch's posteriors (one Gauss-Seidel sweep of them), not a single spot.
 
 Guarantee: every line is an exact coordinate minimisation, so F never rises; the limit is a stationary point.
 A patch sees its neighbours' posteriors as they are at its turn: updating all patches from old neighbours at once
@@ -19,7 +23,7 @@ import numpy as np
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
 from spatialpdvi.solvers.base import SolverSettings, State
 
-__all__ = ["CAVI", "Memoized", "Shared"]
+__all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
 
 
 class Shared(NamedTuple):
@@ -32,6 +36,8 @@ class Shared(NamedTuple):
 class CAVI:
     """Cyclic scan: all posteriors, then the globals."""
 
+    options: tuple[str, ...] = ()
+    has_step = False
     sequential = True
 
     def __init__(self, settings: SolverSettings) -> None:
@@ -72,3 +78,21 @@ class Memoized(CAVI):
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """One patch a step, in a new order each epoch."""
         return [np.array([b]) for b in rng.permutation(n_patches)]
+
+
+class RandomScanCAVI(CAVI):
+    """One uniformly drawn factor at a time; an empty batch is the draw of lambda."""
+
+    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """B + 1 draws with replacement."""
+        draws = rng.integers(n_patches + 1, size=n_patches + 1)
+        return [np.array([b]) if b < n_patches else np.array([], dtype=np.int64) for b in draws]
+
+    def merge(self, problem: Problem, shared: Shared, messages: list[Any]) -> Shared:
+        """Keep a patch's statistics; lambda moves in its own draw alone."""
+        if not messages:
+            return super().merge(problem, shared, messages)
+        kept = list(shared.statistics)
+        for patch, statistics in messages:
+            kept[patch] = statistics
+        return shared._replace(statistics=tuple(kept))

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import SolverSettings, State
+from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
 
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
@@ -60,6 +60,8 @@ class Message(NamedTuple):
 class P2DVI:
     """Algorithm 1 with oracle II: a step of its own for every coordinate."""
 
+    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_mean", "step_log_variance")
+    has_step = False
     sequential = False
     grows_cautious = True
 
@@ -85,8 +87,7 @@ class P2DVI:
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Line 1, without replacement within an epoch: every patch is visited equally often."""
-        size = min(self.settings.batch_patches, n_patches)
-        return np.array_split(rng.permutation(n_patches), -(-n_patches // size))
+        return shuffled_batches(n_patches, self.settings.batch_patches, rng)
 
     def local(
         self, problem: Problem, shared: Shared, own: Blocks, phi: Any, patch: int, halo: Any

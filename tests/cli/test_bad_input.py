@@ -144,7 +144,12 @@ CASES = {
     "unknown solver": (
         None,
         ["--solver", "em"],
-        r"Expected `--solver` to be one of p2dvi, pdvi, cavi, memoized, found 'em'\.",
+        r"Expected `--solver` to be one of p2dvi, pdvi, cavi, .*, found 'em'\.",
+    ),
+    "an option of another solver": (
+        None,
+        ["--solver", "cavi", "--step-factor", "2"],
+        r"Expected an option of `--solver cavi`, found --step-factor\. Its options: none\.",
     ),
     "negative beta": (None, ["--beta", "-1"], r"Expected `--beta` to be at least 0, found -1"),
     "beta that is no number": (None, ["--beta", "nan"], r"Expected `--beta` to be at least 0, found nan"),

@@ -1,0 +1,114 @@
+r"""Natural-gradient methods on the globals: SVI with a constant and a Robbins-Monro step, PG-SVI, SNGVI.
+
+    1  draw a batch S_t of patches
+    2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps, lambda held
+    3  lambda^  = argmin F given the statistics of S_t, scaled by B / |S_t|
+    4  lambda  <- (1 - s_t) lambda + s_t lambda^     in natural parameters
+
+- `SVI`: s_t = s, constant. Hoffman, Blei, Wang and Paisley (2013). With a constant step it reaches a neighbourhood of
+  a stationary point whose size grows with s.
+- `RobbinsMonroSVI`: s_t = s (1 + t)^-kappa with kappa = 0.7. The same paper; sum s_t = inf and sum s_t^2 < inf give
+  convergence to a stationary point.
+- `PGSVI`: the KL-proximal step of Khan, Baque, Fleuret and Fua (2015): lambda <- r lambda + (1 - r) lambda*,
+  r = 1 / (1 + beta), beta constant. For this model, whose expectations are closed forms, the linearised term is exact
+  and the step *is* SVI's with s = beta / (1 + beta); a test shows equal bits.
+- `SNGVI`: stochastic natural-gradient VI, Wu and Gardner (ICML 2024), who prove O(1/T) for conjugate likelihoods. Given
+  phi the domains' Gaussians are conjugate and the natural-gradient step is again line 4, so this is SVI with a step
+  that falls as 1/t: s_t = s 2 / (t + 2). With s = 1 the start is forgotten in the first step; a test shows the
+  equality with SVI on that first step.
+
+Posteriors are optimised locally at each step, as the P2D-VI paper did for this non-conjugate model. Step condition:
+0 < s_t <= 1.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
+from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
+
+__all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
+
+_FORGETTING = 0.7  # kappa, in (1/2, 1]
+
+
+class Shared(NamedTuple):
+    """What all patches see."""
+
+    lam: Blocks
+    t: int  # steps done
+
+
+class SVI:
+    """Constant step s, `SolverSettings.step_size`, 0 < s <= 1; larger ones are taken as 1."""
+
+    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
+    has_step = True
+    sequential = False
+    default_step = 0.1
+
+    def __init__(self, settings: SolverSettings) -> None:
+        self.settings = settings
+        self.step_size = settings.step_size or self.default_step
+
+    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+        """Nothing but the start."""
+        return State(phi, Shared(lam, 0), (None,) * problem.n_patches)
+
+    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+        """Nothing follows the curvature."""
+        return state
+
+    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Line 1, without replacement within an epoch."""
+        return shuffled_batches(n_patches, self.settings.batch_patches, rng)
+
+    def local(
+        self, problem: Problem, shared: Shared, own: None, phi: Any, patch: int, halo: Any
+    ) -> tuple[None, Statistics]:
+        """Line 2."""
+        for _ in range(self.settings.inner_rounds):
+            problem.update_locals(phi, patch, halo, shared.lam)
+        return None, problem.statistics(phi, patch)
+
+    def merge(self, problem: Problem, shared: Shared, messages: list[Statistics]) -> Shared:
+        """Lines 3 and 4."""
+        scale = problem.n_patches / len(messages)
+        total = type(messages[0])(*(scale * sum(parts) for parts in zip(*messages, strict=True)))
+        step = min(1.0, self.schedule(shared.t))
+        return Shared(problem.blend(shared.lam, problem.global_optimum(total), step), shared.t + 1)
+
+    def schedule(self, t: int) -> float:
+        """s_t of step t = 0, 1, ..."""
+        return self.step_size
+
+
+class RobbinsMonroSVI(SVI):
+    """Falling step ``s (1 + t)^-0.7``; the larger `SolverSettings.step_size` s, the longer s_t stays at 1."""
+
+    default_step = 1.0
+
+    def schedule(self, t: int) -> float:
+        """s_t of step t = 0, 1, ..."""
+        return self.step_size * (1.0 + t) ** -_FORGETTING
+
+
+class PGSVI(SVI):
+    """KL-proximal step; `SolverSettings.step_size` is beta > 0."""
+
+    default_step = 0.1
+
+    def schedule(self, t: int) -> float:
+        """1 - r with ``r = 1 / (1 + beta)``."""
+        return self.step_size / (1.0 + self.step_size)
+
+
+class SNGVI(SVI):
+    """Step ``s 2 / (t + 2)``; `SolverSettings.step_size` is s."""
+
+    default_step = 1.0
+
+    def schedule(self, t: int) -> float:
+        """s_t of step t = 0, 1, ..."""
+        return self.step_size * 2.0 / (t + 2.0)
