@@ -88,10 +88,10 @@ class FitOptions:
         None, "Patches updated at once (mini-batch solvers). Default: 1.", group="Solver"
     )
     inner_rounds: int | None = _option(
-        None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 2.", group="Solver"
+        None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 3.", group="Solver"
     )
     step_factor: float | None = _option(
-        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 3.", group="Solver"
+        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 0.5.", group="Solver"
     )
     step_size: float | None = _option(
         None, "Step of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam, cv. Default: the solver's own.", group="Solver"

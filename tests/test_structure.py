@@ -13,8 +13,19 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 ALLOWED = {
     "__init__": {"api", "options", "plotting", "result", "synthetic"},
     "__main__": {"cli"},
-    "cli": {"", "api", "io", "options", "plotting", "progress", "result", "synthetic"},
+    "cli": {"", "api", "compare", "io", "options", "plotting", "progress", "result", "synthetic"},
     "api": {"io", "options", "pipeline", "plotting", "progress", "result", "scores"},
+    "compare": {
+        "",
+        "certificate",
+        "io",
+        "optimise",
+        "options",
+        "pipeline",
+        "plotting",
+        "progress",
+        "solvers",
+    },
     "pipeline": {
         "",
         "certificate",
@@ -59,7 +70,7 @@ HOMES = {
     "scanpy": {"features"},
     "h5py": {"io"},
     "numba": {"kernels", "threads"},
-    "matplotlib": {"api", "plotting"},
+    "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"scores", "start"},
     "pandas": {"io", "plotting", "result", "scores", "synthetic"},
 }
@@ -100,7 +111,7 @@ def test_imports_go_one_way(path):
             assert room in HOMES[top], f"{room} imports {top}"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["fit", "--help"], ["--version"]])
+@pytest.mark.parametrize("command", [["--help"], ["fit", "--help"], ["compare", "--help"], ["--version"]])
 def test_help_loads_nothing_heavy(command):
     code = (
         "import sys\n"

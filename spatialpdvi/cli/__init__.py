@@ -3,6 +3,7 @@
 import click
 
 from spatialpdvi import __version__
+from spatialpdvi.cli.compare import compare
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
 from spatialpdvi.cli.plot import plot
@@ -21,5 +22,5 @@ def main() -> None:
     """
 
 
-for command in (fit, evaluate, simulate, plot):
+for command in (fit, compare, evaluate, simulate, plot):
     main.add_command(command)

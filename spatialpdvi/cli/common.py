@@ -39,8 +39,9 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except InputError as error:
             _fail(f"Error: {error}", EXIT_INPUT)
-        except KeyboardInterrupt:
-            _fail("Interrupted: nothing was written.", _EXIT_INTERRUPTED)
+        except KeyboardInterrupt as stop:
+            # a command that keeps what is finished says so in the exception
+            _fail(f"Interrupted: {str(stop) or 'nothing was written.'}", _EXIT_INTERRUPTED)
 
     return wrapped
 

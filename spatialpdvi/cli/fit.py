@@ -2,7 +2,6 @@
 
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.options import FitOptions, option_table
+from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.options import FitOptions
 
 if TYPE_CHECKING:
     from spatialpdvi.result import FitResult
@@ -24,46 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
-_SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Output", "Run")
-
-
-class _GroupedCommand(click.Command):
-    """Help in sections: the options of one stage together."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section per group, in the order of the table."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        groups = {row["name"]: row["group"] for row in option_table()} | {"output": "Output", "report": "Output"}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                sections.setdefault(groups.get(parameter.name or "", "Run"), []).append(record)
-        for title in sorted(sections, key=_SECTIONS.index):
-            with formatter.section(title):
-                formatter.write_dl(sections[title])
-
-
-def _fit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """One click option for every row of the table of options."""
-    for row in reversed(option_table()):
-        if row["type"] is bool:
-            flag = f"{row['flag']}/--no-{row['flag'].removeprefix('--')}" if row["default"] else row["flag"]
-            text = f"{row['help']} Default: {'on' if row['default'] else 'off'}."
-            option = click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
-        else:
-            # an explicit default of None would count as a value, and nothing would be required
-            default = {} if row["default"] is None else {"default": row["default"], "show_default": True}
-            option = click.option(
-                row["flag"], row["name"], type=row["type"], required=row["required"], help=row["help"], **default
-            )
-        command = option(command)
-    return command
-
-
-@click.command(cls=_GroupedCommand)
+@click.command(cls=GroupedCommand)
 @click.argument("section", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to. Default: back into the input.")
-@_fit_options
+@table_options()
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
 @click.option(
     "--report", type=click.Path(path_type=Path), help="Also write scores and certificate as JSON here. Default: no."

@@ -29,6 +29,9 @@ class Evaluation(NamedTuple):
     neg_elbo: float  # F, nats, lower is better
     gradient: Blocks  # dF/dlambda
     curvature: Blocks  # upper bound of the second derivative, coordinate by coordinate; > 0
+    visit_curvature: (
+        Blocks  # what a visit finds of it: sum_b L_b^2 / sum_b L_b, L/B if spread evenly, L if in one patch
+    )
     stationarity: dict[str, float]  # block name -> dimensionless distance from stationary, equal for any n
     residual_mean: float  # mean over local variables of the distance to their own optimum, 0..1
     residual_max: float

@@ -125,6 +125,7 @@ class PottsGMM:
         """
         neg_elbo = self._prior_term(lam)
         total = Statistics(np.zeros(lam.m.shape[0]), np.zeros(lam.m.shape))
+        squares = np.zeros(lam.m.shape)
         residuals = []
         for b, p in enumerate(self.patches):
             value, residual = self._evaluate_patch(phi, b, lam)
@@ -132,14 +133,18 @@ class PottsGMM:
             residuals.append(residual)
             part = Statistics(*self._rows[b].statistics(phi[p.start : p.stop]))
             total = Statistics(total.counts + part.counts, total.sums + part.sums)
+            squares += self._precision(part.counts, p.share) ** 2
         residual = np.concatenate(residuals)
         gradient = self._gradient(total, 1.0, lam)
         precision = self._precision(total.counts, 1.0)
+        # in rho it is 1/2 at the optimum and grows above it: the bound holds on the way there from below
+        curvature = PottsGlobals(precision, 0.5 * np.maximum(np.exp(lam.rho) * precision, 1.0))
+        shared_by = squares / precision**2
         return Evaluation(
             neg_elbo=float(neg_elbo),
             gradient=gradient,
-            # in rho it is 1/2 at the optimum and grows above it: the bound holds on the way there from below
-            curvature=PottsGlobals(precision, 0.5 * np.maximum(np.exp(lam.rho) * precision, 1.0)),
+            curvature=curvature,
+            visit_curvature=PottsGlobals(curvature.m * shared_by, curvature.rho * shared_by),
             stationarity={
                 "mean": float(np.max(np.abs(gradient.m) / precision / self.hyperparameters.noise_sd)),
                 "log_variance": float(np.max(np.abs(2.0 * gradient.rho))),

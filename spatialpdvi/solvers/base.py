@@ -26,7 +26,7 @@ class SolverSettings:
     inner_rounds
         Alternations of posteriors and globals within one visit of a patch.
     step_factor
-        c in ``1/eta = c * (average curvature of a patch)``: larger is more cautious.
+        c in ``1/eta = c * (curvature that a visit of a patch finds)``: larger is more cautious.
     steps
         Fixed scalar steps eta, block by block, in place of the automatic ones; None leaves a block automatic.
     step_size
@@ -35,8 +35,8 @@ class SolverSettings:
     """
 
     batch_patches: int = 1
-    inner_rounds: int = 2
-    step_factor: float = 3.0
+    inner_rounds: int = 3
+    step_factor: float = 0.5
     steps: tuple[float | None, ...] = ()
     step_size: float | None = None
 

@@ -11,18 +11,25 @@ the shared lambda_0 by a dual and a quadratic penalty of step eta.
 
 Line 4 divides by B, the number of all patches; one lemma of the paper prints |S_t|, which is a slip.
 
-Oracle I (`PDVI`) has one scalar eta; oracle II (`P2DVI`) one per coordinate, eta = 1 / (c L) with L the average
-curvature of a patch at that coordinate. Line 2 alternates exact closed forms for `inner_rounds` rounds.
+Oracle I (`PDVI`) has one scalar eta; oracle II (`P2DVI`) one per coordinate, eta = 1 / (c L) with L the curvature of a
+patch at that coordinate. Line 2 alternates exact closed forms for `inner_rounds` rounds.
 
 Guarantee: O(1/T) to a stationary point in general, linear under strong convexity, with a constant step small enough
 against 1/L. At a fixed point every lambda_b is lambda_0, dual_b = -grad f_b, the duals sum to 0 and h = 0.
 
-Three things are ours. Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and
-then the first visits wander). Steps follow the curvature from epoch to epoch: the duals do not depend on eta, and
-h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one; the steps become constant as domains settle.
-And "small enough" is found while running. Large steps leave poor optima (F ends lower); but with thousands of features
-posteriors are all but hard, single spots keep flipping, and c = 3 circles for ever. So whenever stationarity has not
-improved for `PATIENCE` epochs, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
+Three things are ours.
+
+Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and then the first visits
+wander).
+
+L is the curvature that a visit finds, averaged over visits by curvature: sum_b L_b^2 / sum_b L_b. For a domain that is
+spread evenly over the patches it is the mean L/B, for one that lives in a single patch it is that patch's L: with the
+mean, small domains take steps that are far too large for them, and die. Steps are refreshed every epoch; the duals do
+not depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one.
+
+"Small enough" is found while running. Large steps leave poor optima (F ends lower), so c starts at 1/2; but when
+posteriors are all but hard, single spots can keep flipping for ever. So after `PATIENCE` epochs without a better
+stationarity, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
 """
 
 from typing import Any, NamedTuple
@@ -35,9 +42,10 @@ from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
 
-PATIENCE = 10  # epochs without a better stationarity before steps become smaller
+PATIENCE = 10  # epochs of a window; without a better stationarity than in the one before, steps become smaller
 CAUTION = 1.5  # by how much
-_BETTER = 0.9  # of the best stationarity so far counts as better
+MOST_CAUTION = 64.0  # in all: smaller steps would freeze a fit that is merely slow
+_BETTER = 0.9  # of the stationarity of the window before
 
 
 class Shared(NamedTuple):
@@ -47,8 +55,9 @@ class Shared(NamedTuple):
     h: Blocks  # running correction, eta * mean of all duals
     inv_step: Blocks  # 1/eta, one number per coordinate (for oracle I all are equal)
     caution: float = 1.0  # what c is multiplied by
-    best: float = np.inf  # stationarity, the best so far
-    waited: int = 0  # epochs since then
+    previous: float = np.inf  # best stationarity of the window before
+    best: float = np.inf  # and of this one
+    waited: int = 0  # epochs of this window
 
 
 class Message(NamedTuple):
@@ -80,7 +89,7 @@ class P2DVI:
     def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
         """Set 1/eta from the curvature, and h to match: ``h = eta * mean_b dual_b``."""
         shared = _watch(state.shared, evaluation) if self.grows_cautious else state.shared
-        inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor / problem.n_patches)
+        inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor)
         mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *state.own)
         h = blockwise(np.divide, mean_dual, inv_step)
         return state._replace(shared=shared._replace(h=h, inv_step=inv_step))
@@ -114,8 +123,8 @@ class P2DVI:
         return shared._replace(lam=lam, h=h)
 
     def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
-        """1/eta = (c / B) * curvature of F, coordinate by coordinate, or what the user fixed; ``factor`` is c / B."""
-        inv_step = blockwise(lambda curvature: factor * curvature, evaluation.curvature)
+        """1/eta = c L, coordinate by coordinate, or what the user fixed; ``factor`` is c."""
+        inv_step = blockwise(lambda curvature: factor * curvature, evaluation.visit_curvature)
         return self._fixed(inv_step)
 
     def _fixed(self, inv_step: Blocks) -> Blocks:
@@ -138,17 +147,22 @@ class PDVI(P2DVI):
     grows_cautious = False
 
     def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
-        largest = max(factor * float(block.max()) for block in evaluation.curvature)
+        largest = max(factor * float(block.max()) for block in evaluation.visit_curvature)
         return self._fixed(blockwise(lambda block: np.full_like(block, largest), evaluation.curvature))
 
 
 def _watch(shared: Shared, evaluation: Evaluation) -> Shared:
-    """Count the epochs without a better stationarity; after `PATIENCE` of them, be more cautious."""
-    if evaluation.worst < _BETTER * shared.best:
-        return shared._replace(best=evaluation.worst, waited=0)
-    if shared.waited + 1 < PATIENCE:
-        return shared._replace(waited=shared.waited + 1)
-    return shared._replace(caution=CAUTION * shared.caution, waited=0)
+    """Be more cautious after a window of `PATIENCE` epochs that was no better than the one before it.
+
+    Windows rather than the best so far: when a domain dies late, stationarity jumps and then falls again, slowly and
+    steadily, which is no reason for smaller steps.
+    """
+    best, waited = min(shared.best, evaluation.worst), shared.waited + 1
+    if waited < PATIENCE:
+        return shared._replace(best=best, waited=waited)
+    stalled = best > _BETTER * shared.previous
+    caution = min(CAUTION * shared.caution, MOST_CAUTION) if stalled else shared.caution
+    return shared._replace(caution=caution, previous=best, best=np.inf, waited=0)
 
 
 def _dual_step(dual: np.ndarray, lam: np.ndarray, lam0: np.ndarray, inv_step: np.ndarray) -> np.ndarray:

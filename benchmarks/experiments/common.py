@@ -1,0 +1,122 @@
+"""What the experiments share: one step search, one look for every solver of the registry, JSON and Markdown out."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from spatialpdvi.optimise import step
+from spatialpdvi.plotting.save import save_figure
+from spatialpdvi.problems.base import Evaluation, Problem
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+from spatialpdvi.solvers.base import State
+
+__all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "run_epochs", "save"]
+
+STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # dimensionless; beyond 1 every one of them diverges or is cut off at 1
+REFERENCE = "p2dvi"  # shown in every panel
+
+_TITLES = {
+    "pdvi": "primal-dual",
+    "coordinate_ascent": "coordinate ascent",
+    "natural_gradient": "natural gradient",
+    "gradient": "gradient",
+}
+# four that stay apart for readers who see red and green alike, and in grey
+_COLOURS = ("#0b6e99", "#d9711a", "#7b5ea7", "#3a9c5f", "#b3365b")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)))
+
+
+def needs_step(name: str) -> bool:
+    """Whether a solver of the registry has a step size that someone must choose."""
+    return bool(getattr(SOLVERS[name], "has_step", False))
+
+
+def run_epochs(
+    problem: Problem, name: str, start: tuple[Any, Any], *, seed: int, **settings: Any
+) -> Iterator[tuple[State, Evaluation]]:
+    """States of a solver with these `SolverSettings` after epoch 0, 1, ..., without end, while F is finite.
+
+    The loop of `spatialpdvi.optimise`, whose callback sees the posteriors alone; here the globals are needed too.
+    """
+    solver = make_solver(name, SolverSettings(**settings))
+    rng = np.random.default_rng(seed)
+    state = solver.init(problem, *start)
+    while np.isfinite((evaluation := problem.evaluate(state.phi, state.shared.lam)).neg_elbo):
+        yield state, evaluation
+        state = solver.begin_epoch(problem, state, evaluation)
+        for batch in solver.batches(problem.n_patches, rng):
+            state = step(problem, solver, state, batch)
+
+
+def families() -> dict[str, list[str]]:
+    """Solvers by the module that holds them, both in the registry's order."""
+    found: dict[str, list[str]] = {}
+    for name, solver in SOLVERS.items():
+        found.setdefault(solver.__module__.rpartition(".")[2], []).append(name)
+    return found
+
+
+def draw_families(axes: Sequence[Axes], curves: dict[str, Any], *, labels: dict[str, str] | None = None) -> None:
+    """One panel a family, the reference solver in grey in all of them.
+
+    Parameters
+    ----------
+    axes
+        As many as there are `families`.
+    curves
+        By solver: (x, y), or (x, y, low, high) with a band.
+    labels
+        What the legend says, where it is not the name.
+    """
+    for ax, (family, names) in zip(axes, families().items(), strict=True):
+        if REFERENCE not in names:
+            x, y, *_ = curves[REFERENCE]
+            ax.plot(x, y, color="0.65", linewidth=3.0, label=REFERENCE, zorder=1)
+        for name, colour, dashes in zip(names, _COLOURS, _DASHES, strict=False):
+            x, y, *band = curves[name]
+            if band:
+                ax.fill_between(x, *band, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(x, y, color=colour, linestyle=dashes, linewidth=1.6, label=(labels or {}).get(name, name))
+        ax.set_title(_TITLES.get(family, family), fontsize=10)
+        ax.grid(color="0.92", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(fontsize=7.5, frameon=False, handlelength=2.8, labelspacing=0.3)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A Markdown table on standard output."""
+    print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
+    for row in rows:
+        print(f"| {' | '.join(str(cell) for cell in row)} |", flush=True)
+
+
+def save(folder: Path, name: str, record: dict[str, Any], figure: Figure) -> None:
+    """``name.json`` and ``name.png``; numbers with six digits, NaN and infinities as null."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_plain(record), indent=1, allow_nan=False)
+    (folder / f"{name}.json").write_text(_joined_lists(text) + "\n")
+    save_figure(figure, folder / f"{name}.png", dpi=130)
+    print(f"\nWritten: {folder / name}.json and .png")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _joined_lists(text: str) -> str:
+    """Lists of numbers on one line each, as a reader and a diff want them."""
+    return re.sub(r"\[([^\[\]{}\"]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)

@@ -1,0 +1,218 @@
+"""Every solver of the registry on a Gaussian mixture whose mini-batches are biased: each is mostly of one cluster.
+
+The model is the Potts mixture without edges. It gives every cluster the weight 1/K and every spot the known noise, so
+a fit stands for the mixture 1/K sum_k N(m_k, sigma0^2 + e^rho_k), to be compared with the truth 1/K sum_k N(c_k,
+sigma0^2). The distance is the 2-Wasserstein distance between the two mixtures *as distributions over components*
+(Delon and Desolneux 2020), an upper bound of the distance between their densities:
+
+    W^2 = min over couplings w of sum_kl w_kl W2^2(N_k, N_l),   W2^2 = |m_k - c_l|^2 + sum_f (s_kf - t_lf)^2
+
+for diagonal covariances with standard deviations s and t. Both sides have weights 1/K, so an extreme point of the
+linear program is 1/K times a permutation (Birkhoff) and the optimal assignment solves it. A perfect fit does not
+reach 0: means of n/K spots miss the truth by sigma0 sqrt(d K / n), which is printed as the floor.
+"""
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from common import STEPS, draw_families, families, needs_step, print_table, run_epochs, save
+from matplotlib.figure import Figure
+from scipy.optimize import linear_sum_assignment
+
+from spatialpdvi.patches import Patch
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
+from spatialpdvi.solvers import SOLVERS, SolverSettings
+from spatialpdvi.start import Start, one_hot, start_from_labels
+
+PURITY = 0.9  # of a batch comes from one cluster
+SEPARATION = 1.5  # sd of the true means in each feature; the noise has sd 1
+INFORMED = 0.15  # of the start's labels are true, the others random
+FACTORS = (0.5, 1.0, 3.0, 10.0)  # c of P2D-VI: its default is shown with the others, what c does beside it
+TUNING_SEED = 1000  # the data on which steps are chosen are none of those that are shown
+
+
+class Data(NamedTuple):
+    """A drawn mixture, rows in batch order."""
+
+    problem: PottsGMM
+    start: Start
+    true_mean: np.ndarray  # (K, d)
+
+
+class Run(NamedTuple):
+    """One solver on one draw, by epoch."""
+
+    distance: np.ndarray  # W
+    objective: np.ndarray  # F per spot
+
+
+@click.command()
+@click.option("--n", default=100_000, show_default=True, help="Spots.")
+@click.option("--batch", default=1_000, show_default=True, help="Spots of a patch, the mini-batch.")
+@click.option("--d", default=10, show_default=True, help="Features.")
+@click.option("--k", default=5, show_default=True, help="Clusters.")
+@click.option("--epochs", default=24, show_default=True)
+@click.option("--seeds", default=5, show_default=True)
+@click.option("--quick", is_flag=True, help="A tenth of the spots, batches of a tenth: seconds.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
+def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, quick: bool, output: Path) -> None:
+    """Print the distance to the true mixture by solver; write mixture.json and mixture.png."""
+    began = time.perf_counter()
+    if quick:
+        n, batch = n // 10, max(1, batch // 10)
+    size = {"n": n, "batch": batch, "d": d, "k": k}
+    # as many batches and the same bias, but a tenth of the work: steps are dimensionless
+    pilot = _draw_data(n=n // 10, batch=max(1, batch // 10), d=d, k=k, seed=TUNING_SEED)
+    steps = {name: _choose_step(pilot, name, epochs) if needs_step(name) else None for name in SOLVERS}
+    runs: dict[str, list[Run]] = {name: [] for name in SOLVERS}
+    by_factor: dict[float, list[Run]] = {c: [] for c in FACTORS}
+    for seed in range(seeds):
+        data = _draw_data(**size, seed=seed)
+        for name in SOLVERS:
+            runs[name].append(_run(data, name, step_size=steps[name], epochs=epochs, seed=seed))
+        for c in FACTORS:
+            by_factor[c].append(_run(data, "p2dvi", step_factor=c, epochs=epochs, seed=seed))
+    floor = float(np.sqrt(d * k / n))
+    record = {**size, "seeds": seeds, "epochs": epochs, "purity": PURITY, "informed": INFORMED, "floor": floor}
+    record["solvers"] = {name: {"step_size": steps[name], **_summary(runs[name])} for name in SOLVERS}
+    record["p2dvi_by_step_factor"] = {f"{c:g}": _summary(by_factor[c]) for c in FACTORS}
+    _print(record)
+    save(output, "mixture", record, _draw(record))
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def _draw_data(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
+    """Equal clusters in batches of which `PURITY` is of one cluster, each cluster in turn."""
+    rng = np.random.default_rng(seed)
+    true_mean = SEPARATION * rng.normal(size=(k, d))
+    n_batches = n // batch
+    truth = rng.integers(k, size=n_batches * batch)
+    main_cluster = np.repeat(rng.permutation(np.arange(n_batches) % k), batch)
+    pure = rng.random(truth.size) < PURITY
+    truth[pure] = main_cluster[pure]
+    x = true_mean[truth] + rng.normal(size=(truth.size, d))
+    labels = np.where(rng.random(truth.size) < INFORMED, truth, rng.integers(k, size=truth.size))
+    start = start_from_labels(x, labels, k)
+    # the start's clusters are all alike, and so no guide to noise or prior: both are held at the truth
+    hyper = start.hyperparameters._replace(noise_sd=np.ones(d), prior_sd=np.full(d, SEPARATION))
+    precision = np.bincount(labels, minlength=k)[:, None] + 1.0 / hyper.prior_sd**2
+    start = start._replace(lam=PottsGlobals(start.lam.m, -np.log(precision)), hyperparameters=hyper)
+    patches = tuple(_without_edges(b * batch, batch, truth.size) for b in range(n_batches))
+    return Data(PottsGMM(wrap_features(x), patches, hyper), start, true_mean)
+
+
+def _without_edges(first: int, size: int, n: int) -> Patch:
+    """A patch of spots that share no edge: one colour."""
+    return Patch(
+        start=first,
+        stop=first + size,
+        share=size / n,
+        indptr=np.zeros(size + 1, dtype=np.int64),
+        indices=np.empty(0, dtype=np.int32),
+        weights=np.empty(0),
+        halo_rows=np.empty(0, dtype=np.int64),
+        colour_start=np.array([0, size]),
+    )
+
+
+def _distance(lam: PottsGlobals, true_mean: np.ndarray) -> float:
+    """W between the fitted and the true mixture, both of noise sd 1 and equal weights."""
+    cost = np.sum((lam.m[:, None] - true_mean) ** 2, axis=2)
+    cost += np.sum((np.sqrt(1.0 + np.exp(lam.rho)) - 1.0) ** 2, axis=1)[:, None]
+    return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
+
+
+def _run(data: Data, name: str, *, epochs: int, seed: int, **settings: Any) -> Run:
+    """All epochs, or fewer where F is no longer finite."""
+    start = (one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam)
+    states = run_epochs(data.problem, name, start, seed=seed, **settings)
+    rows = []
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large leave the finite numbers
+        for state, evaluation in islice(states, epochs + 1):
+            rows.append((_distance(state.shared.lam, data.true_mean), evaluation.neg_elbo / data.start.labels.size))
+    return Run(*np.array(rows).T)
+
+
+def _choose_step(pilot: Data, name: str, epochs: int) -> float:
+    """The step with the lowest F at the end of a run on other data; the truth has no say."""
+
+    def score(step_size: float) -> float:
+        run = _run(pilot, name, step_size=step_size, epochs=epochs, seed=TUNING_SEED)
+        return float(run.objective[-1]) if run.objective.size == epochs + 1 else np.inf
+
+    return min(STEPS, key=score)
+
+
+def _summary(runs: list[Run]) -> dict[str, Any]:
+    whole = min(run.distance.size for run in runs)
+    distance = np.array([run.distance[:whole] for run in runs])
+    objective = np.array([run.objective[:whole] for run in runs])
+    return {
+        "distance_mean": distance.mean(axis=0),
+        "distance_sd": distance.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(whole),
+        "distance_end": distance[:, -1],
+        "objective_end": objective[:, -1],
+        "objective": objective,
+    }
+
+
+def _print(record: dict[str, Any]) -> None:
+    default = f"{SolverSettings().step_factor:g}"
+    varied = {
+        f"p2dvi, c = {c}": {"step_size": None, **s} for c, s in record["p2dvi_by_step_factor"].items() if c != default
+    }
+    everything = {**record["solvers"], **varied}
+    best = np.min([s["objective_end"] for s in everything.values()], axis=0)
+    rows = []
+    for name, s in everything.items():
+        near = s["distance_mean"] < 2.0 * record["floor"]
+        rows.append(
+            [
+                name,
+                "" if s["step_size"] is None else f"{s['step_size']:g}",
+                f"{s['distance_end'].mean():.4f} ± {s['distance_sd'][-1]:.4f}",
+                f"{s['distance_end'].max():.4f}",
+                int(near.argmax()) if near.any() else "never",
+                f"{np.mean(s['objective_end'] - best):.1e}",
+            ]
+        )
+    print(f"\nAfter {record['epochs']} epochs, {record['seeds']} seeds; floor of W {record['floor']:.4f};", end=" ")
+    print(f"default c of P2D-VI {default}\n")
+    print_table(["solver", "step", "W", "worst W", "epochs to mean W < 2 floors", "F above the best, per spot"], rows)
+
+
+def _draw(record: dict[str, Any]) -> Figure:
+    columns = len(families())
+    figure = Figure(figsize=(3.1 * columns, 3.7), layout="constrained")
+    axes = figure.subplots(1, columns, sharex=True, sharey=True)
+    curves, labels = {}, {}
+    for name, s in record["solvers"].items():
+        mean, sd = s["distance_mean"], s["distance_sd"]
+        # on a log axis a band that reaches 0 would fill the panel
+        curves[name] = (np.arange(mean.size), mean, np.maximum(mean - sd, 0.3 * mean), mean + sd)
+        labels[name] = name if s["step_size"] is None else f"{name}, step {s['step_size']:g}"
+    draw_families(axes, curves, labels=labels)
+    for (c, s), grey in zip(record["p2dvi_by_step_factor"].items(), ("0.8", "0.65", "0.5", "0.35"), strict=True):
+        panel = next(ax for ax, names in zip(axes, families().values(), strict=True) if "p2dvi" in names)
+        panel.plot(s["distance_mean"], color=grey, linewidth=1.0, label=f"p2dvi, c = {c}")
+        panel.legend(fontsize=7.5, frameon=False, ncols=2)
+    for ax in axes:
+        ax.axhline(record["floor"], color="0.3", linewidth=0.8, linestyle=":")
+        ax.set_xlabel("epochs", fontsize=9)
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel("2-Wasserstein distance to the true mixture", fontsize=9)
+    figure.suptitle(
+        f"Gaussian mixture, {record['n']:,} spots in {record['d']} features, {record['k']} clusters; mini-batches of "
+        f"{record['batch']:,}, {record['purity']:.0%} of one cluster; mean and 1 sd of {record['seeds']} seeds",
+        fontsize=11,
+    )
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Figure of convergence: objective, ARI and gradient, mean over seeds with bands of one standard deviation."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from spatialpdvi.compare.runs import Run
+from spatialpdvi.compare.summary import best_by_seed
+from spatialpdvi.plotting.colours import palette
+
+__all__ = ["Band", "band", "draw_convergence"]
+
+Floats = NDArray[np.float64]
+_TEXT = 8  # points
+_POINTS = 400  # along an axis of time
+_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")  # for solvers that end on one another
+
+
+class Band(NamedTuple):
+    """A curve with its spread, all of one shape."""
+
+    x: Floats
+    middle: Floats  # mean over seeds
+    spread: Floats  # one sample sd; 0 for a single seed
+
+
+class _Panel(NamedTuple):
+    x: str  # column of the trace
+    y: str  # column of the trace, or "gap"
+    label: str
+    floor: float | None = None  # the axis is logarithmic where there is one, and shows nothing below it
+
+
+class _Look(NamedTuple):
+    colour: str
+    style: Literal["-", "--", ":", "-."]
+
+
+_PANELS = (
+    _Panel("epoch", "neg_elbo", "negative ELBO F (nats)"),
+    _Panel("seconds", "neg_elbo", "negative ELBO F (nats)"),
+    _Panel("epoch", "ari", "ARI"),
+    _Panel("epoch", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
+    _Panel("seconds", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
+    _Panel("epoch", "gradient_norm", "gradient norm of the globals (from 1e-6)", 1e-6),
+)
+
+
+def band(xs: Sequence[Floats], ys: Sequence[Floats], grid: Floats) -> Band:
+    """Mean and sd over the runs of one solver, on a grid.
+
+    A run that ended before others stays at its last value, since that is where it would stay.
+
+    Parameters
+    ----------
+    xs, ys
+        One curve per run, x ascending.
+    grid
+        Where to take them.
+    """
+    curves = np.array([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)])
+    spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(grid.size)
+    return Band(grid, curves.mean(axis=0), spread)
+
+
+def draw_convergence(runs: Sequence[Run]) -> Figure:
+    """F against epochs and seconds, ARI (with labels) and the globals' gradient norm against epochs.
+
+    Since F differs between solvers by little, and between seeds by much more, it is drawn a second time as its
+    relative distance from the lowest F of the seed. Curves on a logarithmic axis are means of logarithms. Runs that
+    failed are left out; the legend says so. A dot ends the curve of a solver of which every run converged.
+    """
+    names = list(dict.fromkeys(run.solver for run in runs))
+    good = {name: [run for run in runs if run.solver == name and not run.failed] for name in names}
+    with_ari = any("ari" in run.trace for run in runs)
+    best = best_by_seed(runs)
+    figure = Figure(figsize=(13, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    looks = {
+        name: _Look(colour, _STYLES[position % len(_STYLES)])
+        for position, (name, colour) in enumerate(zip(names, palette(len(names)), strict=True))
+    }
+    for axes, panel in zip(figure.subplots(2, 3).ravel(), _PANELS, strict=True):
+        if panel.y == "ari" and not with_ari:
+            axes.set_axis_off()
+            continue
+        for name in names:
+            if good[name]:
+                _draw(axes, panel, good[name], best=best, look=looks[name])
+        _finish(axes, panel, [run for run in runs if not run.failed])
+    handles = [_handle(name, looks[name], runs) for name in names]
+    n_seeds = len({run.seed for run in runs})
+    title = f"mean of {n_seeds} seeds, ± 1 sd" if n_seeds > 1 else "one seed"
+    legend = figure.legend(handles=handles, loc="outside right upper", fontsize=_TEXT, frameon=False, title=title)
+    legend.get_title().set_fontsize(_TEXT)
+    return figure
+
+
+def _draw(axes: Axes, panel: _Panel, runs: list[Run], *, best: dict[int, float], look: _Look) -> None:
+    xs = [run.column(panel.x) for run in runs]
+    ys = [_values(run, panel, best[run.seed]) for run in runs]
+    curve = band(xs, ys, _grid(xs, panel.x))
+    low, middle, high = curve.middle - curve.spread, curve.middle, curve.middle + curve.spread
+    if panel.floor is not None:
+        low, middle, high = 10.0**low, 10.0**middle, 10.0**high
+    axes.plot(curve.x, middle, color=look.colour, linestyle=look.style, linewidth=1.3)
+    axes.fill_between(curve.x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+    if all(run.converged for run in runs):
+        axes.plot(curve.x[-1:], middle[-1:], color=look.colour, marker="o", markersize=4)
+
+
+def _values(run: Run, panel: _Panel, best: float) -> Floats:
+    """What the panel shows of a run; its decimal logarithm on a logarithmic axis."""
+    y = (run.column("neg_elbo") - best) / abs(best) if panel.y == "gap" else run.column(panel.y)
+    return y if panel.floor is None else np.log10(np.maximum(y, panel.floor))
+
+
+def _grid(xs: Sequence[Floats], name: str) -> Floats:
+    """Every epoch; or seconds from 0, then evenly in the logarithm from where the first epoch ended."""
+    last = max(float(x[-1]) for x in xs)
+    if name == "epoch":
+        return np.arange(last + 1)
+    return np.concatenate([[0.0], np.geomspace(_first(xs), last, _POINTS)])
+
+
+def _first(xs: Sequence[Floats]) -> float:
+    """Where the quickest first epoch ended."""
+    return min(float(x[1]) for x in xs)
+
+
+def _finish(axes: Axes, panel: _Panel, runs: list[Run]) -> None:
+    """Scales and labels; epochs and seconds are logarithmic, but linear next to 0."""
+    if runs:
+        first = 1.0 if panel.x == "epoch" else _first([run.column(panel.x) for run in runs])
+        linear = 10.0 ** np.floor(np.log10(first))  # a tick; others below it would be written over one another
+        axes.set_xscale("symlog", linthresh=linear, linscale=0.4)
+        axes.set_xlim(left=0)
+    axes.set_xlabel("epoch" if panel.x == "epoch" else "seconds in the solver", fontsize=_TEXT)
+    axes.set_ylabel(panel.label, fontsize=_TEXT)
+    if panel.floor is not None:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=panel.floor / 2)
+    axes.tick_params(labelsize=_TEXT, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _handle(name: str, look: _Look, runs: Sequence[Run]) -> Line2D:
+    failed = [run.failed for run in runs if run.solver == name]
+    label = f"{name} ({sum(failed)} of {len(failed)} failed)" if any(failed) else name
+    return Line2D([], [], color=look.colour, linestyle=look.style, linewidth=1.6, label=label)

@@ -1,0 +1,234 @@
+"""The command as a user runs it: same start, tuned steps, kept runs, bad input."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi import FitOptions, fit_file
+from spatialpdvi.cli import main
+from spatialpdvi.compare import runs as runs_module
+from spatialpdvi.compare.plan import parse_solvers
+from spatialpdvi.options import SOLVERS
+from spatialpdvi.solvers import SOLVERS as REGISTRY
+
+FAST = ["--k", "4", "--rep", "X_pca", "--tune-epochs", "2", "--seeds", "2"]
+FILES = ["compare.json", "compare.md", "convergence.png", "maps.png", "runs"]
+TUNED = next(name for name in SOLVERS if getattr(REGISTRY[name], "has_step", False))
+
+
+def _run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["compare", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def _content(folder):
+    return json.loads(
+        (folder / "compare.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name}: no JSON")
+    )
+
+
+def test_every_solver_runs_from_one_start_per_seed_and_all_is_written(toy_file, tmp_path):
+    out = tmp_path / "out"
+    shown = _run(toy_file, *FAST, "--max-epochs", "30", "-o", out)
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert shown.stdout.startswith((out / "compare.md").read_text())
+    content = _content(out)
+    assert [(run["solver"], run["seed"]) for run in content["runs"]] == [(s, seed) for s in SOLVERS for seed in (0, 1)]
+    for seed in (0, 1):
+        begun = [
+            {name: run["trace"][name][0] for name in run["trace"]} for run in content["runs"] if run["seed"] == seed
+        ]
+        assert all(start == begun[0] for start in begun)
+    tuned = [name for name in SOLVERS if getattr(REGISTRY[name], "has_step", False)]
+    assert list(content["tuning"]) == tuned
+    for run in content["runs"]:
+        assert ("step" in run) == (run["solver"] in tuned)
+        assert {len(column) for column in run["trace"].values()} == {run["epochs"] + 1}
+        assert run["trace"]["neg_elbo"][-1] == run["neg_elbo"]
+        if "step" in run:
+            assert run["step"] == content["tuning"][run["solver"]]["step"]
+    page = (Path(__file__).parents[2] / "docs" / "outputs.md").read_text()
+    names = {*content, *content["params"], *content["runs"][-1], *content["table"][0], *content["runs"][-1]["trace"]}
+    options = set(FitOptions.__dataclass_fields__)
+    assert sorted(name for name in names - options if f"`{name}`" not in page) == []
+
+
+def test_a_run_is_what_fit_does(toy_file, tmp_path):
+    _run(toy_file, *FAST, "--solvers", "memoized,p2dvi", "-o", tmp_path / "out")
+    content = _content(tmp_path / "out")
+    assert [row["solver"] for row in content["table"]] == ["memoized", "p2dvi"]
+    for run in content["runs"]:
+        options = FitOptions(k=4, rep="X_pca", solver=run["solver"], seed=run["seed"])
+        fit = fit_file(toy_file, options, output=tmp_path / "fit.h5ad")
+        for name in ("epoch", "neg_elbo", "gradient_norm", "ari"):
+            np.testing.assert_array_equal(run["trace"][name], fit.trace[name])
+        assert run["ari"] == pytest.approx(fit.scores["ari"])
+        assert run["converged"] is fit.certificate.converged is True
+
+
+def test_counts_are_preprocessed_once(toy_file, tmp_path, monkeypatch):
+    from spatialpdvi import pipeline
+
+    calls = []
+    original = pipeline.scaled_genes
+    monkeypatch.setattr(pipeline, "scaled_genes", lambda *a, **k: calls.append(1) or original(*a, **k))
+    _run(toy_file, "--k", "4", "--n-top-genes", "100", "--seeds", "3", "--solvers", "cavi", "-o", tmp_path / "out")
+    assert calls == [1]
+    fit = fit_file(toy_file, FitOptions(k=4, n_top_genes=100, solver="cavi"), output=tmp_path / "fit.h5ad")
+    assert _content(tmp_path / "out")["runs"][0]["trace"]["neg_elbo"] == fit.trace["neg_elbo"].tolist()
+
+
+def _watch_runs(monkeypatch):
+    """Names of the runs that are made, tuning and warming up left out."""
+    from spatialpdvi.compare import work
+
+    made = []
+    original = work.run_solver
+
+    def watched(prepared, name, *, seed, rule, step=None, on_epoch=None):
+        if on_epoch is not None:
+            made.append((name, seed))
+        return original(prepared, name, seed=seed, rule=rule, step=step, on_epoch=on_epoch)
+
+    monkeypatch.setattr(work, "run_solver", watched)
+    return made
+
+
+def test_a_second_call_does_what_is_missing_and_says_so(toy_file, tmp_path, monkeypatch):
+    made = _watch_runs(monkeypatch)
+    arguments = [toy_file, *FAST, "--max-epochs", "20", "-o", tmp_path / "out"]
+    _run(*arguments, "--solvers", f"cavi,{TUNED}")
+    assert len(made) == 4
+    before = _content(tmp_path / "out")
+    made.clear()
+    again = _run(*arguments, "--solvers", f"cavi,{TUNED}")
+    assert made == []
+    assert "4 of 4 runs were done already and are kept." in again.stderr
+    assert "tune:" not in again.stderr
+    assert _content(tmp_path / "out") == before
+    (tmp_path / "out" / "runs" / "cavi.seed1.json").unlink()
+    _run(*arguments, "--solvers", f"cavi,{TUNED},memoized")
+    assert made == [("memoized", 0), ("cavi", 1), ("memoized", 1)]
+
+
+def test_another_option_or_input_makes_the_runs_again(toy_file, tmp_path, monkeypatch):
+    made = _watch_runs(monkeypatch)
+    arguments = [toy_file, *FAST, "--solvers", "cavi,memoized", "-o", tmp_path / "out"]
+    _run(*arguments)
+    made.clear()
+    changed = _run(*arguments, "--beta", "0.5")
+    assert len(made) == 4
+    assert "4 earlier results are not of this input and these options (beta was 1.0, is 0.5)" in changed.stderr
+    assert "done already" not in changed.stderr
+    made.clear()
+    toy_file.touch()
+    assert "these options (the input file has changed): they" in _run(*arguments, "--beta", "0.5").stderr
+    assert len(made) == 4
+
+
+def test_more_epochs_of_tuning_repeat_the_tuning(toy_file, tmp_path):
+    arguments = [toy_file, *FAST, "--max-epochs", "5", "--solvers", TUNED, "-o", tmp_path / "out"]
+    _run(*arguments)
+    again = _run(*arguments, "--tune-epochs", "3")
+    assert "tune_epochs was 2, is 3" in again.stderr
+    assert "tune:" in again.stderr
+
+
+def test_a_run_that_leaves_the_finite_numbers_has_failed_and_the_rest_goes_on(toy_file, tmp_path, monkeypatch):
+    class Wild(REGISTRY["cavi"]):
+        has_step = False
+
+        def merge(self, problem, shared, messages):
+            shared = super().merge(problem, shared, messages)
+            return shared._replace(lam=shared.lam._replace(m=shared.lam.m * np.nan))
+
+    monkeypatch.setitem(runs_module.SOLVERS, "memoized", Wild)
+    shown = _run(toy_file, *FAST, "--solvers", "cavi,memoized", "-o", tmp_path / "out")
+    good, wild = _content(tmp_path / "out")["table"]
+    assert (good["n_failed"], good["n_converged"]) == (0, 2)
+    assert wild["n_failed"] == 2
+    assert "0 of 2, 2 failed" in shown.stdout
+    run = _content(tmp_path / "out")["runs"][2]
+    assert (run["solver"], run["failed"], run["neg_elbo"], run["ari"]) == ("memoized", True, None, None)
+    assert run["trace"]["neg_elbo"][-1] is None
+
+
+def test_without_labels_there_is_no_ari(toy_section, tmp_path):
+    section = toy_section.copy()
+    del section.obs["annotation"]
+    section.write_h5ad(tmp_path / "s.h5ad")
+    _run(tmp_path / "s.h5ad", *FAST, "--solvers", "cavi", "-o", tmp_path / "out")
+    (run, _) = _content(tmp_path / "out")["runs"]
+    assert run["ari"] is None
+    assert "ari" not in run["trace"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--solvers", "cavi,em"], ["`--solvers`", *SOLVERS, "found 'em'"]),
+        (["--solvers", ""], ["`--solvers`", "found none"]),
+        (["--solvers", "cavi,cavi"], ["once", "cavi"]),
+        (["--seeds", "0"], ["`--seeds`", "found 0"]),
+        (["--tune-epochs", "0"], ["`--tune-epochs`", "found 0"]),
+        (["--k", "1"], ["`--k`", "found 1"]),
+        (["--k", "601"], ["`--k`", "found 601"]),
+        (["--rep", "X_none"], ["X_none"]),
+    ],
+)
+def test_what_cannot_be_is_refused(toy_file, tmp_path, arguments, words):
+    result = _run(toy_file, *FAST, *arguments, "-o", tmp_path / "out", code=2)
+    for word in ("Expected", *words):
+        assert word in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_places_that_cannot_be_written_are_refused(toy_file, tmp_path):
+    before = toy_file.read_bytes()
+    assert "found a file" in _run(toy_file, *FAST, "-o", toy_file, code=2).stderr
+    assert "found no" in _run(toy_file, *FAST, "-o", tmp_path / "no" / "out", code=2).stderr
+    _run(tmp_path / "none.h5ad", *FAST, "-o", tmp_path / "out", code=2)
+    assert toy_file.read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_may_have_spaces_around_them():
+    assert parse_solvers(" p2dvi, cavi ,") == ("p2dvi", "cavi")
+    assert parse_solvers(None) == SOLVERS
+
+
+def test_quiet_says_nothing(toy_file, tmp_path):
+    result = _run(toy_file, *FAST, "--solvers", "cavi", "-o", tmp_path / "out", "--quiet")
+    assert result.stdout == result.stderr == ""
+
+
+def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
+    out = tmp_path / "out"
+    endless = ["--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "3000"]
+    arguments = ["compare", toy_file, *FAST, *endless, "--seeds", "100", "--solvers", "cavi", "-o", out, "-v"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if "cavi, seed 1: epoch 5 " in line:
+            break
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Interrupted: finished runs are kept in {out}" in stderr
+    assert "Traceback" not in stdout + stderr
+    kept = sorted(path.name for path in (out / "runs").iterdir())
+    assert kept[0] == "cavi.seed0.json"
+    assert len(kept) < 100
+    assert sorted(path.name for path in out.iterdir()) == ["runs"]

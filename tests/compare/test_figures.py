@@ -1,0 +1,116 @@
+"""The two pictures: what is drawn, and in which colours."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
+
+from spatialpdvi.compare.convergence import band, draw_convergence
+from spatialpdvi.compare.maps import draw_maps
+from spatialpdvi.plotting.colours import UNLABELLED, palette
+
+
+def test_a_band_is_mean_and_sd_with_ended_runs_held():
+    xs = [np.array([0.0, 1.0]), np.array([0.0, 1.0, 2.0])]
+    ys = [np.array([4.0, 2.0]), np.array([4.0, 4.0, 6.0])]
+    curve = band(xs, ys, np.arange(3.0))
+    np.testing.assert_allclose(curve.middle, [4, 3, 4])
+    np.testing.assert_allclose(curve.spread, [0, 2**0.5, 8**0.5])
+    assert (band(xs[:1], ys[:1], np.arange(2.0)).spread == 0).all()
+
+
+def _panels(figure):
+    return {(axes.get_xlabel(), axes.get_ylabel().split(" (")[0]): axes for axes in figure.axes if axes.axison}
+
+
+def test_convergence_has_every_panel_and_the_curves_of_runs_that_did_not_fail(make_run):
+    runs = [
+        make_run("a", 0, [-10.0, -20.0, -30.0], ari=0.5, converged=True),
+        make_run("a", 1, [-12.0, -22.0, -32.0], ari=0.5, converged=True),
+        make_run("b", 0, [-10.0, None], ari=0.5, failed=True),
+        make_run("b", 1, [-12.0, -20.0, -20.0], ari=0.5),
+    ]
+    figure = draw_convergence(runs)
+    panels = _panels(figure)
+    assert set(panels) == {
+        ("epoch", "negative ELBO F"),
+        ("seconds in the solver", "negative ELBO F"),
+        ("epoch", "ARI"),
+        ("epoch", "F above the seed's best, relative"),
+        ("seconds in the solver", "F above the seed's best, relative"),
+        ("epoch", "gradient norm of the globals"),
+    }
+    objective = panels["epoch", "negative ELBO F"]
+    np.testing.assert_allclose(objective.lines[0].get_ydata(), [-11, -21, -31])
+    assert objective.lines[1].get_marker() == "o"  # all runs of a converged
+    np.testing.assert_allclose(objective.lines[2].get_ydata(), [-12, -20, -20])
+    assert len(objective.lines) == 3
+    gradient = panels["epoch", "gradient norm of the globals"]
+    assert gradient.get_yscale() == "log"
+    np.testing.assert_allclose(gradient.lines[0].get_ydata(), [1, 0.1, 0.01])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b (1 of 2 failed)"]
+    low, high = objective.collections[0].get_datalim(objective.transData).intervaly
+    assert (low, high) == pytest.approx((-31 - 2**0.5, -11 + 2**0.5))
+
+
+def test_convergence_without_labels_has_no_ari(make_run):
+    figure = draw_convergence([make_run("a", 0, [-10.0, -20.0])])
+    assert not any(label == "ARI" for _, label in _panels(figure))
+    assert figure.legends[0].get_title().get_text() == "one seed"
+
+
+def test_convergence_can_be_drawn_when_every_run_failed(make_run, tmp_path):
+    figure = draw_convergence([make_run("a", 0, [-10.0, None], failed=True)])
+    figure.savefig(tmp_path / "c.png")
+    assert "failed" in figure.legends[0].get_texts()[0].get_text()
+
+
+def _colours(axes):
+    (dots,) = [drawn for drawn in axes.collections if isinstance(drawn, PathCollection)]
+    return [to_hex(colour) for colour in dots.get_facecolors()]
+
+
+def test_maps_show_the_annotation_first_and_domains_in_its_colours(make_run, tmp_path):
+    xy = np.array([[i % 4, i // 4] for i in range(12)], dtype=float)
+    annotation = pd.Categorical(["u"] * 4 + ["v"] * 4 + ["w"] * 4)
+    domains = [2] * 4 + [0] * 4 + [1] * 3 + [3]
+    runs = [
+        make_run("a", 0, [-1.0, -2.0], ari=0.9123, domains=domains),
+        make_run("b", 0, [-1.0, None], failed=True, domains=[-1] * 12),
+    ]
+    figure = draw_maps(xy, annotation, runs)
+    figure.savefig(tmp_path / "m.png")
+    first, a, b = figure.axes
+    assert "Annotation" in [text.get_text() for text in first.texts]
+    assert a.get_title(loc="left") == "a  ARI 0.912"
+    assert b.get_title(loc="left") == "b  failed"
+    u, v, w, own = palette(4)
+    assert _colours(a) == [u] * 4 + [v] * 4 + [w] * 3 + [own]
+    assert set(_colours(b)) == {UNLABELLED}
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert boxes[0].x1 < boxes[1].x0
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+
+def test_maps_without_labels_match_the_first_solver(make_run):
+    xy = np.array([[i % 4, i // 4] for i in range(8)], dtype=float)
+    runs = [
+        make_run("a", 0, [-1.0], domains=[0] * 4 + [1] * 4),
+        make_run("b", 0, [-1.0], domains=[1] * 4 + [0] * 4),
+    ]
+    a, b = draw_maps(xy, None, runs).axes
+    assert a.get_title(loc="left") == "a"
+    assert _colours(a) == _colours(b)
+    assert len(set(_colours(a))) == 2
+
+
+def test_titles_of_narrow_maps_do_not_touch(make_run):
+    xy = np.array([[i % 3, i // 3] for i in range(60)], dtype=float)
+    runs = [make_run(f"a-long-name-{i}", 0, [-1.0], ari=0.5, domains=[0] * 30 + [1] * 30) for i in range(5)]
+    figure = draw_maps(xy, None, runs)
+    figure.draw_without_rendering()
+    right = figure.bbox.x1
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert all(box.x0 >= 0 and box.x1 <= right for box in boxes)
