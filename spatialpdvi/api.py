@@ -19,7 +19,7 @@ __all__ = ["evaluate", "evaluate_file", "fit", "fit_file", "plot_file"]
 
 
 def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options: Any) -> FitResult:
-    """Find the spatial domains of a section and write them into it (obs, obsm, uns; DESIGN 5).
+    """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
 
     Parameters
     ----------

@@ -22,9 +22,10 @@ class Certificate:
     epochs
         Visits of every patch.
     neg_elbo
-        F at the end, nats (DESIGN 3).
+        F at the end, nats (E1).
     relative_change
-        ``|F - F_before| / |F|`` over the last epoch.
+        ``|F - F_before| / (n d / 2)`` over the last epoch; n d / 2 is the size of the data's misfit, and unlike F the
+        same wherever the features' zero is.
     gradient_norm
         Euclidean norm of dF/d(m, rho); `gradient_norm_mean` and `gradient_norm_log_variance` of its blocks.
     stationarity_mean
@@ -74,7 +75,7 @@ def gradient_norm(evaluation: Evaluation) -> float:
 def certify(final: Evaluation, trace: list[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
     """Certificate of a final evaluation after the epochs of ``trace``, of which there is one at least."""
     before = trace[-2].evaluation.neg_elbo
-    change = abs(final.neg_elbo - before) / abs(final.neg_elbo)
+    change = abs(final.neg_elbo - before) / final.scale
     return Certificate(
         converged=stop is Stop.CONVERGED,
         reason=stop.value,

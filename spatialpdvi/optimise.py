@@ -32,7 +32,7 @@ class StopRule:
         Largest stationarity of every global block and of the locals' mean residual; dimensionless, the same
         meaning for any number of spots.
     relative_change
-        Largest relative change of F over the last epoch.
+        Largest change of F over the last epoch, relative to the problem's scale.
     max_epochs
         Visits of every patch at the most.
     """
@@ -43,7 +43,7 @@ class StopRule:
 
     def is_met(self, now: Evaluation, before: Evaluation) -> bool:
         """Whether the point is stationary and F has settled."""
-        settled = abs(now.neg_elbo - before.neg_elbo) <= self.relative_change * abs(now.neg_elbo)
+        settled = abs(now.neg_elbo - before.neg_elbo) <= self.relative_change * now.scale
         return bool(settled and now.worst <= self.tolerance)
 
 

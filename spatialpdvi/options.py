@@ -1,7 +1,8 @@
 """Every option of a fit, its default, its help and its check; the command line and Python are made from it."""
 
 import math
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
@@ -9,6 +10,24 @@ from spatialpdvi.errors import InputError
 __all__ = ["DEFAULT_N_PCS", "SOLVERS", "SOLVER_OPTIONS", "FitOptions", "option_table"]
 
 DEFAULT_N_PCS = 15
+
+# The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
+# against the registry.
+SOLVERS = (
+    "p2dvi",
+    "pdvi",
+    "cavi",
+    "rs-cavi",
+    "memoized",
+    "svi",
+    "svi-rm",
+    "pg-svi",
+    "sngvi",
+    "sgd",
+    "rmsprop",
+    "adam",
+    "cv",
+)
 
 
 def _option(default: Any, text: str, *, group: str) -> Any:
@@ -80,8 +99,7 @@ class FitOptions:
 
     solver: str = _option(
         "p2dvi",
-        "How the model is fitted: p2dvi, pdvi, cavi, rs-cavi, memoized, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam "
-        "or cv.",
+        f"How the model is fitted: {', '.join(SOLVERS)}.",
         group="Solver",
     )
     batch_patches: int | None = _option(
@@ -91,7 +109,7 @@ class FitOptions:
         None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 3.", group="Solver"
     )
     step_factor: float | None = _option(
-        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 0.5.", group="Solver"
+        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 1.", group="Solver"
     )
     step_size: float | None = _option(
         None, "Step of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam, cv. Default: the solver's own.", group="Solver"
@@ -115,6 +133,8 @@ class FitOptions:
     save_graph: bool = _option(False, "Write the edge weights and flow directions too.", group="Output")
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            _check_type(f, getattr(self, f.name))
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= least):
@@ -125,31 +145,18 @@ class FitOptions:
             if value is not None and not (math.isfinite(value) and value > 0):
                 msg = f"Expected `{_flag(name)}` to be a positive number, found {value}."
                 raise InputError(msg)
+        if self.seed > _LARGEST_SEED:
+            msg = f"Expected `--seed` to be at most {_LARGEST_SEED}, found {self.seed}."
+            raise InputError(msg)
         if self.solver not in SOLVERS:
             msg = f"Expected `--solver` to be one of {', '.join(SOLVERS)}, found {self.solver!r}."
             raise InputError(msg)
 
 
-# The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
-# against the registry.
-SOLVERS = (
-    "p2dvi",
-    "pdvi",
-    "cavi",
-    "rs-cavi",
-    "memoized",
-    "svi",
-    "svi-rm",
-    "pg-svi",
-    "sngvi",
-    "sgd",
-    "rmsprop",
-    "adam",
-    "cv",
-)
-
 # options that some solvers have and others do not
 SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
+
+_LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
 
 _AT_LEAST = {
     "k": 2,
@@ -169,6 +176,24 @@ _AT_LEAST = {
     "seed": 0,
 }
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
+
+
+def _check_type(f: "Field[Any]", value: Any) -> None:
+    """Refuse a value of another type: text for a number, 2.5 for a count, None for what has no default."""
+    kinds = [kind for kind in get_args(f.type) or (f.type,) if kind is not type(None)]
+    if value is None and get_args(f.type):
+        return
+    if kinds[0] is bool:
+        fits, wanted = isinstance(value, bool), "True or False"
+    elif kinds[0] is int:
+        fits, wanted = isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
+    elif kinds[0] is float:
+        fits, wanted = isinstance(value, Real) and not isinstance(value, bool), "a number"
+    else:
+        fits, wanted = isinstance(value, str), "text"
+    if not fits:
+        msg = f"Expected `{_flag(f.name)}` to be {wanted}, found {value!r}."
+        raise InputError(msg)
 
 
 def _flag(name: str) -> str:

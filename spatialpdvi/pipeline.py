@@ -152,7 +152,13 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
     with progress.stage("PCA") as stage, single_threaded():
         components = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
         stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
-    found = {"counts": section.counts_source, "n_genes": int(genes.size)}
+    found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
+    if options.n_pcs is not None and options.n_pcs > components.shape[1]:
+        msg = (
+            f"Expected at least {options.n_pcs + 1} spots and genes for --n-pcs {options.n_pcs}, found "
+            f"{scaled.shape[0]} and {scaled.shape[1]}; {components.shape[1]} components are used."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
     return FeatureSet(components if n_pcs else scaled, components, store=True, found=found)
 
 
@@ -274,7 +280,7 @@ def _params(options: FitOptions, section: Section, prepared: Prepared, solver: S
         **features.found,
         "n_spots": int(section.coordinates.shape[0]),
         "n_features": n_features,
-        "n_pcs": n_features if options.n_pcs is None and section.rep is None else options.n_pcs,
+        "n_pcs": options.n_pcs if section.rep is not None or options.n_pcs == 0 else n_features,
         "n_patches": len(patching.patches),
         "n_edges": int(patching.graph.nnz // 2),
         "n_edges_dropped": patching.n_dropped,

@@ -14,7 +14,7 @@ from spatialpdvi.problems.potts_gmm import Hyperparameters
 __all__ = ["FitResult", "order_by_size"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitResult:
     """Domains of a section.
 
@@ -63,6 +63,11 @@ class FitResult:
     params: dict[str, Any]
     seconds: dict[str, float]
 
+    def __repr__(self) -> str:
+        n, d = self.features.shape
+        state = "converged" if self.certificate.converged else "not converged"
+        return f"FitResult({n:,} spots, {d} features, {self.n_domains} domains, {state})"
+
     @property
     def n_domains(self) -> int:
         """K, empty domains included."""
@@ -86,7 +91,7 @@ class FitResult:
         return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
 
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
-        """(group, key) -> value of all that is written (DESIGN 5)."""
+        """(group, key) -> value of all that is written (docs/outputs.md)."""
         categories = [str(k) for k in range(self.n_domains)]
         elements: dict[tuple[str, str], Any] = {
             ("obs", keys.domain): pd.Categorical.from_codes(self.domains, categories),

@@ -31,7 +31,7 @@ def average_neighbors(features: np.ndarray, coordinates: np.ndarray, n_neighbors
     out = np.empty(features.shape)
     for start in range(0, features.shape[0], _BLOCK):
         own = np.arange(start, min(start + _BLOCK, features.shape[0]))
-        _, index = nearest_spots(tree, own, n_neighbors)
+        index = nearest_spots(tree, own, n_neighbors)
         total = features[own].astype(np.float64)
         for column in range(index.shape[1]):
             total += features[index[:, column]]
@@ -55,7 +55,7 @@ def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) 
 
 
 def start_from_labels(features: np.ndarray | sp.csr_matrix, labels: np.ndarray, k: int) -> Start:
-    """Hyperparameters and globals from start labels (DESIGN 2).
+    """Hyperparameters and globals from start labels (docs/math.md).
 
     sigma0^2 is the within-cluster variance averaged over spots, sigma1^2 the variance of the cluster means, xi the
     mean of the data; m starts at the cluster means and rho at its closed form ``-log(N/sigma0^2 + 1/sigma1^2)``,
@@ -65,11 +65,10 @@ def start_from_labels(features: np.ndarray | sp.csr_matrix, labels: np.ndarray, 
     counts = np.bincount(labels, minlength=k).astype(np.float64)
     indicator = sp.csr_matrix((np.ones(n), (labels, np.arange(n))), shape=(k, n))
     sums = _dense(indicator @ features)
-    squares = _dense(indicator @ _square(features))
     xi = sums.sum(axis=0) / n
     filled = counts > 0
     means = np.where(filled[:, None], sums / np.maximum(counts, 1.0)[:, None], xi)
-    within = np.maximum(squares.sum(axis=0) - (counts[:, None] * means**2).sum(axis=0), 0.0) / n
+    within = _within(features, labels, means, counts) / n
     between = means[filled].var(axis=0) if filled.sum() > 1 else np.zeros(d)
     noise, prior = _floored(within, between)
     precision = counts[:, None] / noise + 1.0 / prior
@@ -92,10 +91,22 @@ def _floored(within: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.maximum(within, floor), np.maximum(between, floor)
 
 
-def _square(features: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
+def _within(
+    features: np.ndarray | sp.csr_matrix, labels: np.ndarray, means: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Squared distances to the own cluster's mean, summed over spots, feature by feature (d,).
+
+    Dense features are centred first: a difference of large squares would lose the digits of features that lie far
+    from zero. Sparse ones are mostly zeros and not centred; there the difference is of numbers of one size.
+    """
     if isinstance(features, np.ndarray):
-        return features.astype(np.float64) ** 2
-    return features.astype(np.float64).power(2)
+        total = np.zeros(features.shape[1])
+        for start in range(0, features.shape[0], _BLOCK):
+            block = slice(start, start + _BLOCK)
+            total += ((features[block] - means[labels[block]]) ** 2).sum(axis=0)
+        return total
+    squares = np.asarray(features.astype(np.float64).power(2).sum(axis=0)).ravel()
+    return np.maximum(squares - (counts[:, None] * means**2).sum(axis=0), 0.0)
 
 
 def _dense(x: np.ndarray | sp.csr_matrix) -> np.ndarray:

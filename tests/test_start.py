@@ -34,6 +34,13 @@ def test_rho_starts_at_the_variance_of_a_mean_not_of_the_data():
     assert (np.exp(start.lam.rho) < 0.01 * start.hyperparameters.noise_sd**2).all()
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
+def test_features_far_from_zero_keep_their_variance(offset):
+    x, labels = _data()
+    near, far = start_from_labels(x, labels, 3), start_from_labels(x + offset, labels, 3)
+    np.testing.assert_allclose(far.hyperparameters.noise_sd, near.hyperparameters.noise_sd, rtol=1e-5)
+
+
 def test_an_empty_cluster_and_a_constant_feature_stay_finite():
     x, labels = _data()
     x[:, 2] = 7.0

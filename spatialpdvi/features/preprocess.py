@@ -54,7 +54,8 @@ def scaled_genes(
 ) -> sp.csr_matrix:
     """Normalised, log-transformed, scaled (not centred) and clipped values (n, n_genes), float32 CSR.
 
-    Spots are normalised by all their counts, before genes are taken out. A spot without counts stays zero.
+    Spots are normalised by all their counts, before genes are taken out. A spot without counts stays zero. Genes that
+    every spot expresses above the clip are constant then and are left out: they tell no domain from another.
     """
     import anndata
     import scanpy as sc
@@ -68,8 +69,14 @@ def scaled_genes(
     sc.pp.log1p(section)
     sc.pp.scale(section, zero_center=False, max_value=clip)
     scaled = sp.csr_matrix(section.X, dtype=np.float32)
+    scaled = scaled[:, np.flatnonzero(~is_constant(scaled))]
     scaled.sort_indices()
     return scaled
+
+
+def is_constant(x: sp.csr_matrix) -> np.ndarray:
+    """Which columns (d,) have one value for all spots."""
+    return np.asarray(x.max(axis=0).todense() == x.min(axis=0).todense()).ravel()
 
 
 def principal_components(scaled: sp.csr_matrix, n_pcs: int, *, seed: int) -> np.ndarray:
@@ -81,6 +88,12 @@ def principal_components(scaled: sp.csr_matrix, n_pcs: int, *, seed: int) -> np.
 
     p = min(n_pcs, min(scaled.shape) - 1)
     if p < 1:
-        msg = f"Expected at least 2 spots and 2 genes for a PCA, found {scaled.shape[0]} and {scaled.shape[1]}."
+        msg = (
+            f"Expected at least 2 spots and 2 features that vary for a PCA, found {scaled.shape[0]} and "
+            f"{scaled.shape[1]}. Check --layer, or give features with --rep."
+        )
+        raise InputError(msg)
+    if is_constant(scaled).all():
+        msg = "Expected features that vary between spots, found only constant ones. Check --layer or --rep."
         raise InputError(msg)
     return np.asarray(sc.pp.pca(scaled, n_comps=p, svd_solver="arpack", random_state=seed), dtype=np.float32)

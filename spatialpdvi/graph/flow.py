@@ -1,4 +1,4 @@
-"""Directions along domain borders, from the start labels around each spot (DESIGN: flow direction g)."""
+"""Directions along domain borders, from the start labels around each spot (docs/math.md)."""
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -28,7 +28,7 @@ def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: 
     tree = cKDTree(coordinates)
     for start in range(0, n, _BLOCK):
         own = np.arange(start, min(start + _BLOCK, n))
-        _, index = nearest_spots(tree, own, n_neighbors - 1)
+        index = nearest_spots(tree, own, n_neighbors - 1)
         around = np.concatenate([own[:, None], index], axis=1)
         block = np.empty((own.size, 3))
         border_normals(padded, around, labels, labels[own], own, spacing**2, float(MIN_SIDE), block)

@@ -6,27 +6,26 @@ from scipy.spatial import cKDTree
 
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots"]
 
+_SAME = 9  # decimals: distances that agree to these, relative to the farthest one asked for, are ties
+_SPARE = 16  # spots asked for beyond the k-th, to find its ties: on lattices there are at most 12
 
-def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and numbers (b, q) of the ``n_neighbors`` spots nearest to each of ``spots``, itself left out.
 
-    q is ``n_neighbors``, or one less than there are spots where that is smaller. The tree is asked with all
-    cores; its answer does not depend on how many there are.
+def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> np.ndarray:
+    """Numbers (b, q) of the ``n_neighbors`` spots nearest to each of ``spots``, itself left out.
+
+    q is ``n_neighbors``, or one less than there are spots where that is smaller. Ties, of which lattices are full,
+    are broken by the spot's number and not by rounding, so that pixels and microns have the same neighbours. The tree
+    is asked with all cores; its answer does not depend on how many there are.
     """
-    q = min(n_neighbors, tree.n - 1)
-    if q < 1:
-        empty = np.empty((spots.size, 0))
-        return empty, empty.astype(np.int64)
-    distance, index = tree.query(tree.data[spots], k=q + 1, workers=-1)
-    # a spot is not always its own first neighbour: others may share its place, even push it out of the list
-    itself = index == spots[:, None]
-    itself[~itself.any(axis=1), -1] = True
-    shape = (spots.size, q)
-    return distance[~itself].reshape(shape), index[~itself].reshape(shape).astype(np.int64)
+    _, index = _nearest(tree, spots, n_neighbors)
+    return index[:, : min(n_neighbors, tree.n - 1)]
 
 
 def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     """Symmetric pattern (n, n) of ones: i and j are joined where each is among the other's nearest spots.
+
+    Spots that tie with the k-th nearest are all among the nearest: on a square lattice k = 10 joins 12, three full
+    shells, whatever the rounding of the coordinates.
 
     Parameters
     ----------
@@ -36,12 +35,36 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
         k; at the most n - 1 are used.
     """
     n = coordinates.shape[0]
-    _, index = nearest_spots(cKDTree(coordinates), np.arange(n), n_neighbors)
-    rows = np.repeat(np.arange(n), index.shape[1])
-    directed = sp.csr_matrix((np.ones(rows.size), (rows, index.ravel())), shape=(n, n))
+    k = min(n_neighbors, n - 1)
+    if k < 1:
+        return sp.csr_matrix((n, n))
+    distance, index = _nearest(cKDTree(coordinates), np.arange(n), k)
+    near = distance <= distance[:, k - 1 : k]
+    rows = np.repeat(np.arange(n), near.sum(axis=1))
+    directed = sp.csr_matrix((np.ones(rows.size), (rows, index[near])), shape=(n, n))
     mutual = directed.multiply(directed.T).tocsr()
     mutual.sort_indices()
     return mutual
+
+
+def _nearest(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rounded distances, relative to the farthest, and numbers (b, q) of the nearest spots, ordered by both."""
+    q = min(n_neighbors + _SPARE, tree.n - 1)
+    if q < 1:
+        empty = np.empty((spots.size, 0))
+        return empty, empty.astype(np.int64)
+    distance, index = tree.query(tree.data[spots], k=q + 1, workers=-1)
+    # a spot is not always its own first neighbour: others may share its place, even push it out of the list
+    itself = index == spots[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    shape = (spots.size, q)
+    index = index[~itself].reshape(shape).astype(np.int64)
+    # relative to the n_neighbors-th distance: the same for any unit of the coordinates
+    distance = distance[~itself].reshape(shape)
+    scale = distance[:, min(n_neighbors, q) - 1 : min(n_neighbors, q)]
+    rounded = np.round(np.divide(distance, scale, out=np.zeros(shape), where=scale > 0), _SAME)
+    order = np.lexsort((index, rounded), axis=1)
+    return np.take_along_axis(rounded, order, axis=1), np.take_along_axis(index, order, axis=1)
 
 
 def median_spacing(coordinates: np.ndarray) -> float:

@@ -1,12 +1,13 @@
 """The closed forms of a patch's copy of the global blocks, coordinate by coordinate."""
 
 import numpy as np
-from numba import njit
+
+from spatialpdvi.kernels.compile import compiled
 
 __all__ = ["augmented_log_variance", "augmented_mean"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, share, dual, m0, inv_step, out):
     """Minimise the augmented Lagrangian in m (E5).
 
@@ -22,7 +23,7 @@ def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, s
             out[k, f] = top / (counts[k] * noise_precision[f] + prior + step)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def augmented_log_variance(counts, prior_precision, noise_precision, share, dual, rho0, inv_step, out):
     """Minimise the augmented Lagrangian in rho (E6): the root of an increasing convex function.
 

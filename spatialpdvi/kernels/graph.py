@@ -4,8 +4,9 @@ Every loop writes one spot's or one edge's own entries, so threads cannot change
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from spatialpdvi.kernels.compile import compiled
 from spatialpdvi.kernels.twins import twins
 
 __all__ = ["border_normals", "colour_greedily", "cosine_csr", "cosine_dense", "flow_term"]
@@ -160,7 +161,7 @@ def cosine_csr(data, indices, indptr, rows, cols, out):
         out[e] = max(-1.0, min(1.0, dot / norm[i] / norm[j]))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def colour_greedily(indptr, indices, group, out):
     """Give each spot the first colour that no neighbour of its own group has, in the order of the rows."""
     # IN CSR graph of all spots, group (n,) the patch of each spot; OUT out (n,) int32

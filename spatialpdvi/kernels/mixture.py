@@ -13,8 +13,9 @@ Implementation notes
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from spatialpdvi.kernels.compile import compiled
 from spatialpdvi.kernels.twins import twins
 
 __all__ = [
@@ -72,7 +73,7 @@ def _work_per_colour(data_term, indptr, indices, r, halo, colour_start, phi):
     return (indices.size + 8 * indptr.size) * data_term.shape[1] / max(1, colour_start.size - 1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _add_pull(row, i, indptr, indices, r, phi, halo):
     """Add the Potts pull of spot ``i``'s neighbours, ``sum_j r_ij phi_j``: the full sum, not half of it."""
     n_own = phi.shape[0]
@@ -88,7 +89,7 @@ def _add_pull(row, i, indptr, indices, r, phi, halo):
             row[k] += weight * neighbour[k]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _softmax(row):
     """Replace logits by probabilities; the largest logit is subtracted first, so that nothing overflows."""
     n_domains = row.size

@@ -16,7 +16,7 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
-from numba import njit
+from spatialpdvi.kernels.compile import compiled
 
 __all__ = ["SMALL_WORK", "Twins", "twins"]
 
@@ -66,4 +66,4 @@ def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., 
     code = function.__code__
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__qualname__ = f"{function.__qualname__}_{'parallel' if parallel else 'serial'}"
-    return njit(cache=True, parallel=parallel, error_model="numpy")(copy)
+    return compiled(copy, parallel=parallel)

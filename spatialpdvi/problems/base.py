@@ -27,6 +27,7 @@ class Evaluation(NamedTuple):
     """The whole problem at one point (phi, lambda)."""
 
     neg_elbo: float  # F, nats, lower is better
+    scale: float  # > 0, what a change of F is held against; the same wherever the zero of the data is
     gradient: Blocks  # dF/dlambda
     curvature: Blocks  # upper bound of the second derivative, coordinate by coordinate; > 0
     visit_curvature: (

@@ -142,6 +142,9 @@ class PottsGMM:
         shared_by = squares / precision**2
         return Evaluation(
             neg_elbo=float(neg_elbo),
+            # the misfit 1/2 sum (x - m)^2 / sigma0^2 at the start, by the definition of sigma0; F itself lacks
+            # the squares of x and is of any size when features lie far from zero
+            scale=0.5 * self.features.shape[0] * self.features.shape[1],
             gradient=gradient,
             curvature=curvature,
             visit_curvature=PottsGlobals(curvature.m * shared_by, curvature.rho * shared_by),

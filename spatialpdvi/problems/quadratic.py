@@ -126,6 +126,8 @@ class Quadratic:
         residual /= 1.0 + residual
         return Evaluation(
             neg_elbo=float(0.5 * local + np.sum((0.5 * toward + mixed) * away)),
+            # every coordinate of every sample one width away from its optimum; F itself may be 0 there
+            scale=0.5 * self.n_samples * (self.n_local + self.n_global),
             gradient=QuadraticGlobals(gradient),
             curvature=QuadraticGlobals(self._bound),
             visit_curvature=QuadraticGlobals(self._visit_bound),

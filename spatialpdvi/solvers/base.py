@@ -36,7 +36,7 @@ class SolverSettings:
 
     batch_patches: int = 1
     inner_rounds: int = 3
-    step_factor: float = 0.5
+    step_factor: float = 1.0
     steps: tuple[float | None, ...] = ()
     step_size: float | None = None
 

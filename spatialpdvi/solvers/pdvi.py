@@ -27,7 +27,7 @@ spread evenly over the patches it is the mean L/B, for one that lives in a singl
 mean, small domains take steps that are far too large for them, and die. Steps are refreshed every epoch; the duals do
 not depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one.
 
-"Small enough" is found while running. Large steps leave poor optima (F ends lower), so c starts at 1/2; but when
+"Small enough" is found while running. Large steps leave poor optima (F ends lower), so c starts at 1; but when
 posteriors are all but hard, single spots can keep flipping for ever. So after `PATIENCE` epochs without a better
 stationarity, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
 """

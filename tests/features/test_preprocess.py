@@ -81,5 +81,20 @@ def test_components_are_those_of_the_centred_matrix():
 
 def test_components_are_at_most_one_less_than_the_smaller_side():
     assert principal_components(_counts(n=12), 15, seed=0).shape == (12, 11)
-    with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 genes for a PCA, found 1 and 400\."):
+    with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 features that vary for a PCA, found 1 and 400\."):
         principal_components(_counts(n=1), 3, seed=0)
+
+
+def test_features_that_never_vary_have_no_components():
+    with pytest.raises(InputError, match=r"Expected features that vary between spots, found only constant ones\."):
+        principal_components(sp.csr_matrix(np.ones((9, 5), dtype=np.float32)), 3, seed=0)
+
+
+def test_genes_that_the_clip_makes_constant_are_left_out():
+    """Uncentred, they would weigh in with a tiny noise sd and a huge mean, and tell nothing."""
+    counts = _counts().tolil()
+    counts[:, 5] = 500
+    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400), clip=2.0)
+    dense = scaled.toarray()
+    assert scaled.shape[1] < 400
+    assert (np.ptp(dense, axis=0) > 0).all()

@@ -24,7 +24,7 @@ def test_mutual_neighbours_by_brute_force(n, k, seed, dims):
     np.fill_diagonal(distance, np.inf)
     near = np.zeros((n, n), dtype=bool)
     for i in range(n):
-        near[i, np.argsort(distance[i])[: min(k, n - 1)]] = True
+        near[i, np.argsort(distance[i])[: min(k, n - 1)]] = True  # random points do not tie
     np.testing.assert_array_equal(mutual_knn(points, k).toarray() > 0, near & near.T)
 
 
@@ -35,9 +35,21 @@ def test_spots_at_one_place_are_never_their_own_neighbours():
     assert (abs(pattern - pattern.T) > 0).nnz == 0
     from scipy.spatial import cKDTree
 
-    _, index = nearest_spots(cKDTree(points), np.arange(30), 5)
+    index = nearest_spots(cKDTree(points), np.arange(30), 5)
     assert index.shape == (30, 5)
     assert (index != np.arange(30)[:, None]).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 1e-3, 7.3e5])
+def test_a_lattice_has_full_shells_in_any_unit(scale):
+    pattern = mutual_knn(_lattice(9) * scale, 10)
+    assert np.diff(pattern.indptr)[4 * 9 + 4] == 12  # the middle spot: 4 + 4 + 4 at distances 1, sqrt 2 and 2
+    assert (abs(pattern - mutual_knn(_lattice(9), 10)) > 0).nnz == 0
+    from scipy.spatial import cKDTree
+
+    points = _lattice(9) * scale
+    same = nearest_spots(cKDTree(_lattice(9)), np.arange(81), 10)
+    np.testing.assert_array_equal(nearest_spots(cKDTree(points), np.arange(81), 10), same)
 
 
 def test_an_outlier_is_isolated():

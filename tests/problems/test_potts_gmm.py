@@ -200,3 +200,18 @@ def test_stationarity_means_the_same_for_any_number_of_spots():
     assert b.stationarity["mean"] == pytest.approx(a.stationarity["mean"], rel=1e-6)
     assert b.residual_mean == pytest.approx(a.residual_mean, rel=1e-12)
     assert np.linalg.norm(b.gradient.m) == pytest.approx(10 * np.linalg.norm(a.gradient.m), rel=1e-6)
+
+
+def test_a_change_of_the_objective_is_held_against_the_datas_misfit_wherever_its_zero_is():
+    """Features moved by a constant: F changes by orders of magnitude, its changes and their scale do not."""
+    toy = make_toy(side=6, n_patches=3)
+    offset = 1e4
+    moved = toy.hyper._replace(prior_mean=toy.hyper.prior_mean + offset)
+    far = PottsGMM(wrap_features(toy.x + offset), toy.problem.patches, moved)
+    phi, lam = _random_point(toy)
+    there = lam._replace(m=lam.m + offset)
+    a, b = toy.problem.evaluate(phi, lam), far.evaluate(phi, there)
+    assert abs(b.neg_elbo) > 1e3 * abs(a.neg_elbo)
+    assert a.scale == b.scale == 0.5 * toy.x.size
+    misfit = 0.5 * np.sum((toy.x - toy.lam.m[toy.phi.argmax(axis=1)]) ** 2 / toy.hyper.noise_sd**2)
+    assert misfit == pytest.approx(a.scale)

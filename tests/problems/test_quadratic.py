@@ -187,8 +187,7 @@ def _profile_excess(problem, lam):
 def _run(problem, name, max_epochs, *, tolerance=1e-9, on_epoch=None, **settings):
     lam = QuadraticGlobals(np.random.default_rng(1).normal(size=problem.n_global))
     phi = problem.best_locals(lam)
-    # F falls to its minimum linearly, by a factor each epoch, so it "settles" only at the limits of floats
-    rule = StopRule(tolerance, np.inf, max_epochs)
+    rule = StopRule(tolerance, max_epochs=max_epochs)
     solver = make_solver(name, SolverSettings(**settings))
     end = optimise(problem, solver, (phi, lam), rule=rule, rng=np.random.default_rng(0), on_epoch=on_epoch)
     return lam, end

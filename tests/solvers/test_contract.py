@@ -10,7 +10,6 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.optimise import Stop, StopRule, optimise
 from spatialpdvi.options import SOLVERS as NAMES
 from spatialpdvi.problems.base import blockwise
-from spatialpdvi.problems.potts_gmm import PottsGlobals
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 TIGHT = StopRule(tolerance=1e-9, relative_change=1e-13, max_epochs=3000)
@@ -274,11 +273,11 @@ def test_a_domain_in_one_patch_has_that_patchs_curvature():
     phi = np.zeros_like(toy.phi)
     phi[:, 0] = 1.0
     first = toy.problem.patches[0]
-    phi[first.start : first.start + 5] = [0.0, 1.0, 0.0]  # five spots of the first patch
+    phi[first.start : first.stop - 6] = [0.0, 1.0, 0.0]  # most of the first patch
     evaluation = toy.problem.evaluate(phi, toy.lam)
     ratio = evaluation.visit_curvature.m / evaluation.curvature.m
-    np.testing.assert_allclose(ratio[0], 1 / 4, atol=0.01)
-    assert (ratio[1] > 0.75).all()
+    np.testing.assert_allclose(ratio[0], 1 / 4, atol=0.06)  # but for the spots it lacks
+    assert (ratio[1] > 0.8).all()  # what is missing is the other patches' share of the prior
 
 
 def test_steps_shrink_when_the_fit_circles():
