@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["DEFAULT_N_PCS", "SOLVERS", "SOLVER_OPTIONS", "FitOptions", "option_table"]
+__all__ = ["DEFAULT_N_PCS", "SOLVERS", "SOLVER_OPTIONS", "FitOptions", "idle_options", "option_table"]
 
 DEFAULT_N_PCS = 15
 
@@ -156,6 +156,12 @@ class FitOptions:
 # options that some solvers have and others do not
 SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
 
+# an option -> those that have nothing to do when it is given
+_IDLE = {
+    "rep": ("layer", "n_top_genes", "target_sum", "clip"),
+    "init": ("start_neighbors",),
+    "graph": ("n_neighbors",),
+}
 _LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
 
 _AT_LEAST = {
@@ -176,6 +182,16 @@ _AT_LEAST = {
     "seed": 0,
 }
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
+
+
+def idle_options(options: FitOptions) -> list[tuple[str, str]]:
+    """Flags that were set and have nothing to do, each with the flag because of which; silence would mislead."""
+    return [
+        (_flag(f.name), _flag(chosen))
+        for chosen, idle in _IDLE.items()
+        for f in fields(options)
+        if getattr(options, chosen) is not None and f.name in idle and getattr(options, f.name) != f.default
+    ]
 
 
 def _check_type(f: "Field[Any]", value: Any) -> None:

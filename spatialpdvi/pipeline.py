@@ -16,7 +16,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.io.sections import Section
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
-from spatialpdvi.options import DEFAULT_N_PCS, SOLVER_OPTIONS, FitOptions
+from spatialpdvi.options import DEFAULT_N_PCS, SOLVER_OPTIONS, FitOptions, idle_options
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
@@ -76,6 +76,9 @@ def prepare(
     """
     n = section.coordinates.shape[0]
     _check_sizes(n, options)
+    for idle, chosen in idle_options(options):
+        msg = f"Expected no {idle} beside {chosen}, which leaves it nothing to do; {idle} is not used."
+        warnings.warn(msg, InputWarning, stacklevel=2)
     if features is None:
         features = make_features(section, options, progress)
     with progress.stage("start"), single_threaded():

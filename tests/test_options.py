@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi import FitOptions, InputError
+from spatialpdvi.options import idle_options
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,17 @@ def test_numbers_of_numpy_are_numbers():
 
 def test_what_is_optional_may_be_none():
     assert FitOptions(k=2, layer=None, step_mean=None, n_patches=None).layer is None
+
+
+@pytest.mark.parametrize(
+    ("options", "idle"),
+    [
+        ({"rep": "X_pca", "clip": 3.0}, [("--clip", "--rep")]),
+        ({"graph": "g", "n_neighbors": 4}, [("--n-neighbors", "--graph")]),
+        ({"init": "leiden", "start_neighbors": 0, "graph": "g"}, [("--start-neighbors", "--init")]),
+        ({"rep": "X_pca", "n_pcs": 5}, []),
+        ({"clip": 3.0}, []),
+    ],
+)
+def test_options_without_effect_are_known(options, idle):
+    assert idle_options(FitOptions(k=3, **options)) == idle

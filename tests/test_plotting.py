@@ -401,3 +401,23 @@ class TestSave:
             save_figure(figure, path)
         assert path.read_text() == "old"
         assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize("dpi", [2401, 10**9])
+    def test_too_many_dots(self, tmp_path, dpi):
+        with pytest.raises(InputError, match=f"Expected --dpi of at most 2,400, .*, found {dpi}"):
+            save_figure(Figure(), tmp_path / "a.png", dpi=dpi)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_too_many_pixels(self, tmp_path):
+        with pytest.raises(InputError, match=r"65,535 pixels along a side, found 2000, which makes 100,000 pixels"):
+            save_figure(Figure(figsize=(50, 2)), tmp_path / "a.png", dpi=2000)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_names_are_no_formulas(self, section, tmp_path):
+        names = np.array(["$x^{", "a\\frac$b$", "_c", "d\udcff\n\x07"])[np.arange(len(section[0])) % 4]
+        figure = plot_section(section[0], names, annotation=names, title="$\\frac{ \udce9")
+        assert figure.get_suptitle() == "$\\frac{ ?"
+        labels = {text.get_text() for text in legend_of(figure.axes[0]).get_texts()}
+        assert labels == {"$x^{", "a\\frac$b$", "_c", "d???"}
+        for suffix in ("png", "svg", "pdf"):
+            save_figure(figure, tmp_path / f"a.{suffix}")

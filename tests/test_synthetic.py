@@ -228,3 +228,12 @@ def test_the_folder_must_exist(tmp_path):
     )
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         write_simulation(tmp_path / "no" / "embryo.h5ad", adata)
+
+
+def test_seeds_that_do_not_fit(monkeypatch):
+    import spatialpdvi.synthetic
+
+    monkeypatch.setattr(spatialpdvi.synthetic, "draw_tissue", None)  # refused before any work
+    sentence = "Expected a seed of at most 4,294,967,295, found 4,294,967,296. Give --seed 0, for example."
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        simulate(n_spots=60, n_genes=20, k=3, seed=2**32)

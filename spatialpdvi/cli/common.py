@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -18,8 +19,20 @@ from spatialpdvi.errors import InputError, InputWarning
 if TYPE_CHECKING:
     from spatialpdvi.progress import Progress
 
-__all__ = ["EXIT_INPUT", "EXIT_NOT_CONVERGED", "display", "limit_threads", "print_scores", "user_errors", "verbosity"]
+__all__ = [
+    "EXIT_INPUT",
+    "EXIT_NOT_CONVERGED",
+    "FILE",
+    "display",
+    "limit_threads",
+    "print_scores",
+    "true_interruption",
+    "user_errors",
+    "verbosity",
+]
 
+# The library says what is wrong with a file, in a sentence of its own.
+FILE = click.Path(path_type=Path, readable=False)
 EXIT_INPUT = 2
 EXIT_NOT_CONVERGED = 3
 _EXIT_INTERRUPTED = 130
@@ -46,6 +59,33 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+@contextmanager
+def true_interruption(*outputs: Path | None) -> Iterator[None]:
+    """Let a `KeyboardInterrupt` say which of the outputs were written before it came.
+
+    A file that is replaced is another file afterwards, whichever moment the signal came in: that is what is asked.
+    """
+    before = [(path, _identity(path)) for path in outputs if path is not None]
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        written = [repr(str(path)) for path, old in before if _identity(path) != old]
+        if not written:
+            raise
+        missing = [repr(str(path)) for path, old in before if _identity(path) == old]
+        msg = f"{' and '.join(written)} had been written, complete"
+        msg += f"; {' and '.join(missing)} had not." if missing else "."
+        raise KeyboardInterrupt(msg) from stop
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _terminate(*_: object) -> NoReturn:
     sys.exit(128 + signal.SIGTERM)
 
@@ -67,8 +107,11 @@ def display(*, quiet: bool, verbose: bool) -> Iterator["Progress"]:
     """Progress on stderr for the terminal at hand; warnings and log lines go through it, in order."""
     from spatialpdvi.progress import LiveProgress, PlainProgress, Progress
 
+    if quiet and verbose:
+        msg = "Expected one of --quiet and --verbose, found both. Leave one of them out."
+        raise InputError(msg)
     progress: Progress
-    if quiet:
+    if quiet or sys.stderr is None:  # None: it was closed before the program began
         progress = Progress()
     elif sys.stderr.isatty() and not verbose:
         progress = LiveProgress(sys.stderr)

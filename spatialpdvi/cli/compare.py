@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import display, limit_threads, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, limit_threads, user_errors, verbosity
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, Plan, parse_solvers
 from spatialpdvi.options import FitOptions
@@ -19,11 +19,11 @@ _SHARED = (
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("section", type=click.Path(path_type=Path))
+@click.argument("section", type=FILE)
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=FILE,
     required=True,
     help="Folder to write to; made where it is missing. Finished runs in it are kept.",
 )
@@ -68,8 +68,8 @@ def compare(
         with display(quiet=quiet, verbose=verbose) as progress:
             comparison = compare_file(section, plan, output=output, progress=progress)
     except KeyboardInterrupt as stop:
-        msg = f"finished runs are kept in {output}; the same command goes on from there."
+        msg = f"finished runs are kept in {click.format_filename(output)}; the same command goes on from there."
         raise KeyboardInterrupt(msg) from stop
     if not quiet:
         click.echo(comparison.table, nl=False)
-        click.echo(f"written: {output} (compare.json, compare.md, convergence.png, maps.png)")
+        click.echo(f"written: {click.format_filename(output)} (compare.json, compare.md, convergence.png, maps.png)")

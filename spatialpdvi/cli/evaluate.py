@@ -4,17 +4,17 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import display, print_scores, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, print_scores, true_interruption, user_errors, verbosity
 
 __all__ = ["evaluate"]
 
 
 @click.command()
-@click.argument("section", type=click.Path(path_type=Path))
+@click.argument("section", type=FILE)
 @click.option("--label-key", default="annotation", show_default=True, help="Column of obs with known labels.")
 @click.option("--domain-key", default="pdvi_domain", show_default=True, help="Column of obs to score.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
-@click.option("--report", type=click.Path(path_type=Path), help="Also write the scores as JSON here. Default: no.")
+@click.option("--report", type=FILE, help="Also write the scores as JSON here. Default: no.")
 @verbosity
 @user_errors
 def evaluate(
@@ -34,14 +34,16 @@ def evaluate(
       spatialpdvi evaluate embryo.h5ad --label-key annotation --domain-key leiden
     """
     from spatialpdvi.api import evaluate_file
-    from spatialpdvi.io.atomic import check_writable, write_json
+    from spatialpdvi.io.atomic import check_distinct, check_writable, write_json
 
     if report is not None:
+        check_distinct(report, "--report", (section,))
         check_writable(report, "--report")
-    with display(quiet=quiet, verbose=verbose):
-        scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
-    if report is not None:
-        write_json(report, {"label_key": label_key, "domain_key": domain_key, "scores": scores})
-    if not quiet:
-        click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
-        print_scores({domain_key: scores})
+    with true_interruption(report):
+        with display(quiet=quiet, verbose=verbose):
+            scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
+        if report is not None:
+            write_json(report, {"label_key": label_key, "domain_key": domain_key, "scores": scores})
+        if not quiet:
+            click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
+            print_scores({domain_key: scores})

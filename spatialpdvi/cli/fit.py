@@ -9,13 +9,16 @@ import click
 
 from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
+    FILE,
     display,
     limit_threads,
     print_scores,
+    true_interruption,
     user_errors,
     verbosity,
 )
 from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.errors import InputError
 from spatialpdvi.options import FitOptions
 
 if TYPE_CHECKING:
@@ -25,13 +28,11 @@ __all__ = ["fit"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("section", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write to. Default: back into the input.")
+@click.argument("section", type=FILE)
+@click.option("--output", "-o", type=FILE, help="File to write to. Default: back into the input.")
 @table_options()
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
-@click.option(
-    "--report", type=click.Path(path_type=Path), help="Also write scores and certificate as JSON here. Default: no."
-)
+@click.option("--report", type=FILE, help="Also write scores and certificate as JSON here. Default: no.")
 @verbosity
 @user_errors
 def fit(
@@ -54,19 +55,22 @@ def fit(
     chosen = FitOptions(**options)
     limit_threads(threads)
     from spatialpdvi.api import fit_file
-    from spatialpdvi.io.atomic import check_writable
+    from spatialpdvi.io.atomic import check_distinct, check_writable
 
+    target = section if output is None else output
     if report is not None:
+        check_distinct(report, "--report", (section, target))
         check_writable(report, "--report")
-    with display(quiet=quiet, verbose=verbose) as progress:
-        result = fit_file(section, chosen, output=output, progress=progress)
-    if report is not None:
-        _write_report(result, report, output or section)
-    if not quiet:
-        _print_summary(result, output or section, chosen.key_added)
-    if not result.certificate.converged:
-        click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
-        sys.exit(EXIT_NOT_CONVERGED)
+    with true_interruption(target, report):
+        with display(quiet=quiet, verbose=verbose) as progress:
+            result = fit_file(section, chosen, output=output, progress=progress)
+        if report is not None:
+            _write_report(result, report, target)
+        if not quiet:
+            _print_summary(result, target, chosen.key_added)
+        if not result.certificate.converged:
+            click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
+            sys.exit(EXIT_NOT_CONVERGED)
 
 
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:
@@ -78,7 +82,9 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     click.echo(f"domain sizes: {sizes}")
     if result.certificate.converged:
         click.echo(f"certificate: {result.certificate.sentence()}")
-    click.echo(f"written: {written} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+    click.echo(
+        f"written: {click.format_filename(written)} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])"
+    )
 
 
 def _write_report(result: "FitResult", path: Path, written: Path) -> None:
@@ -88,4 +94,9 @@ def _write_report(result: "FitResult", path: Path, written: Path) -> None:
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     content = {"output": str(written), **result.report(), "peak_memory_bytes": peak}
-    write_json(path, content)
+    try:
+        write_json(path, content)
+    except InputError as error:
+        truth = f"The result is written, to {str(written)!r}; the report is not."
+        msg = str(error).replace("Nothing was changed.", truth).replace("--output", "--report")
+        raise InputError(msg) from error

@@ -4,16 +4,14 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import display, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
 
 __all__ = ["plot"]
 
 
 @click.command()
-@click.argument("section", type=click.Path(path_type=Path))
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), required=True, help="Picture to write: .png, .svg or .pdf."
-)
+@click.argument("section", type=FILE)
+@click.option("--output", "-o", type=FILE, required=True, help="Picture to write: .png, .svg or .pdf.")
 @click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, where there is one.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
@@ -38,10 +36,13 @@ def plot(
       spatialpdvi plot embryo.h5ad -o domains.png
     """
     from spatialpdvi.api import plot_file
+    from spatialpdvi.io.atomic import check_distinct
     from spatialpdvi.plotting import save_figure
 
-    with display(quiet=quiet, verbose=verbose):
-        figure = plot_file(section, key_added=key_added, label_key=label_key, spatial_key=spatial_key)
-        save_figure(figure, output, dpi=dpi)
-    if not quiet:
-        click.echo(f"written: {output}")
+    check_distinct(output, "--output", (section,))
+    with true_interruption(output):
+        with display(quiet=quiet, verbose=verbose):
+            figure = plot_file(section, key_added=key_added, label_key=label_key, spatial_key=spatial_key)
+            save_figure(figure, output, dpi=dpi)
+        if not quiet:
+            click.echo(f"written: {click.format_filename(output)}")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import display, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
 
 __all__ = ["simulate"]
 
 
 @click.command()
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("output", type=FILE)
 @click.option("--n-spots", default=20_000, show_default=True, help="Spots on a square lattice.")
 @click.option("--n-genes", default=8_000, show_default=True, help="Genes.")
 @click.option("--k", default=20, show_default=True, help="Domains, contiguous and of unequal size.")
@@ -29,11 +29,12 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     from spatialpdvi.synthetic import write_simulation
 
     check_writable(output, "OUTPUT")
-    with display(quiet=quiet, verbose=verbose) as progress:
-        with progress.stage("simulate") as stage:
-            section = make(n_spots=n_spots, n_genes=n_genes, k=k, seed=seed)
-            stage.note(f"{n_spots:,} spots, {section.X.nnz:,} counts")
-        with progress.stage("write"):
-            write_simulation(output, section)
-    if not quiet:
-        click.echo(f"written: {output} (X, obsm['spatial'], obs['annotation'])")
+    with true_interruption(output):
+        with display(quiet=quiet, verbose=verbose) as progress:
+            with progress.stage("simulate") as stage:
+                section = make(n_spots=n_spots, n_genes=n_genes, k=k, seed=seed)
+                stage.note(f"{n_spots:,} spots, {section.X.nnz:,} counts")
+            with progress.stage("write"):
+                write_simulation(output, section)
+        if not quiet:
+            click.echo(f"written: {click.format_filename(output)} (X, obsm['spatial'], obs['annotation'])")

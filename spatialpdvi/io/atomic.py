@@ -9,16 +9,26 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.temporary import create, hidden_name, remove_abandoned
 
-__all__ = ["check_output", "check_writable", "describe_failure", "replacing", "resolve", "write_json", "write_text"]
+__all__ = [
+    "check_distinct",
+    "check_output",
+    "check_writable",
+    "clear_errors",
+    "describe_failure",
+    "replacing",
+    "resolve",
+    "write_json",
+    "write_text",
+]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -64,17 +74,22 @@ def check_writable(path: str | Path, option: str) -> None:
         raise InputError(str(error).replace("--output", option)) from error
 
 
+def check_distinct(path: str | Path, option: str, others: Sequence[str | Path]) -> None:
+    """Whether ``path``, given by ``option``, is none of the files that it must not replace.
+
+    Links are followed; a hard link is the same file under another name.
+    """
+    for other in others:
+        if _is_same(path, other):
+            msg = f"Expected {option} to be another file than {_show(other)}, found the same. Choose another {option}."
+            raise InputError(msg)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a small text file, all or nothing."""
     target = resolve(path)
-    try:
-        with replacing(target, target.parent) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = describe_failure(error, path)
-        if msg is None:
-            raise
-        raise InputError(msg) from error
+    with clear_errors(path), replacing(target, target.parent) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -88,6 +103,13 @@ def _without_nan(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_without_nan(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _is_same(path: str | Path, other: str | Path) -> bool:
+    # what cannot be looked at is for those to refuse who open it
+    with contextlib.suppress(InputError, OSError, ValueError):
+        return resolve(path) == resolve(other) or Path(path).samefile(other)
+    return False
 
 
 def resolve(path: str | Path) -> Path:
@@ -113,9 +135,10 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
     """
     replaced = target.stat() if target.exists() else None
     mode = stat.S_IMODE((replaced or like.stat()).st_mode)
-    temporary = _hidden_name(target.parent)
+    remove_abandoned(target.parent)
+    temporary = hidden_name(target.parent)
     try:
-        _create(temporary, mode)
+        create(temporary, mode)
         yield temporary
         _synchronise(temporary)
         if replaced is not None:
@@ -129,6 +152,20 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
     # The new file is in place; that some network disks cannot do this for folders is no failure.
     with contextlib.suppress(OSError):
         _synchronise(target.parent)
+
+
+@contextlib.contextmanager
+def clear_errors(output_path: str | Path) -> Iterator[None]:
+    """Turn failures that the disk is to blame for into the user's sentence; all others pass."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, RuntimeError) as error:  # RuntimeError: some of HDF5's
+        msg = describe_failure(error, output_path)
+        if msg is None:
+            raise
+        raise InputError(msg) from error
 
 
 def describe_failure(error: BaseException, output_path: str | Path) -> str | None:
@@ -188,8 +225,8 @@ def _check_folder(folder: Path, output_path: str | Path) -> None:
     if os.access(folder, os.W_OK | os.X_OK):
         # Quotas, network disks and root's powers: only creating a file shows what is allowed.
         try:
-            probe = _hidden_name(folder)
-            _create(probe, 0o600)
+            probe = hidden_name(folder)
+            create(probe, 0o600)
             probe.unlink()
         except OSError as error:
             cause = error
@@ -198,15 +235,6 @@ def _check_folder(folder: Path, output_path: str | Path) -> None:
     reason = describe_failure(cause, output_path) if cause else None
     msg = reason or (f"Expected to write into the folder {_show(folder)}, found it read-only. Choose another --output.")
     raise InputError(msg) from cause
-
-
-def _hidden_name(folder: Path) -> Path:
-    return folder / f".spatialpdvi-{secrets.token_hex(6)}.part"
-
-
-def _create(path: Path, mode: int) -> None:
-    # The user's umask applies, as to any file they make; the owner must be able to write.
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, (mode & 0o666) | 0o600))
 
 
 def _synchronise(path: Path) -> None:

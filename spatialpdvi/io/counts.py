@@ -21,6 +21,8 @@ CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
 
 _WHAT = "raw counts (whole numbers, none negative)"
 _HINT = "Point --layer at the counts, or give ready features with --rep."
+# Whole numbers beyond this are not exact in float32, in which features are computed; no spot has so many molecules.
+_LARGEST = np.float32(1 << 24)
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
@@ -113,15 +115,15 @@ def _try(source: Source, where: str) -> tuple[Counts | None, str]:
 
 def _refusal(values: np.ndarray) -> str:
     """Why the first offending value is no count; empty where all are."""
-    if values.dtype.kind in "bu":
-        return ""
-    if values.dtype.kind not in "if":
+    if values.dtype.kind not in "buif":
         return f"values of type {values.dtype}"
     for start in range(0, len(values), _BLOCK):
         block = values[start : start + _BLOCK]
         # NaN and infinity fail the comparisons of this one pass as well.
         with np.errstate(invalid="ignore"):
-            fine = (block >= 0) & (np.floor(block) == block) & (block < np.inf)
+            fine = (block >= 0) & (block <= _LARGEST)
+            if values.dtype.kind == "f":
+                fine &= np.floor(block) == block
         if not fine.all():
             return _reason(float(block[np.argmin(fine)]))
     return ""
@@ -130,7 +132,8 @@ def _refusal(values: np.ndarray) -> str:
 def _reason(value: float) -> str:
     if not np.isfinite(value):
         return f"{value} (not finite)"
-    return f"{value:.6g} ({'negative' if value < 0 else 'not a whole number'})"
+    what = "negative" if value < 0 else "not a whole number" if value % 1 else f"above {_LARGEST:,.0f}"
+    return f"{value:.6g} ({what})"
 
 
 def _present(source: Source) -> str:

@@ -1,5 +1,6 @@
 """The result of an earlier fit, read back from a section."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,40 @@ def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spa
     return Fitted(
         coordinates=read_coordinates(source, spatial_key),
         domains=read_domains(source, keys.domain),
-        confidence=source.obs(keys.confidence).to_numpy(),
+        confidence=_read_confidence(source, keys.confidence),
         annotation=annotation,
-        summary=source.uns(keys.uns),
+        summary=_read_summary(source, keys.uns),
     )
+
+
+def _read_confidence(source: Source, key: str) -> np.ndarray:
+    column = source.obs(key)
+    found = f"values of type {column.dtype}"
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if np.isfinite(values).all():
+            return np.asarray(values)
+        found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
+    raise _not_ours(source, f"obs[{key!r}]", found)
+
+
+def _read_summary(source: Source, key: str) -> dict[str, Any]:
+    """``uns[key]`` with a trace of numeric columns and scores that are numbers."""
+    summary, name = source.uns(key), f"uns[{key!r}]"
+    if not isinstance(summary, Mapping):
+        raise _not_ours(source, name, f"a {type(summary).__name__}")
+    for part in ("trace", "scores"):
+        if not isinstance(summary.get(part), Mapping):
+            raise _not_ours(source, name, f"no dict {part!r} in it")
+    for column, values in summary["trace"].items():
+        if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "iuf":
+            raise _not_ours(source, name, f"no column of numbers in its trace under {column!r}")
+    for score, value in summary["scores"].items():
+        if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
+            raise _not_ours(source, name, f"no number in its scores under {score!r}")
+    return dict(summary)
+
+
+def _not_ours(source: Source, name: str, found: str) -> InputError:
+    msg = f"Expected {name} of {source.name} to hold what a fit has written, found {found}. "
+    return InputError(msg + "Run `spatialpdvi fit` again, or name the --key-added of another fit.")

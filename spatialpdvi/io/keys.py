@@ -1,7 +1,10 @@
-"""The names of everything a fit writes into an AnnData, and nothing about its values."""
+"""The names of everything a fit writes into an AnnData, and whether what has such a name is ours to replace."""
 
 import re
 from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.sources import Source
@@ -95,10 +98,10 @@ class Keys:
 def check_free(source: Source, keys: Keys) -> None:
     """Refuse a prefix whose names hold somebody else's data (``pca`` would replace ``X_pca``).
 
-    The default prefix is ours alone; under another one, names in use are ours only beside a
-    ``uns[prefix]`` that a fit has written.
+    Names in use are ours beside a ``uns[prefix]`` that a fit has written. Under the default prefix they are ours
+    also without it, as after a concatenation, where the columns of ``obs`` hold what a fit writes there.
     """
-    if keys.prefix == DEFAULT_PREFIX or set(source.uns_fields(keys.uns)) >= _OUR_FIELDS:
+    if set(source.uns_fields(keys.uns)) >= _OUR_FIELDS:
         return
     present = {
         "obs": source.obs_keys(),
@@ -106,12 +109,29 @@ def check_free(source: Source, keys: Keys) -> None:
         "obsp": source.obsp_keys(),
         "uns": source.uns_keys(),
     }
-    taken = [f"{group}[{key!r}]" for group, key in keys.all_pairs() if key in present[group]]
-    if not taken:
+    taken = [(group, key) for group, key in keys.all_pairs() if key in present[group]]
+    if not taken or (keys.prefix == DEFAULT_PREFIX and _are_remains(source, keys, taken)):
         return
+    names = ", ".join(f"{group}[{key!r}]" for group, key in taken)
     msg = (
         f"Expected the names that --key-added {keys.prefix!r} stands for to be free, "
-        f"found {', '.join(taken)} in {source.name}. Choose another --key-added, "
+        f"found {names} in {source.name}. Choose another --key-added, "
         "so that nothing of yours is overwritten."
     )
     raise InputError(msg)
+
+
+def _are_remains(source: Source, keys: Keys, taken: list[tuple[str, str]]) -> bool:
+    """Whether elements without their ``uns`` look like those of a fit; arrays count as such beside its domains."""
+    columns = [key for group, key in taken if group == "obs"]
+    if ("uns", keys.uns) in taken or (len(columns) < len(taken) and keys.domain not in columns):
+        return False
+    return all(_is_column_of_ours(source.obs(key), is_domain=key == keys.domain) for key in columns)
+
+
+def _is_column_of_ours(column: pd.Series, *, is_domain: bool) -> bool:
+    """Domains are texts of whole numbers, confidence and entropy floats that are not negative; gaps are allowed."""
+    values = column.dropna()
+    if is_domain:
+        return all(isinstance(value, str) and value.isascii() and value.isdigit() for value in values.unique())
+    return bool(pd.api.types.is_float_dtype(values.dtype) and np.all(values.to_numpy() >= 0))

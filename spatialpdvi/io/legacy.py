@@ -3,14 +3,29 @@
 Before anndata 0.7 a table was one compound dataset; today it is a group of columns.
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
 import numpy as np
 import pandas as pd
+from anndata import OldFormatWarning
 from anndata.io import read_elem, write_elem
 
-__all__ = ["column_order", "is_table", "modernise", "read_fields", "read_table"]
+__all__ = ["column_order", "is_table", "legacy_bytes", "modernise", "quiet", "read_fields", "read_table"]
+
+_FRAMES, _ARRAYS = ("obs", "var"), ("obsm", "varm")
+_VALUE = 64  # bytes of a value of a table as an element of today: a short text with its place in HDF5's heap
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Read without warnings of the age of the file: it is nothing that its reader of today has to act on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OldFormatWarning)
+        yield
 
 
 def is_table(element: Any) -> bool:
@@ -45,11 +60,17 @@ def modernise(file: h5py.File) -> None:
 
     The values stay. ``uns['<column>_categories']`` stays as well, for other tables may need it.
     """
-    frames = {name: read_table(file, name) for name in ("obs", "var") if is_table(file.get(name))}
-    arrays = {name: read_fields(file[name]) for name in ("obsm", "varm") if is_table(file.get(name))}
+    frames = {name: read_table(file, name) for name in _FRAMES if is_table(file.get(name))}
+    arrays = {name: read_fields(file[name]) for name in _ARRAYS if is_table(file.get(name))}
     for name, value in (frames | arrays).items():
         del file[name]
         write_elem(file, name, value)
+
+
+def legacy_bytes(file: h5py.File) -> int:
+    """Bytes that `modernise` adds to a file, a generous estimate in which texts are taken to be short."""
+    tables = [file[name] for name in (*_FRAMES, *_ARRAYS) if is_table(file.get(name))]
+    return sum(2 * table.size * table.dtype.itemsize + _VALUE * table.size * len(table.dtype) for table in tables)
 
 
 def _categorical(file: h5py.File, column: str, values: np.ndarray) -> np.ndarray | pd.Categorical:

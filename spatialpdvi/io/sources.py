@@ -114,7 +114,14 @@ class AnnDataSource:
 
     def obs(self, key: str) -> pd.Series:
         """One column of ``obs``, (n,)."""
-        return self._adata.obs[key].reset_index(drop=True)
+        column = self._adata.obs[key]
+        if isinstance(column, pd.DataFrame):
+            msg = (
+                f"Expected one column {key!r} in obs of {self.name}, found {column.shape[1]} of this name. "
+                "Rename all but one."
+            )
+            raise InputError(msg)
+        return column.reset_index(drop=True)
 
     def obsm_keys(self) -> list[str]:
         """Keys of ``obsm``."""

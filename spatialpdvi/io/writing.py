@@ -6,20 +6,20 @@ and gzip costs thirty times the time of writing them.
 
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from anndata import AnnData, ImplicitModificationWarning, OldFormatWarning
+from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import write_elem
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_output, describe_failure, replacing, resolve
+from spatialpdvi.io.atomic import check_output, clear_errors, replacing, resolve
 from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.legacy import column_order, modernise
+from spatialpdvi.io.legacy import column_order, legacy_bytes, modernise, quiet
+from spatialpdvi.io.temporary import reserve
 
 __all__ = ["Pair", "apply_elements", "check_output", "write_elements"]
 
@@ -29,6 +29,8 @@ Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 # deletes is one gap that its own arrays fill (4 kB more per fit, instead of 12 to 20).
 _META_BLOCK = 1 << 16  # bytes
 
+# More than HDF5 spends on the headers of an element: groups, attributes, the heap of its texts (a kilobyte or so).
+_HEADERS = 1 << 13  # bytes
 _PER_SPOT = {"obs", "obsm", "obsp"}
 
 
@@ -58,12 +60,13 @@ def write_elements(
     """
     source, target = Path(source_path), resolve(output_path)
     check_output(source, output_path, n_bytes=sum(map(_n_bytes, elements.values())))
-    with _clear_errors(output_path), replacing(target, source) as temporary:
+    with clear_errors(output_path), replacing(target, source) as temporary:
         # Open while it is copied: no other program writes to it meanwhile.
         with H5adSource(source) as original:
             _check_lengths(elements, original.n_obs, original.name)
             shutil.copyfile(source, temporary)
-        with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, _quiet():
+        reserve(temporary, _growth(temporary, elements))
+        with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, quiet():
             modernise(file)
             _edit(file, elements, remove)
 
@@ -137,22 +140,16 @@ def _n_bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-@contextmanager
-def _clear_errors(output_path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except (OSError, RuntimeError) as error:
-        msg = describe_failure(error, output_path)
-        if msg is None:
-            raise
-        raise InputError(msg) from error
+def _growth(path: Path, elements: Mapping[Pair, Any]) -> int:
+    """Bytes by which a file grows, a generous estimate."""
+    with h5py.File(path, "r") as file:
+        old_tables = legacy_bytes(file)
+    values = elements.values()
+    return old_tables + sum(map(_n_bytes, values)) + _HEADERS * sum(map(_n_elements, values)) + 4 * _META_BLOCK
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        # Tables of an old file are read to be rewritten: the user has nothing to act on.
-        warnings.simplefilter("ignore", OldFormatWarning)
-        yield
+def _n_elements(value: Any) -> int:
+    """Groups and arrays that a value is stored as."""
+    if isinstance(value, Mapping):
+        return 1 + sum(map(_n_elements, value.values()))
+    return 4 if hasattr(value, "indptr") else 3 if hasattr(value, "categories") else 1

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["Labels", "read_labels"]
+__all__ = ["Labels", "printable", "read_labels"]
 
 
 class Labels(NamedTuple):
@@ -55,4 +55,9 @@ def _text(name: Any) -> str:
     """Whole numbers that became floats beside missing values lose their ``.0``."""
     if isinstance(name, float | np.floating) and float(name).is_integer():
         return str(int(name))
-    return str(name)
+    return printable(str(name))
+
+
+def printable(text: str) -> str:
+    """The text with ``?`` for what no font can draw: control characters, bytes that are no UTF-8."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -176,6 +176,8 @@ def _add_legend(axes: Axes, handles: list[Line2D], *, height: float) -> Legend:
         columnspacing=1.0,
         labelspacing=_LINE / _TEXT - 1.15,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # names are the user's own, dollars and all
     axes.add_artist(legend)
     return legend
 

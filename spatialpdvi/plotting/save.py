@@ -6,10 +6,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import describe_failure, replacing, resolve
+from spatialpdvi.io.atomic import clear_errors, replacing, resolve
 
 __all__ = ["save_figure"]
 
+_MOST_DPI = 2400
+_MOST_PIXELS = (1 << 16) - 1  # of matplotlib's canvas
 # Without the date of the day, the same figure gives the same file.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {},
@@ -47,11 +49,13 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
     if dpi < 1:
         msg = f"Expected at least 1 dot per inch, found {dpi}. Give --dpi 150, for example."
         raise InputError(msg)
-    try:
-        with replacing(target, like=target.parent) as unfinished:
-            figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])
-    except OSError as error:
-        reason = describe_failure(error, target)
-        if reason is None:
-            raise
-        raise InputError(reason) from error
+    pixels = dpi * max(figure.get_size_inches())
+    if dpi > _MOST_DPI or pixels > _MOST_PIXELS:
+        found = f"{dpi}" if dpi > _MOST_DPI else f"{dpi}, which makes {pixels:,.0f} pixels of one side"
+        msg = (
+            f"Expected --dpi of at most {_MOST_DPI:,}, and {_MOST_PIXELS:,} pixels along a side, found {found}. "
+            "Give --dpi 300, for example."
+        )
+        raise InputError(msg)
+    with clear_errors(target), replacing(target, like=target.parent) as unfinished:
+        figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.plotting.colours import match_colours
-from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.labels import printable, read_labels
 from spatialpdvi.plotting.panels import Heading, draw_confidence, draw_labels, draw_trace
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -126,7 +126,8 @@ class _Page:
             axes.set_position((left / width, bottom / height, across / width, up / height))
         if title:
             place = {"x": _MARGIN / width, "y": 1 - 0.12 / height}
-            self._figure.suptitle(title, **place, ha="left", va="top", fontsize=12)
+            # A name of a file is no formula, whatever signs are in it.
+            self._figure.suptitle(printable(title), **place, ha="left", va="top", fontsize=12, parse_math=False)
         return self._figure
 
     def _add(self, left: float, bottom: float, width: float, height: float) -> Axes:

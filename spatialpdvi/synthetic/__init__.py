@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import describe_failure, replacing, resolve
+from spatialpdvi.io.atomic import clear_errors, replacing, resolve
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
 
 __all__ = ["simulate", "write_simulation"]
+
+_LARGEST_SEED = 2**32 - 1  # as of a fit
 
 
 def simulate(
@@ -59,6 +61,9 @@ def simulate(
     _check_sizes(n_spots, n_genes, k)
     if seed < 0:
         msg = f"Expected a seed of 0 or more, found {seed}. Give --seed 0, for example."
+        raise InputError(msg)
+    if seed > _LARGEST_SEED:
+        msg = f"Expected a seed of at most {_LARGEST_SEED:,}, found {seed:,}. Give --seed 0, for example."
         raise InputError(msg)
     depth = 2300.0 * (n_genes / 8000) ** 0.2 if depth is None else float(depth)
     _check_scales(spacing=spacing, depth=depth, signal=signal)
@@ -103,14 +108,8 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
             "Make the folder first, or choose another one."
         )
         raise InputError(msg)
-    try:
-        with replacing(target, like=target.parent) as unfinished:
-            adata.write_h5ad(unfinished, compression="gzip")
-    except OSError as error:
-        reason = describe_failure(error, target)
-        if reason is None:
-            raise
-        raise InputError(reason) from error
+    with clear_errors(target), replacing(target, like=target.parent) as unfinished:
+        adata.write_h5ad(unfinished, compression="gzip")
 
 
 def _check_sizes(n_spots: int, n_genes: int, k: int) -> None:

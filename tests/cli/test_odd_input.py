@@ -176,3 +176,8 @@ def test_an_anndata_is_untouched_by_an_error(section):
     assert list(section.obs) == list(before.obs)
     assert list(section.obsm) == list(before.obsm)
     assert isinstance(section, anndata.AnnData)
+
+
+def test_an_option_without_effect_is_said(section):
+    with pytest.warns(InputWarning, match=r"Expected no --n-top-genes beside --rep, which leaves it nothing to do"):
+        _fit(section, rep="X_pca")

@@ -81,7 +81,7 @@ def test_components_are_those_of_the_centred_matrix():
 
 def test_components_are_at_most_one_less_than_the_smaller_side():
     assert principal_components(_counts(n=12), 15, seed=0).shape == (12, 11)
-    with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 features that vary for a PCA, found 1 and 400\."):
+    with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 features that vary .*, found 1 and 400\."):
         principal_components(_counts(n=1), 3, seed=0)
 
 

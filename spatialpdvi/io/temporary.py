@@ -1,0 +1,102 @@
+"""Unfinished files: their names, their room on the disk, and those that killed processes left behind."""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+import platform
+import re
+import secrets
+import stat
+import uuid
+from pathlib import Path
+
+__all__ = ["create", "hidden_name", "remove_abandoned", "reserve"]
+
+_NAME = re.compile(r"\.spatialpdvi-(?P<place>[0-9a-f]{12})-(?P<pid>[1-9][0-9]*)-[0-9a-f]{12}\.part")
+# What disks answer that cannot set room aside: zeros have to be written.
+_NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+_ZEROS = bytes(1 << 20)
+
+
+def hidden_name(folder: Path) -> Path:
+    """A new name for an unfinished file, which tells where and by which process it is written."""
+    return folder / f".spatialpdvi-{_place()}-{os.getpid()}-{secrets.token_hex(6)}.part"
+
+
+def create(path: Path, mode: int) -> None:
+    """Make an empty file that must not be there yet, with the permissions of ``mode``."""
+    # The user's umask applies, as to any file they make; the owner must be able to write.
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, (mode & 0o666) | 0o600))
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove unfinished files of processes that are gone, where that is certain.
+
+    On a shared disk the number of a process says nothing about those of other machines, and in a container nothing
+    about those outside; so only files of this very place are looked at. Files from before a restart of the machine
+    stay: nobody can tell them from those of another machine.
+    """
+    with contextlib.suppress(OSError):  # tidying up is no reason to fail
+        for path in list(folder.iterdir()):
+            found = _NAME.fullmatch(path.name)
+            if found and found["place"] == _place() and not _runs(int(found["pid"])):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISREG(path.lstat().st_mode):
+                        path.unlink()
+
+
+def reserve(path: Path, n_bytes: int) -> None:
+    """Make sure that a file can grow by so many bytes; an `OSError` says why it cannot.
+
+    HDF5 does not survive a full disk: it fails again in every clean-up, and may end the process. The room is
+    therefore taken and given back before HDF5 opens the file.
+    """
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            _extend(descriptor, size, n_bytes)
+            os.fsync(descriptor)  # some disks and quotas say no only now
+        finally:
+            os.ftruncate(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def _extend(descriptor: int, size: int, n_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, size, n_bytes)
+        except OSError as error:
+            if error.errno not in _NOT_KNOWN:
+                raise
+        else:
+            return
+    os.lseek(descriptor, size, os.SEEK_SET)
+    left = n_bytes
+    while left:
+        left -= os.write(descriptor, _ZEROS[:left])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's process, or no number of a process at all
+        return True
+    return True
+
+
+@functools.cache
+def _place() -> str:
+    """The machine, its present run and the space of process numbers, as 12 hexadecimal digits."""
+    parts = [platform.node()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    except OSError:  # no Linux: the network card tells machines of one name apart
+        parts.append(f"{uuid.getnode():x}")
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
