@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.io.keys import Keys, check_free
-from spatialpdvi.io.sections import Section, read_section
 from spatialpdvi.io.sources import AnnDataSource, Source
 from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import fit_section
+from spatialpdvi.pipeline import fit_section, read_inputs
 from spatialpdvi.progress import Progress
 from spatialpdvi.result import FitResult
 
@@ -47,7 +46,7 @@ def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
     check_free(source, keys)
-    result = fit_section(_read(source, chosen), chosen, progress or Progress())
+    result = fit_section(read_inputs(source, chosen), chosen, progress or Progress())
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     return result
 
@@ -70,7 +69,7 @@ def fit_file(
         with H5adSource(path) as source:
             check_output(path, target)
             check_free(source, keys)
-            section = _read(source, options)
+            section = read_inputs(source, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
     result = fit_section(section, options, progress)
     with progress.stage("write"):
@@ -131,15 +130,3 @@ def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str)
     labels, _ = read_labels(source, label_key)
     domains = read_domains(source, domain_key)
     return scores(domains, read_coordinates(source, spatial_key), labels=labels)
-
-
-def _read(source: Source, options: FitOptions) -> Section:
-    return read_section(
-        source,
-        layer=options.layer,
-        spatial_key=options.spatial_key,
-        label_key=options.label_key,
-        rep=options.rep,
-        init=options.init,
-        graph=options.graph,
-    )

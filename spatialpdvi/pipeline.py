@@ -14,7 +14,8 @@ from spatialpdvi.features.preprocess import principal_components, scaled_genes, 
 from spatialpdvi.graph.flow import border_directions, flow_directions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
-from spatialpdvi.io.sections import Section
+from spatialpdvi.io.sections import Section, read_section
+from spatialpdvi.io.sources import Source
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
 from spatialpdvi.options import DEFAULT_N_PCS, SOLVER_OPTIONS, FitOptions, idle_options
 from spatialpdvi.patches import Patching, default_n_patches, make_patches
@@ -27,7 +28,7 @@ from spatialpdvi.solvers import Solver, SolverSettings, make_solver
 from spatialpdvi.start import Start, average_neighbors, kmeans_labels, one_hot, start_from_labels
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["FeatureSet", "Prepared", "fit_section", "make_features", "prepare", "solver_from"]
+__all__ = ["FeatureSet", "Prepared", "fit_section", "make_features", "prepare", "read_inputs", "solver_from"]
 
 
 class FeatureSet(NamedTuple):
@@ -60,6 +61,19 @@ class Prepared(NamedTuple):
             return float("nan")
         scored = self.codes >= 0
         return adjusted_rand_index(self.codes[scored], phi[scored].argmax(axis=1))
+
+
+def read_inputs(source: Source, options: FitOptions) -> Section:
+    """Section that a fit with these options needs, read and checked."""
+    return read_section(
+        source,
+        layer=options.layer,
+        spatial_key=options.spatial_key,
+        label_key=options.label_key,
+        rep=options.rep,
+        init=options.init,
+        graph=options.graph,
+    )
 
 
 def prepare(

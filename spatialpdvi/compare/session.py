@@ -14,7 +14,8 @@ from spatialpdvi.compare.tuning import Tuning
 from spatialpdvi.compare.work import FIRST_SEED, do_runs, explain_changes, tune
 from spatialpdvi.io.atomic import write_json, write_text
 from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.sections import Section, read_section
+from spatialpdvi.io.sections import Section
+from spatialpdvi.pipeline import read_inputs
 from spatialpdvi.progress import Progress
 
 __all__ = ["Comparison", "compare_file"]
@@ -70,18 +71,9 @@ def compare_file(path: str | Path, plan: Plan, *, output: str | Path, progress: 
 
 
 def _read(path: str | Path, plan: Plan) -> tuple[Section, dict[str, Any]]:
-    options = plan.options
     with H5adSource(path) as source:
-        identity = identify(path, options)  # before the data: a file that changes meanwhile is then another one
-        section = read_section(
-            source,
-            layer=options.layer,
-            spatial_key=options.spatial_key,
-            label_key=options.label_key,
-            rep=options.rep,
-            init=options.init,
-            graph=options.graph,
-        )
+        identity = identify(path, plan.options)  # before the data: a file that changes meanwhile is then another one
+        section = read_inputs(source, plan.options)
     return section, identity
 
 

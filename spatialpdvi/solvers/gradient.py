@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
+from spatialpdvi.solvers.base import State
+from spatialpdvi.solvers.mini_batch import MiniBatchSolver
 
 __all__ = ["SGD", "Adam", "ControlVariate", "RMSProp", "Shared"]
 
@@ -43,17 +44,8 @@ class Shared(NamedTuple):
     t: int  # steps done
 
 
-class SGD:
+class SGD(MiniBatchSolver):
     """Plain stochastic gradient steps."""
-
-    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
-    has_step = True
-    sequential = False
-    default_step = 0.1
-
-    def __init__(self, settings: SolverSettings) -> None:
-        self.settings = settings
-        self.step_size = settings.step_size or self.default_step
 
     def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
         """Nothing but the start; the first `begin_epoch` measures the curvature."""
@@ -67,15 +59,9 @@ class SGD:
         largest = blockwise(lambda curvature: np.full_like(curvature, curvature.max()), evaluation.curvature)
         return state._replace(shared=state.shared._replace(largest=largest))
 
-    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Line 1, without replacement within an epoch."""
-        return shuffled_batches(n_patches, self.settings.batch_patches, rng)
-
     def local(self, problem: Problem, shared: Shared, own: Any, phi: Any, patch: int, halo: Any) -> tuple[Any, Blocks]:
         """Line 2."""
-        for _ in range(self.settings.inner_rounds):
-            problem.update_locals(phi, patch, halo, shared.lam)
-        return None, problem.gradient(problem.statistics(phi, patch), patch, shared.lam)
+        return None, problem.gradient(self.visit(problem, shared.lam, phi, patch, halo), patch, shared.lam)
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 3 and 4."""

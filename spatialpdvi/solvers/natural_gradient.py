@@ -23,10 +23,9 @@ Posteriors are optimised locally at each step, as the P2D-VI paper did for this 
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
-from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
+from spatialpdvi.solvers.base import State
+from spatialpdvi.solvers.mini_batch import MiniBatchSolver
 
 __all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
 
@@ -40,17 +39,8 @@ class Shared(NamedTuple):
     t: int  # steps done
 
 
-class SVI:
+class SVI(MiniBatchSolver):
     """Constant step s, `SolverSettings.step_size`, 0 < s <= 1; larger ones are taken as 1."""
-
-    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
-    has_step = True
-    sequential = False
-    default_step = 0.1
-
-    def __init__(self, settings: SolverSettings) -> None:
-        self.settings = settings
-        self.step_size = settings.step_size or self.default_step
 
     def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
         """Nothing but the start."""
@@ -60,17 +50,11 @@ class SVI:
         """Nothing follows the curvature."""
         return state
 
-    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Line 1, without replacement within an epoch."""
-        return shuffled_batches(n_patches, self.settings.batch_patches, rng)
-
     def local(
         self, problem: Problem, shared: Shared, own: None, phi: Any, patch: int, halo: Any
     ) -> tuple[None, Statistics]:
         """Line 2."""
-        for _ in range(self.settings.inner_rounds):
-            problem.update_locals(phi, patch, halo, shared.lam)
-        return None, problem.statistics(phi, patch)
+        return None, self.visit(problem, shared.lam, phi, patch, halo)
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Statistics]) -> Shared:
         """Lines 3 and 4."""
