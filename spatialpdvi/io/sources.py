@@ -154,7 +154,7 @@ class AnnDataSource:
 
     def layer_keys(self) -> list[str]:
         """Keys of ``layers``."""
-        return list(self._adata.layers)
+        return [key for key in self._adata.layers if key is not None]  # anndata 0.13 keeps X there, under None
 
     def has_matrix(self, where: str) -> bool:
         """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""

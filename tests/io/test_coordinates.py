@@ -78,7 +78,7 @@ def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
         ),
         (
             pd.DataFrame({"x": GRID[:, 0], "y": "1"}, index=[f"spot{i}" for i in range(12)]),
-            "a column of type object. Store it as a plain array of numbers.",
+            f"a column of type {pd.Series(['a']).dtype}. Store it as a plain array of numbers.",
         ),
     ],
     ids=["sparse", "text", "bool", "complex", "3-D array", "text in a frame"],
@@ -102,7 +102,7 @@ def test_lost_coordinates_are_counted(adata, source_of, bad) -> None:
 def warning(source) -> list[str]:
     with pytest.warns(InputWarning) as caught:
         read_coordinates(source, "spatial")
-    return [str(one.message) for one in caught]
+    return [str(one.message) for one in caught if one.category is InputWarning]
 
 
 def test_spots_in_one_place_are_counted(adata, source_of) -> None:
