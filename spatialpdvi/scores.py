@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from sklearn.metrics import homogeneity_completeness_v_measure
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, expect_finite
 
 __all__ = ["adjusted_rand_index", "chaos", "pas", "scores"]
 
@@ -226,12 +226,7 @@ def _labelled_spots(labels: Any, coordinates: ArrayLike) -> tuple[Codes, Floats]
             f"{codes.size} labels, found {position.shape}. Give both for the same spots."
         )
         raise InputError(msg)
-    if not np.isfinite(position).all():
-        n_bad = int((~np.isfinite(position).all(axis=1)).sum())
-        msg = (
-            f"Expected finite coordinates, found {n_bad} spots without. Remove these spots, or mend their coordinates."
-        )
-        raise InputError(msg)
+    expect_finite(position)
     known = codes >= 0
     return codes[known], position[known]
 

@@ -43,7 +43,8 @@ def evaluate(
         with display(quiet=quiet, verbose=verbose):
             scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
         if report is not None:
-            write_json(report, {"label_key": label_key, "domain_key": domain_key, "scores": scores})
+            content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
+            write_json(report, content, option="--report")
         if not quiet:
             click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
             print_scores({domain_key: scores})

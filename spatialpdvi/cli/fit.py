@@ -95,8 +95,8 @@ def _write_report(result: "FitResult", path: Path, written: Path) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     content = {"output": str(written), **result.report(), "peak_memory_bytes": peak}
     try:
-        write_json(path, content)
+        write_json(path, content, option="--report")
     except InputError as error:
         truth = f"The result is written, to {str(written)!r}; the report is not."
-        msg = str(error).replace("Nothing was changed.", truth).replace("--output", "--report")
+        msg = str(error).replace("Nothing was changed.", truth)
         raise InputError(msg) from error

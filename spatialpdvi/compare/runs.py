@@ -1,7 +1,7 @@
 """One run: a solver from a prepared start, and the record of it."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Run:
 
 def has_step(name: str) -> bool:
     """Whether the solver takes a step that must be tuned."""
-    return bool(getattr(SOLVERS[name], "has_step", False))
+    return SOLVERS[name].has_step
 
 
 def run_solver(
@@ -75,7 +75,6 @@ def run_solver(
 
     The generator's seed is the start's, so that a run is what ``fit`` with that solver and seed does.
     """
-    settings = SolverSettings() if step is None else replace(SolverSettings(), step_size=step)
     ari: list[float] = []
 
     def watch(row: TraceRow, phi: Any) -> None:
@@ -86,7 +85,7 @@ def run_solver(
 
     optimum = optimise(
         prepared.problem,
-        make_solver(name, settings),
+        make_solver(name, SolverSettings(step_size=step)),
         prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(seed),

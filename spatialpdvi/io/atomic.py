@@ -30,6 +30,7 @@ __all__ = [
     "write_text",
 ]
 
+_OUTPUT = "--output"  # where another file is named, unless a caller says otherwise
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -66,12 +67,9 @@ def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: i
 
 def check_writable(path: str | Path, option: str) -> None:
     """Whether a file can be written at ``path``; ``option`` is where another one is named."""
-    try:
-        target = resolve(path)
-        _check_target(target, path)
-        _check_folder(target.parent, path)
-    except InputError as error:
-        raise InputError(str(error).replace("--output", option)) from error
+    target = resolve(path, option=option)
+    _check_target(target, path, option=option)
+    _check_folder(target.parent, path, option=option)
 
 
 def check_distinct(path: str | Path, option: str, others: Sequence[str | Path]) -> None:
@@ -85,16 +83,16 @@ def check_distinct(path: str | Path, option: str, others: Sequence[str | Path]) 
             raise InputError(msg)
 
 
-def write_text(path: str | Path, text: str) -> None:
+def write_text(path: str | Path, text: str, *, option: str = _OUTPUT) -> None:
     """Write a small text file, all or nothing."""
-    target = resolve(path)
-    with clear_errors(path), replacing(target, target.parent) as temporary:
+    target = resolve(path, option=option)
+    with clear_errors(path, option=option), replacing(target, target.parent) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | Path, content: Any) -> None:
+def write_json(path: str | Path, content: Any, *, option: str = _OUTPUT) -> None:
     """Write a small JSON file, all or nothing; numbers that JSON does not have (NaN, infinity) become null."""
-    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n", option=option)
 
 
 def _without_nan(content: Any) -> Any:
@@ -112,13 +110,13 @@ def _is_same(path: str | Path, other: str | Path) -> bool:
     return False
 
 
-def resolve(path: str | Path) -> Path:
+def resolve(path: str | Path, *, option: str = _OUTPUT) -> Path:
     """The file behind a path and its links, whether or not it exists yet."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         msg = f"Expected {_show(path)} to be the path of a file, found a link that leads nowhere. "
-        msg += "Choose another --output."
+        msg += f"Choose another {option}."
         raise InputError(msg) from error
 
 
@@ -155,28 +153,28 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def clear_errors(output_path: str | Path) -> Iterator[None]:
+def clear_errors(output_path: str | Path, *, option: str = _OUTPUT) -> Iterator[None]:
     """Turn failures that the disk is to blame for into the user's sentence; all others pass."""
     try:
         yield
     except InputError:
         raise
     except (OSError, RuntimeError) as error:  # RuntimeError: some of HDF5's
-        msg = describe_failure(error, output_path)
+        msg = describe_failure(error, output_path, option=option)
         if msg is None:
             raise
         raise InputError(msg) from error
 
 
-def describe_failure(error: BaseException, output_path: str | Path) -> str | None:
+def describe_failure(error: BaseException, output_path: str | Path, *, option: str = _OUTPUT) -> str | None:
     """The sentence for a failure that the disk is to blame for; None for any other."""
     number = _error_number(error)
     if number is None:
         return None
     if number in _NO_ROOM:
-        found, hint = "no room left for it", "Free some space or choose another --output"
+        found, hint = "no room left for it", f"Free some space or choose another {option}"
     elif number in _NOT_ALLOWED:
-        found, hint = "no permission to write there", "Choose another --output"
+        found, hint = "no permission to write there", f"Choose another {option}"
     elif number == errno.ENOENT:
         found, hint = "the input or the folder gone", "Put it back"
     else:
@@ -198,7 +196,7 @@ def _error_number(error: BaseException | None) -> int | None:
     return None
 
 
-def _check_target(target: Path, output_path: str | Path) -> None:
+def _check_target(target: Path, output_path: str | Path, *, option: str = _OUTPUT) -> None:
     if not target.exists():
         return
     if target.is_dir():
@@ -210,15 +208,15 @@ def _check_target(target: Path, output_path: str | Path) -> None:
     else:
         return
     msg = f"Expected {_show(output_path)} to be a file to write, found {found}. "
-    msg += "Choose another --output."
+    msg += f"Choose another {option}."
     raise InputError(msg)
 
 
-def _check_folder(folder: Path, output_path: str | Path) -> None:
+def _check_folder(folder: Path, output_path: str | Path, *, option: str = _OUTPUT) -> None:
     if not folder.is_dir():
         msg = (
             f"Expected the folder of {_show(output_path)} to exist, found no {_show(folder)}. "
-            "Create it, or choose another --output."
+            f"Create it, or choose another {option}."
         )
         raise InputError(msg)
     cause: OSError | None = None
@@ -232,8 +230,8 @@ def _check_folder(folder: Path, output_path: str | Path) -> None:
             cause = error
         else:
             return
-    reason = describe_failure(cause, output_path) if cause else None
-    msg = reason or (f"Expected to write into the folder {_show(folder)}, found it read-only. Choose another --output.")
+    reason = describe_failure(cause, output_path, option=option) if cause else None
+    msg = reason or (f"Expected to write into the folder {_show(folder)}, found it read-only. Choose another {option}.")
     raise InputError(msg) from cause
 
 

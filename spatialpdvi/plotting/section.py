@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, expect_finite
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import printable, read_labels
 from spatialpdvi.plotting.panels import Heading, draw_confidence, draw_labels, draw_trace
@@ -148,12 +148,7 @@ def _check_coordinates(coordinates: ArrayLike) -> NDArray[np.float64]:
     if position.ndim != 2 or position.shape[1] < 2 or len(position) == 0:
         msg = f"Expected coordinates of shape (spots, 2) or (spots, 3), found {position.shape}. Give one row per spot."
         raise InputError(msg)
-    if not np.isfinite(position).all():
-        n_bad = int((~np.isfinite(position).all(axis=1)).sum())
-        msg = (
-            f"Expected finite coordinates, found {n_bad} spots without. Remove these spots, or mend their coordinates."
-        )
-        raise InputError(msg)
+    expect_finite(position)
     return position
 
 

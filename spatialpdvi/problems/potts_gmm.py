@@ -131,7 +131,7 @@ class PottsGMM:
             value, residual = self._evaluate_patch(phi, b, lam)
             neg_elbo += value
             residuals.append(residual)
-            part = Statistics(*self._rows[b].statistics(phi[p.start : p.stop]))
+            part = self.statistics(phi, b)
             total = Statistics(total.counts + part.counts, total.sums + part.sums)
             squares += self._precision(part.counts, p.share) ** 2
         residual = np.concatenate(residuals)
