@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from spatialpdvi.optimise import step
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.base import Evaluation, Problem
-from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+from spatialpdvi.solvers import SOLVERS, Solver, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State
 
 __all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "run_epochs", "save"]
@@ -38,13 +38,15 @@ def needs_step(name: str) -> bool:
 
 
 def run_epochs(
-    problem: Problem, name: str, start: tuple[Any, Any], *, seed: int, **settings: Any
+    problem: Problem, solver: str | Solver, start: tuple[Any, Any], *, seed: int, **settings: Any
 ) -> Iterator[tuple[State, Evaluation]]:
     """States of a solver with these `SolverSettings` after epoch 0, 1, ..., without end, while F is finite.
 
     The loop of `spatialpdvi.optimise`, whose callback sees the posteriors alone; here the globals are needed too.
+    A solver that is given itself, not by its name, keeps its own settings.
     """
-    solver = make_solver(name, SolverSettings(**settings))
+    if isinstance(solver, str):
+        solver = make_solver(solver, SolverSettings(**settings))
     rng = np.random.default_rng(seed)
     state = solver.init(problem, *start)
     while np.isfinite((evaluation := problem.evaluate(state.phi, state.shared.lam)).neg_elbo):

@@ -56,24 +56,25 @@ def main(*, samples: int, batch: int, epochs: int, condition: float, seed: int, 
     }
     for case, (title, how) in CASES.items():
         problem = random_quadratic(n_samples=samples, n_patches=samples // batch, condition=condition, seed=seed, **how)
-        record["cases"][case] = {"title": title, **_one_case(problem, epochs, seed)}
+        record["cases"][case] = {"title": title, **measure_case(problem, epochs, seed)}
         _print_case(record["cases"][case])
     save(output, "quadratic", record, _draw(record))
     print(f"{time.perf_counter() - began:.0f} s")
 
 
-def _one_case(problem: Quadratic, epochs: int, seed: int) -> dict[str, Any]:
+def measure_case(problem: Quadratic, epochs: int, seed: int) -> dict[str, Any]:
+    """All solvers on one problem, those with a step with the best of several; and the gain of preconditioning."""
     solvers = {}
     for name in SOLVERS:
         pilots = _pilots(problem, name, epochs=epochs, seed=seed) if needs_step(name) else {}
         scores = {step: _pilot_score(pilot, epochs) for step, pilot in pilots.items()}
         step_size = min(scores, key=scores.__getitem__, default=None)
         by_step = {f"{step:g}": pilot.excess[-1] / pilot.excess[0] for step, pilot in pilots.items()}
-        run = _run(problem, name, step_size=step_size, epochs=epochs, seed=seed)
+        run = run_quadratic(problem, name, step_size=step_size, epochs=epochs, seed=seed)
         solvers[name] = {"step_size": step_size, "pilots": by_step, **_verdict(run), **run._asdict()}
     reached = {}
     for name in ("p2dvi", "pdvi"):
-        long = _run(problem, name, step_size=None, epochs=MOST_EPOCHS, seed=seed, until=REACHED)
+        long = run_quadratic(problem, name, step_size=None, epochs=MOST_EPOCHS, seed=seed, until=REACHED)
         reached[name] = _first(long.gradient <= REACHED * long.gradient[0])
     gain = reached["pdvi"] / reached["p2dvi"] if all(reached.values()) else None
     return {"epochs_to_1e-6_of_the_gradient": reached, "gain_of_preconditioning": gain, "solvers": solvers}
@@ -81,7 +82,7 @@ def _one_case(problem: Quadratic, epochs: int, seed: int) -> dict[str, Any]:
 
 def _pilots(problem: Quadratic, name: str, *, epochs: int, seed: int) -> dict[float, Run]:
     """Runs of half the length, by step."""
-    return {step: _run(problem, name, step_size=step, epochs=epochs // 2, seed=seed) for step in STEPS}
+    return {step: run_quadratic(problem, name, step_size=step, epochs=epochs // 2, seed=seed) for step in STEPS}
 
 
 def _pilot_score(run: Run, epochs: int) -> float:
@@ -91,7 +92,7 @@ def _pilot_score(run: Run, epochs: int) -> float:
     return float(run.excess[-1]) if run.excess.size > epochs // 2 else np.inf
 
 
-def _run(
+def run_quadratic(
     problem: Quadratic, name: str, *, step_size: float | None, epochs: int, seed: int, until: float = LEAST
 ) -> Run:
     """Run for ``epochs``, or until the gradient is ``until`` of its start."""
@@ -176,7 +177,7 @@ def _draw(record: dict[str, Any]) -> Figure:
         draw_families(row, curves, labels=labels)
         row[0].set_ylabel(f"{case['title']}\n\n" + r"$(F-F^*)\,/\,$start", fontsize=9)
         row[0].set_yscale("log")
-        row[0].set_ylim(SHOWN, 10.0)
+        row[0].set_ylim(SHOWN, 1e4)  # room for the legends
     for ax in axes[-1]:
         ax.set_xlabel("epochs", fontsize=9)
     figure.suptitle(

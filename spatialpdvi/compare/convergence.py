@@ -43,8 +43,8 @@ class _Look(NamedTuple):
 
 
 _PANELS = (
-    _Panel("epoch", "neg_elbo", "negative ELBO F (nats)"),
-    _Panel("seconds", "neg_elbo", "negative ELBO F (nats)"),
+    _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds moved to one best"),
+    _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds moved to one best"),
     _Panel("epoch", "ari", "ARI"),
     _Panel("epoch", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
     _Panel("seconds", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
@@ -72,9 +72,10 @@ def band(xs: Sequence[Floats], ys: Sequence[Floats], grid: Floats) -> Band:
 def draw_convergence(runs: Sequence[Run]) -> Figure:
     """F against epochs and seconds, ARI (with labels) and the globals' gradient norm against epochs.
 
-    Since F differs between solvers by little, and between seeds by much more, it is drawn a second time as its
-    relative distance from the lowest F of the seed. Curves on a logarithmic axis are means of logarithms. Runs that
-    failed are left out; the legend says so. A dot ends the curve of a solver of which every run converged.
+    Every seed has a start, and so an objective, of its own: curves of F are moved so that the lowest F of each seed
+    falls on their mean, or the bands would show nothing else. Since F differs between solvers by little, it is drawn a
+    second time as its relative distance from that lowest F. Curves on a logarithmic axis are means of logarithms. Runs
+    that failed are left out; the legend says so. A dot ends the curve of a solver of which every run converged.
     """
     names = list(dict.fromkeys(run.solver for run in runs))
     good = {name: [run for run in runs if run.solver == name and not run.failed] for name in names}
@@ -104,7 +105,7 @@ def draw_convergence(runs: Sequence[Run]) -> Figure:
 
 def _draw(axes: Axes, panel: _Panel, runs: list[Run], *, best: dict[int, float], look: _Look) -> None:
     xs = [run.column(panel.x) for run in runs]
-    ys = [_values(run, panel, best[run.seed]) for run in runs]
+    ys = [_values(run, panel, best) for run in runs]
     curve = band(xs, ys, _grid(xs, panel.x))
     low, middle, high = curve.middle - curve.spread, curve.middle, curve.middle + curve.spread
     if panel.floor is not None:
@@ -115,9 +116,13 @@ def _draw(axes: Axes, panel: _Panel, runs: list[Run], *, best: dict[int, float],
         axes.plot(curve.x[-1:], middle[-1:], color=look.colour, marker="o", markersize=4)
 
 
-def _values(run: Run, panel: _Panel, best: float) -> Floats:
+def _values(run: Run, panel: _Panel, best: dict[int, float]) -> Floats:
     """What the panel shows of a run; its decimal logarithm on a logarithmic axis."""
-    y = (run.column("neg_elbo") - best) / abs(best) if panel.y == "gap" else run.column(panel.y)
+    own, y = best[run.seed], run.column("neg_elbo" if panel.y == "gap" else panel.y)
+    if panel.y == "gap":
+        y = (y - own) / abs(own)
+    elif panel.y == "neg_elbo":
+        y = y - own + np.mean(list(best.values()))
     return y if panel.floor is None else np.log10(np.maximum(y, panel.floor))
 
 

@@ -42,16 +42,17 @@ def test_convergence_has_every_panel_and_the_curves_of_runs_that_did_not_fail(ma
         ("epoch", "gradient norm of the globals"),
     }
     objective = panels["epoch", "negative ELBO F"]
+    # the best of the seeds are -30 and -32: curves are moved to their mean, and so lie on one another
     np.testing.assert_allclose(objective.lines[0].get_ydata(), [-11, -21, -31])
     assert objective.lines[1].get_marker() == "o"  # all runs of a converged
-    np.testing.assert_allclose(objective.lines[2].get_ydata(), [-12, -20, -20])
+    np.testing.assert_allclose(objective.lines[2].get_ydata(), [-11, -19, -19])
     assert len(objective.lines) == 3
     gradient = panels["epoch", "gradient norm of the globals"]
     assert gradient.get_yscale() == "log"
     np.testing.assert_allclose(gradient.lines[0].get_ydata(), [1, 0.1, 0.01])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b (1 of 2 failed)"]
     low, high = objective.collections[0].get_datalim(objective.transData).intervaly
-    assert (low, high) == pytest.approx((-31 - 2**0.5, -11 + 2**0.5))
+    assert (low, high) == pytest.approx((-31, -11))
 
 
 def test_convergence_without_labels_has_no_ari(make_run):

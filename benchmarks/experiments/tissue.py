@@ -1,0 +1,124 @@
+"""`spatialpdvi compare`, every solver and five seeds, on a simulated section and on every real one that is there.
+
+Each section is one command of its own, on one thread, so that the times of its solvers can be held against each other;
+two sections run side by side. Solvers' tables go to one Markdown file a section, all numbers to tissue.json.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from common import print_table
+
+from spatialpdvi.options import SOLVERS
+from spatialpdvi.synthetic import simulate, write_simulation
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from sections import Section, sections
+
+EMBRYO = "simulated_20k"
+PICTURED = (EMBRYO, "dlpfc_151673")
+FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # their steps need sums over all patches: no mini-batch methods
+
+
+@click.command()
+@click.option("--seeds", default=5, show_default=True)
+@click.option("--max-epochs", default=100, show_default=True)
+@click.option("--workers", default=2, show_default=True, help="Sections at a time, one thread each.")
+@click.option("--only", multiple=True, help="Sections by name; all by default.")
+@click.option("--work", type=click.Path(path_type=Path), help="Folder of the runs, to go on after an interruption.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments/tissue"), show_default=True)
+def main(*, seeds: int, max_epochs: int, workers: int, only: tuple[str, ...], work: Path | None, output: Path) -> None:
+    """Print how far above the best F each solver ends, section by section; write tables, pictures and tissue.json."""
+    began = time.perf_counter()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        cases = [case for case in _cases(folder) if not only or case.path.stem in only]
+        options = ["--seeds", str(seeds), "--max-epochs", str(max_epochs), "--threads", "1"]
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(pool.map(lambda case: _compare(case, folder / case.path.stem, options), cases))
+        for case in cases:
+            _keep(folder / case.path.stem, case.path.stem, output)
+    record = {
+        "seeds": seeds,
+        "max_epochs": max_epochs,
+        "sections": {case.path.stem: {"k": case.k, "solvers": rows} for case, rows in zip(cases, found, strict=True)},
+    }
+    if not only:
+        (output / "tissue.json").write_text(json.dumps(record, indent=1) + "\n")
+    _print(record)
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def _cases(folder: Path) -> list[Section]:
+    """The simulated section first: it takes longest."""
+    path = folder / f"{EMBRYO}.h5ad"
+    if not path.exists():
+        write_simulation(path, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0))
+    return [Section(path, 20, {}), *sections()]
+
+
+def _compare(case: Section, folder: Path, options: list[str]) -> list[dict[str, Any]]:
+    """Rows of the table of one section."""
+    features = [text for name, value in case.options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "spatialpdvi", "compare", str(case.path), "--k", str(case.k), *features, *options]
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*command, "-o", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NUMBA_NUM_THREADS": "1"},
+    )
+    if done.returncode:
+        msg = f"{case.path.stem}: exit {done.returncode}\n{done.stderr}"
+        raise SystemExit(msg)
+    print(f"{case.path.stem}: {time.perf_counter() - began:.0f} s", flush=True)
+    rows: list[dict[str, Any]] = json.loads((folder / "compare.json").read_text())["table"]
+    return rows
+
+
+def _keep(folder: Path, name: str, output: Path) -> None:
+    shutil.copyfile(folder / "compare.md", output / f"{name}.md")
+    if name in PICTURED:
+        for picture in ("convergence", "maps"):
+            shutil.copyfile(folder / f"{picture}.png", output / f"{name}_{picture}.png")
+
+
+def _print(record: dict[str, Any]) -> None:
+    """Gaps to the best of each seed in per cent, mean over seeds; then P2D-VI's place among the mini-batch solvers."""
+    names = list(record["sections"])
+    tables = {name: {row["solver"]: row for row in record["sections"][name]["solvers"]} for name in names}
+    print("\nF above the lowest that any solver found for the seed, per cent of |F|, mean over seeds\n")
+    print_table(["solver", *names], [[s, *(_per_cent(tables[n][s]["gap"]) for n in names)] for s in SOLVERS])
+    print("\nSeeds that converged\n")
+    print_table(["solver", *names], [[s, *(tables[n][s]["n_converged"] for n in names)] for s in SOLVERS])
+    print("\nARI, mean over seeds\n")
+    print_table(["solver", *names], [[s, *(f"{tables[n][s]['ari_mean']:.3f}" for n in names)] for s in SOLVERS])
+    print("\nP2D-VI among the mini-batch solvers\n")
+    print_table(["section", "lowest mean F", "P2D-VI above it"], [_place(name, tables[name]) for name in names])
+
+
+def _place(name: str, table: dict[str, dict[str, Any]]) -> list[str]:
+    ends = {s: row["neg_elbo"] for s, row in table.items() if s not in FULL_BATCH and row["neg_elbo"] is not None}
+    best = min(ends, key=ends.__getitem__)
+    return [name, best, _per_cent((ends["p2dvi"] - ends[best]) / abs(ends[best]))]
+
+
+def _per_cent(gap: float | None) -> str:
+    return "failed" if gap is None or not np.isfinite(gap) else f"{100 * gap:.3f}"
+
+
+if __name__ == "__main__":
+    main()
