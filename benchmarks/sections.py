@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Section", "sections"]
+__all__ = ["PEERS", "Section", "sections"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 
@@ -30,6 +30,16 @@ _K = {
     "starmap_mpfc_BZ5": 4,
     "stereoseq_drosophila_E14_16h_a_S01": 5,
     "stereoseq_drosophila_E14_16h_a_S03": 5,
+}
+
+
+# highest mean ARI of any tool that we measured on the file, one setting per technology, and its name
+PEERS = {
+    "dlpfc_151673": (0.600, "GraphST, tied GMM, refined"),
+    "dlpfc_151676": (0.508, "GraphST, tied GMM, refined"),
+    "her2st_H1": (0.461, "tied GMM, averaged PCs"),
+    "merfish_hypothalamus_m0.09": (0.575, "spatialleiden (7 domains)"),
+    "starmap_mpfc_BZ5": (0.869, "NichePCA, k-means"),
 }
 
 

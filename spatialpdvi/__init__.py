@@ -7,7 +7,7 @@ are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost n
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spatialpdvi.api import evaluate, fit, fit_file
+    from spatialpdvi.api import evaluate, fit, fit_file, fit_files, load_model, predict, predict_file, save_model
     from spatialpdvi.errors import InputError, InputWarning
     from spatialpdvi.options import FitOptions
     from spatialpdvi.plotting import plot_section
@@ -24,7 +24,12 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_file",
+    "fit_files",
+    "load_model",
     "plot_section",
+    "predict",
+    "predict_file",
+    "save_model",
     "simulate",
 ]
 
@@ -36,7 +41,12 @@ _HOME = {
     "evaluate": "api",
     "fit": "api",
     "fit_file": "api",
+    "fit_files": "api",
+    "load_model": "api",
     "plot_section": "plotting",
+    "predict": "api",
+    "predict_file": "api",
+    "save_model": "api",
     "simulate": "synthetic",
 }
 

@@ -7,9 +7,22 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["DEFAULT_N_PCS", "SOLVERS", "SOLVER_OPTIONS", "FitOptions", "idle_options", "option_table"]
+__all__ = [
+    "CORRECTIONS",
+    "DEFAULT_N_PCS",
+    "RESTARTS",
+    "SOLVERS",
+    "SOLVER_OPTIONS",
+    "TRANSFORMS",
+    "FitOptions",
+    "idle_options",
+    "option_table",
+]
 
 DEFAULT_N_PCS = 15
+TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
+RESTARTS = ("merge", "best")
+CORRECTIONS = ("none", "center")
 
 # The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
 # against the registry.
@@ -58,27 +71,52 @@ class FitOptions:
         "Column of obs with known labels, for scoring only. Default: annotation, where there is one.",
         group="Input",
     )
+    sample_key: str | None = _option(
+        None,
+        "Column of obs that says which of several sections a spot is of: one set of domains, no edges, averages or "
+        "patches across sections. Default: a single section.",
+        group="Input",
+    )
     rep: str | None = _option(
         None,
         "Key in obsm of features to fit as they are (X_pca, X_scVI, ...); skips preprocessing. Default: none.",
         group="Input",
     )
 
-    n_top_genes: int = _option(5_000, "Highly variable genes kept (seurat_v3).", group="Features")
+    n_top_genes: int = _option(3_000, "Highly variable genes kept (seurat_v3).", group="Features")
     target_sum: float = _option(1e4, "Total counts of a spot after normalisation.", group="Features")
+    transform: str = _option(
+        "none", f"Of normalised counts, before they are scaled: {', '.join(TRANSFORMS)}.", group="Features"
+    )
     clip: float = _option(10.0, "Largest scaled expression value.", group="Features")
     n_pcs: int | None = _option(
         None,
         f"Principal components fitted; 0 fits the scaled genes themselves, sparse all the way. "
-        f"Default: {DEFAULT_N_PCS}; with --rep all its columns, or the first this many.",
+        f"Default: {DEFAULT_N_PCS}; with --rep all its columns, but {DEFAULT_N_PCS} of those of a PCA.",
         group="Features",
+    )
+    smooth: int | None = _option(
+        None,
+        "Nearest spots that features are averaged over; 0 for none. Default: as many as predict a spot best.",
+        group="Features",
+    )
+    correct: str = _option(
+        "none",
+        "Between sections: none, or center, which takes each section's mean off its components.",
+        group="Features",
+    )
+    whiten: bool = _option(
+        True, "Rotate and scale features so that noise within domains is alike in all directions.", group="Features"
     )
 
     init: str | None = _option(
-        None, "Column of obs with labels to start from. Default: k-means on neighbour-averaged features.", group="Start"
+        None, "Column of obs with labels to start from. Default: what restarts on the features agree on.", group="Start"
     )
-    start_neighbors: int = _option(
-        30, "Nearest spots that features are averaged over before k-means; 0 for none.", group="Start"
+    n_init: int = _option(
+        6, "Restarts by a Gaussian mixture on each of three scales; a third as many by k-means.", group="Start"
+    )
+    restarts: str = _option(
+        "merge", "merge: start from what the restarts agree on; best: fit from each, keep the lowest F.", group="Start"
     )
 
     n_neighbors: int = _option(10, "k of the mutual k-nearest-neighbour graph.", group="Graph")
@@ -148,18 +186,33 @@ class FitOptions:
         if self.seed > _LARGEST_SEED:
             msg = f"Expected `--seed` to be at most {_LARGEST_SEED}, found {self.seed}."
             raise InputError(msg)
-        if self.solver not in SOLVERS:
-            msg = f"Expected `--solver` to be one of {', '.join(SOLVERS)}, found {self.solver!r}."
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                msg = f"Expected `{_flag(name)}` to be one of {', '.join(known)}, found {getattr(self, name)!r}."
+                raise InputError(msg)
+        if self.correct != "none" and self.n_pcs == 0:
+            msg = (
+                f"Expected `--n-pcs` of at least 1 with `--correct {self.correct}`, found 0: genes that are fitted "
+                "themselves stay sparse, and have no mean taken off. Choose --correct none or another --n-pcs."
+            )
+            raise InputError(msg)
+        if self.transform == "pearson" and self.n_pcs == 0:
+            msg = (
+                "Expected `--n-pcs` of at least 1 with `--transform pearson`, found 0: residuals are dense, and too "
+                "large to be fitted gene by gene. Choose another --transform or --n-pcs."
+            )
             raise InputError(msg)
 
+
+_CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS}
 
 # options that some solvers have and others do not
 SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
 
 # an option -> those that have nothing to do when it is given
 _IDLE = {
-    "rep": ("layer", "n_top_genes", "target_sum", "clip"),
-    "init": ("start_neighbors",),
+    "rep": ("layer", "n_top_genes", "target_sum", "transform", "clip"),
+    "init": ("n_init", "restarts"),
     "graph": ("n_neighbors",),
 }
 _LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
@@ -168,7 +221,8 @@ _AT_LEAST = {
     "k": 2,
     "n_top_genes": 1,
     "n_pcs": 0,
-    "start_neighbors": 0,
+    "smooth": 0,
+    "n_init": 1,
     "n_neighbors": 1,
     "flow_neighbors": 2,
     "tau": 0,

@@ -3,6 +3,7 @@
 Past this module nothing knows the user's spot numbers: rows are in patch order, and `Patching.order` leads back.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,7 +47,12 @@ def default_n_patches(n_spots: int) -> int:
 
 
 def make_patches(
-    coordinates: np.ndarray, graph: sp.csr_matrix, n_patches: int, *, keep_cross_edges: bool = True
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    n_patches: int,
+    *,
+    keep_cross_edges: bool = True,
+    samples: Sequence[np.ndarray] | None = None,
 ) -> Patching:
     """Cut a section into ``n_patches`` patches and give each its edges.
 
@@ -61,9 +67,17 @@ def make_patches(
     keep_cross_edges
         Whether edges between patches stay in the model (through the neighbours' posteriors as they were when the
         step began) or are dropped, as in the paper.
+    samples
+        Spots of each section: no patch reaches into two. Sections get patches in proportion to their spots, one at
+        the least, even if those are more than ``n_patches``.
     """
     n = coordinates.shape[0]
-    patch_of = _bisect(coordinates, n_patches)
+    patch_of = np.empty(n, dtype=np.int64)
+    first = 0
+    for spots, count in _allot(samples or [np.arange(n)], n_patches):
+        patch_of[spots] = first + _bisect(coordinates[spots], count)
+        first += count
+    n_patches = first
     rows = np.repeat(np.arange(n), np.diff(graph.indptr))
     crosses = patch_of[rows] != patch_of[graph.indices]
     if not keep_cross_edges and crosses.any():
@@ -79,6 +93,12 @@ def make_patches(
     patches = tuple(_cut(ordered, int(start), int(stop), colour[start:stop]) for start, stop in pairwise(bounds))
     dropped = 0 if keep_cross_edges else int(crosses.sum()) // 2
     return Patching(order, patches, graph, dropped)
+
+
+def _allot(samples: Sequence[np.ndarray], n_patches: int) -> list[tuple[np.ndarray, int]]:
+    """Sections with their numbers of patches."""
+    n = sum(spots.size for spots in samples)
+    return [(spots, max(1, round(n_patches * spots.size / n))) for spots in samples]
 
 
 def _bisect(coordinates: np.ndarray, n_patches: int) -> np.ndarray:

@@ -1,14 +1,16 @@
 """What a fit returns: spots in the user's order, domains by size; and the AnnData elements it becomes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from spatialpdvi.calibration import Calibration
 from spatialpdvi.certificate import Certificate
 from spatialpdvi.io.keys import Keys
+from spatialpdvi.model import Model
 from spatialpdvi.problems.potts_gmm import Hyperparameters
 
 __all__ = ["FitResult", "order_by_size"]
@@ -28,6 +30,10 @@ class FitResult:
         m and rho (K, d).
     hyperparameters
         sigma0, sigma1 and xi, (d,) each.
+    agreement
+        (n,) float32: share of restarts that put the spot where their consensus does; None without restarts.
+    calibration
+        The posterior made as sure as restarts are, and its temperature; None without restarts.
     features
         (n, d) float32 (float64 where given so), dense or CSR: what was fitted.
     store_features
@@ -46,6 +52,9 @@ class FitResult:
         Every option in force, what was found in the input, the seed and versions.
     seconds
         Wall seconds of each stage.
+    model
+        The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
+        of a prediction.
     """
 
     domains: np.ndarray
@@ -53,6 +62,8 @@ class FitResult:
     domain_mean: np.ndarray
     log_variance: np.ndarray
     hyperparameters: Hyperparameters
+    agreement: np.ndarray | None
+    calibration: Calibration | None
     features: np.ndarray | sp.csr_matrix
     store_features: bool
     graph: sp.csr_matrix
@@ -62,6 +73,7 @@ class FitResult:
     scores: dict[str, Any]
     params: dict[str, Any]
     seconds: dict[str, float]
+    model: Model | None = None
 
     def __repr__(self) -> str:
         n, d = self.features.shape
@@ -90,6 +102,25 @@ class FitResult:
         log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
         return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
 
+    def part(self, spots: np.ndarray) -> "FitResult":
+        """The result of some of the spots (ascending), as it stands in the file they came from.
+
+        What is of a spot is cut; domains, trace, certificate and scores are those of the joint fit, unchanged.
+        """
+        return replace(
+            self,
+            domains=self.domains[spots],
+            posterior=self.posterior[spots],
+            agreement=None if self.agreement is None else self.agreement[spots],
+            calibration=None
+            if self.calibration is None
+            else self.calibration._replace(posterior=self.calibration.posterior[spots]),
+            features=self.features[spots],
+            store_features=True,
+            graph=self.graph[spots][:, spots].tocsr(),
+            flow=self.flow[spots],
+        )
+
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
         """(group, key) -> value of all that is written (docs/outputs.md)."""
         categories = [str(k) for k in range(self.n_domains)]
@@ -100,6 +131,11 @@ class FitResult:
             ("obsm", keys.posterior): self.posterior,
             ("uns", keys.uns): self._summary(),
         }
+        if self.agreement is not None:
+            elements["obs", keys.agreement] = self.agreement
+        if self.calibration is not None:
+            elements["obs", keys.calibrated_confidence] = self.calibration.posterior.max(axis=1)
+            elements["obsm", keys.calibrated] = self.calibration.posterior
         if self.store_features:
             elements["obsm", keys.features] = self.features
         if save_graph:

@@ -15,7 +15,7 @@ from sklearn.metrics import homogeneity_completeness_v_measure
 
 from spatialpdvi.errors import InputError, expect_finite
 
-__all__ = ["adjusted_rand_index", "chaos", "pas", "scores"]
+__all__ = ["adjusted_rand_index", "chaos", "label_agreement", "pas", "scores"]
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ def scores(domains: Any, coordinates: ArrayLike, *, labels: Any | None = None) -
         ``homogeneity`` and ``completeness`` (1 is best; NaN if no spot has a label).
     """
     codes = _as_codes(domains)
-    agreement = {} if labels is None else _agreement(codes, _as_codes(labels))
+    agreement = {} if labels is None else label_agreement(codes, labels)
     spatial = {"chaos": chaos(codes, coordinates), "pas": pas(codes, coordinates)}
     return {**agreement, **spatial, "n_spots": codes.size}
 
@@ -170,7 +170,9 @@ def _nearest_of_queried(tree: cKDTree, spots: Codes, *, k: int, queried: int) ->
     return np.take_along_axis(found, order, axis=1), decided
 
 
-def _agreement(domain: Codes, label: Codes) -> dict[str, float | int]:
+def label_agreement(domains: Any, labels: Any) -> dict[str, float | int]:
+    """``ari``, ``nmi``, ``homogeneity``, ``completeness`` and ``n_scored`` of domains (n,) against labels (n,)."""
+    domain, label = _as_codes(domains), _as_codes(labels)
     ari = adjusted_rand_index(domain, label)
     domain, label = _labelled_in_both(domain, label)
     entropies = (np.nan,) * 3

@@ -44,7 +44,7 @@ def test_what_is_optional_may_be_none():
     [
         ({"rep": "X_pca", "clip": 3.0}, [("--clip", "--rep")]),
         ({"graph": "g", "n_neighbors": 4}, [("--n-neighbors", "--graph")]),
-        ({"init": "leiden", "start_neighbors": 0, "graph": "g"}, [("--start-neighbors", "--init")]),
+        ({"init": "leiden", "n_init": 2, "graph": "g"}, [("--n-init", "--init")]),
         ({"rep": "X_pca", "n_pcs": 5}, []),
         ({"clip": 3.0}, []),
     ],

@@ -7,6 +7,7 @@ from spatialpdvi.cli.compare import compare
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
 from spatialpdvi.cli.plot import plot
+from spatialpdvi.cli.predict import predict
 from spatialpdvi.cli.simulate import simulate
 
 __all__ = ["main"]
@@ -22,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (fit, compare, evaluate, simulate, plot):
+for command in (fit, predict, compare, evaluate, simulate, plot):
     main.add_command(command)

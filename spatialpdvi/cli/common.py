@@ -3,11 +3,12 @@
 import functools
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,6 +19,7 @@ from spatialpdvi.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from spatialpdvi.progress import Progress
+    from spatialpdvi.result import FitResult
 
 __all__ = [
     "EXIT_INPUT",
@@ -26,7 +28,9 @@ __all__ = [
     "display",
     "limit_threads",
     "print_scores",
+    "report_result",
     "true_interruption",
+    "true_of_the_result",
     "user_errors",
     "verbosity",
 ]
@@ -172,3 +176,27 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
             f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True)
         )
         click.echo(f"{label:<{left}}" + "".join(values))
+
+
+def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
+    """Write the JSON of ``--report`` for a result that has been written."""
+    from spatialpdvi.io.atomic import write_json
+
+    # ru_maxrss is in bytes on macOS, in KiB elsewhere
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    outputs = [str(output) for output in written]
+    content = {"output": outputs[0] if len(outputs) == 1 else outputs, **result.report(), "peak_memory_bytes": peak}
+    with true_of_the_result(written, "the report"):
+        write_json(path, content, option="--report")
+
+
+@contextmanager
+def true_of_the_result(written: Sequence[Path], what: str) -> Iterator[None]:
+    """Let an `InputError` about a file beside the result say that the result itself is written."""
+    try:
+        yield
+    except InputError as error:
+        truth = f"The result is written, to {' and '.join(repr(str(path)) for path in written)}; {what} is not."
+        msg = str(error).replace("Nothing was changed.", truth)
+        raise InputError(msg) from error

@@ -1,6 +1,5 @@
 """``spatialpdvi fit``."""
 
-import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,13 @@ from spatialpdvi.cli.common import (
     display,
     limit_threads,
     print_scores,
+    report_result,
     true_interruption,
+    true_of_the_result,
     user_errors,
     verbosity,
 )
 from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.errors import InputError
 from spatialpdvi.options import FitOptions
 
 if TYPE_CHECKING:
@@ -28,75 +28,102 @@ __all__ = ["fit"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("section", type=FILE)
-@click.option("--output", "-o", type=FILE, help="File to write to. Default: back into the input.")
+@click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
+@click.option(
+    "--output", "-o", type=FILE, help="File to write to; of several sections the folder. Default: back into the input."
+)
 @table_options()
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
 @click.option("--report", type=FILE, help="Also write scores and certificate as JSON here. Default: no.")
+@click.option(
+    "--save-model", type=FILE, help="Also write the model here, for `predict` on other sections. Default: no."
+)
 @verbosity
 @user_errors
 def fit(
-    section: Path,
+    sections: tuple[Path, ...],
     output: Path | None,
     *,
     threads: int | None,
     report: Path | None,
+    save_model: Path | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
 ) -> None:
     """Find the spatial domains of SECTION, an h5ad file, and write them into it.
 
+    Several sections are fitted together, with one set of domains for all.
+
     \b
     Example:
       spatialpdvi fit embryo.h5ad --k 20
+      spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
     """
     chosen = FitOptions(**options)
     limit_threads(threads)
-    from spatialpdvi.api import fit_file
+    from spatialpdvi import api
     from spatialpdvi.io.atomic import check_distinct, check_writable
 
-    target = section if output is None else output
+    several = len(sections) > 1
+    targets = [path if output is None else output / path.name if several else output for path in sections]
     if report is not None:
-        check_distinct(report, "--report", (section, target))
+        check_distinct(report, "--report", (*sections, *targets))
         check_writable(report, "--report")
-    with true_interruption(target, report):
+    if save_model is not None:
+        check_distinct(save_model, "--save-model", (*sections, *targets, *([] if report is None else [report])))
+        check_writable(save_model, "--save-model")
+    with true_interruption(*targets, report, save_model):
+        keep_model = save_model is not None
         with display(quiet=quiet, verbose=verbose) as progress:
-            result = fit_file(section, chosen, output=output, progress=progress)
+            if several:
+                result = api.fit_files(sections, chosen, output=output, keep_model=keep_model, progress=progress)
+            else:
+                result = api.fit_file(sections[0], chosen, output=output, keep_model=keep_model, progress=progress)
         if report is not None:
-            _write_report(result, report, target)
+            report_result(result, report, targets)
+        if save_model is not None:
+            with true_of_the_result(targets, "the model"):
+                api.save_model(result, save_model)
         if not quiet:
-            _print_summary(result, target, chosen.key_added)
+            _print_summary(result, targets, chosen.key_added)
+            if save_model is not None:
+                click.echo(f"model: {click.format_filename(save_model)}")
         if not result.certificate.converged:
             click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
             sys.exit(EXIT_NOT_CONVERGED)
 
 
-def _print_summary(result: "FitResult", written: Path, key: str) -> None:
+def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
     baseline = result.scores["baseline"]
     if "n_scored" in result.scores:
         click.echo(f"{result.scores['n_scored']:,} of {result.scores['n_spots']:,} spots are labelled and scored")
-    print_scores({"domains": result.scores, "start": baseline})
+    print_scores({"domains": result.scores, "start": baseline, **_by_sample(result.scores)})
+    if "trivial" in result.scores:
+        trivial = result.scores["trivial"]
+        click.echo(
+            f"k-means on the smoothed features, {trivial['n_seeds']} seeds: ARI {trivial['ari']:.3f} "
+            f"[{trivial['ari_min']:.3f}-{trivial['ari_max']:.3f}]"
+        )
+    if result.agreement is not None:
+        click.echo(f"restarts: {result.params['n_restarts']}, mean agreement {result.agreement.mean():.0%}")
+    calibration = result.scores.get("calibration", {})
+    if "ece_calibrated" in calibration:
+        click.echo(
+            f"expected calibration error: {calibration['ece']:.3f}, calibrated {calibration['ece_calibrated']:.3f} "
+            f"(temperature {result.params['temperature']:.1f})"
+        )
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes: {sizes}")
     if result.certificate.converged:
         click.echo(f"certificate: {result.certificate.sentence()}")
-    click.echo(
-        f"written: {click.format_filename(written)} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])"
-    )
+    files = ", ".join(click.format_filename(path) for path in written)
+    click.echo(f"written: {files} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
 
 
-def _write_report(result: "FitResult", path: Path, written: Path) -> None:
-    from spatialpdvi.io.atomic import write_json
-
-    # ru_maxrss is in bytes on macOS, in KiB elsewhere
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    content = {"output": str(written), **result.report(), "peak_memory_bytes": peak}
-    try:
-        write_json(path, content, option="--report")
-    except InputError as error:
-        truth = f"The result is written, to {str(written)!r}; the report is not."
-        msg = str(error).replace("Nothing was changed.", truth)
-        raise InputError(msg) from error
+def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows of the table for the sections of a joint fit, by name."""
+    columns = dict(scores.get("samples", {}))
+    names = columns.pop("sample", ())
+    return {name: {score: values[i] for score, values in columns.items()} for i, name in enumerate(names)}

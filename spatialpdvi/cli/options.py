@@ -14,6 +14,9 @@ _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver"
 _GROUPS = {
     "output": "Output",
     "report": "Output",
+    "save_model": "Output",
+    "model": "Model",
+    "correct": "Features",
     "solvers": "Comparison",
     "seeds": "Comparison",
     "tune_epochs": "Comparison",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.io.sections import Section
 from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import FeatureSet, Prepared, make_features, prepare
+from spatialpdvi.preparation import Prepared, prepare
 from spatialpdvi.progress import Progress
+from spatialpdvi.representation import FeatureSet, make_features
 
 __all__ = ["Bench"]
 
@@ -34,7 +35,7 @@ class Bench:
         self._last: tuple[int, Prepared] | None = None
 
     def prepared(self, seed: int) -> Prepared:
-        """Problem and start of a seed; raises as `spatialpdvi.pipeline.prepare` does."""
+        """Problem and start of a seed; raises as `spatialpdvi.preparation.prepare` does."""
         if self._last is None or self._last[0] != seed:
             self._last = None  # free its memory before the next one is made
             self._last = seed, self._prepare(seed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from spatialpdvi.certificate import gradient_norm
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
-from spatialpdvi.pipeline import Prepared
+from spatialpdvi.preparation import Prepared
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 __all__ = ["Run", "has_step", "run_solver"]

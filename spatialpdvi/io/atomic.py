@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.temporary import create, hidden_name, remove_abandoned
 
@@ -98,6 +100,8 @@ def write_json(path: str | Path, content: Any, *, option: str = _OUTPUT) -> None
 def _without_nan(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, np.ndarray):
+        return _without_nan(content.tolist())
     if isinstance(content, list | tuple):
         return [_without_nan(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content

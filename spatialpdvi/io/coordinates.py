@@ -16,8 +16,11 @@ __all__ = ["as_table", "read_coordinates"]
 _ON_A_LINE = 1e-12
 
 
-def read_coordinates(source: Source, key: str) -> np.ndarray:
-    """``obsm[key]`` as (n, 2) or (n, 3) float64, C-contiguous, all finite, in the file's unit."""
+def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None = None) -> np.ndarray:
+    """``obsm[key]`` as (n, 2) or (n, 3) float64, C-contiguous, all finite, in the file's unit.
+
+    Spots of different ``samples`` may lie at one place.
+    """
     name = f"obsm[{key!r}]"
     if key not in source.obsm_keys():
         msg = (
@@ -35,7 +38,7 @@ def read_coordinates(source: Source, key: str) -> np.ndarray:
         raise InputError(msg)
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
     _check_finite(coordinates, name, source.obs_names())
-    _warn_of_duplicates(coordinates, name, source.obs_names())
+    _warn_of_duplicates(coordinates, name, source.obs_names(), samples)
     _warn_of_a_line(coordinates, name)
     return coordinates
 
@@ -80,14 +83,19 @@ def _check_finite(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> N
     raise InputError(msg)
 
 
-def _warn_of_duplicates(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> None:
-    repeated = pd.DataFrame(coordinates).duplicated().to_numpy()
+def _warn_of_duplicates(
+    coordinates: np.ndarray, name: str, spot_names: pd.Index, samples: pd.Categorical | None
+) -> None:
+    places = pd.DataFrame(coordinates)
+    if samples is not None:
+        places["sample"] = samples.codes
+    repeated = places.duplicated().to_numpy()
     if not repeated.any():
         return
     msg = (
         f"Expected one place per spot in {name}, found {repeated.sum():,} of {len(repeated):,} "
         f"spots at the place of an earlier one (first: {spot_names[repeated][0]!r}). "
-        "They are kept; if several sections are stacked here, fit them one by one."
+        "They are kept; if several sections are stacked here, name the column that tells them apart with --sample-key."
     )
     warnings.warn(msg, InputWarning, stacklevel=2)
 

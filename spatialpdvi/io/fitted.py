@@ -20,7 +20,7 @@ class Fitted(NamedTuple):
 
     coordinates: np.ndarray  # (n, 2|3) float64
     domains: pd.Categorical  # (n,)
-    confidence: np.ndarray  # (n,)
+    confidence: np.ndarray  # (n,), the calibrated one where there is one
     annotation: pd.Categorical | None  # (n,); missing has code -1
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
 
@@ -35,10 +35,11 @@ def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spa
         )
         raise InputError(msg)
     annotation, _ = read_labels(source, label_key)
+    calibrated = keys.calibrated_confidence in source.obs_keys()
     return Fitted(
         coordinates=read_coordinates(source, spatial_key),
         domains=read_domains(source, keys.domain),
-        confidence=_read_confidence(source, keys.confidence),
+        confidence=_read_confidence(source, keys.calibrated_confidence if calibrated else keys.confidence),
         annotation=annotation,
         summary=_read_summary(source, keys.uns),
     )

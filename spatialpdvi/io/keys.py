@@ -57,9 +57,24 @@ class Keys:
         return f"{self.prefix}_entropy"
 
     @property
+    def agreement(self) -> str:
+        """``obs``: the share of restarts that put the spot where their consensus does, in [0, 1]."""
+        return f"{self.prefix}_agreement"
+
+    @property
     def posterior(self) -> str:
         """``obsm``: the posterior, (n, K)."""
         return f"{self.prefix}_posterior"
+
+    @property
+    def calibrated(self) -> str:
+        """``obsm``: the posterior made as sure as restarts are, (n, K)."""
+        return f"{self.prefix}_posterior_calibrated"
+
+    @property
+    def calibrated_confidence(self) -> str:
+        """``obs``: the largest calibrated posterior of the spot."""
+        return f"{self.prefix}_confidence_calibrated"
 
     @property
     def features(self) -> str:
@@ -87,7 +102,10 @@ class Keys:
             ("obs", self.domain),
             ("obs", self.confidence),
             ("obs", self.entropy),
+            ("obs", self.agreement),
+            ("obs", self.calibrated_confidence),
             ("obsm", self.posterior),
+            ("obsm", self.calibrated),
             ("obsm", self.features),
             ("obsm", self.flow),
             ("obsp", self.connectivities),

@@ -9,7 +9,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.io.sources import Source
 
-__all__ = ["DEFAULT_LABEL_KEY", "read_domains", "read_initial", "read_labels"]
+__all__ = ["DEFAULT_LABEL_KEY", "read_domains", "read_initial", "read_labels", "read_samples"]
 
 DEFAULT_LABEL_KEY = "annotation"
 
@@ -43,6 +43,11 @@ def read_initial(source: Source, key: str) -> np.ndarray:
 def read_domains(source: Source, key: str) -> pd.Categorical:
     """The domains ``obs[key]`` that are scored or drawn, (n,); a spot without one is refused."""
     return _complete(source, key, option="--domain-key", purpose="to be scored")
+
+
+def read_samples(source: Source, key: str) -> pd.Categorical:
+    """The section ``obs[key]`` of each spot, (n,); a spot without one is refused."""
+    return _complete(source, key, option="--sample-key", purpose="to say which section it is of")
 
 
 def _complete(source: Source, key: str, *, option: str, purpose: str) -> pd.Categorical:

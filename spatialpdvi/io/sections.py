@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.coordinates import read_coordinates
 from spatialpdvi.io.counts import read_counts
 from spatialpdvi.io.features import read_features, read_graph
-from spatialpdvi.io.labels import read_initial, read_labels
+from spatialpdvi.io.labels import read_initial, read_labels, read_samples
 from spatialpdvi.io.sources import Source
 
 __all__ = ["Section", "read_section"]
@@ -31,6 +31,14 @@ class Section(NamedTuple):
     rep: str | None
     init_labels: np.ndarray | None  # (n,) int64 codes 0, 1, ...
     graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal
+    samples: pd.Categorical | None = None  # (n,): which section of several a spot is of; none missing
+
+    def spots_of_samples(self) -> list[np.ndarray]:
+        """Spots (ascending) of each section, in the order of the categories; all of them where there is one."""
+        if self.samples is None:
+            return [np.arange(self.coordinates.shape[0])]
+        codes = np.asarray(self.samples.codes)
+        return [np.flatnonzero(codes == code) for code in range(len(self.samples.categories))]
 
 
 def read_section(
@@ -42,6 +50,7 @@ def read_section(
     rep: str | None = None,
     init: str | None = None,
     graph: str | None = None,
+    sample: str | None = None,
 ) -> Section:
     """Read and check what a fit needs, the cheap elements first.
 
@@ -61,9 +70,12 @@ def read_section(
         Column of ``obs`` with the labels to start from.
     graph
         Key of ``obsp`` with a graph to use as it is.
+    sample
+        Column of ``obs`` that says which section a spot is of.
     """
     _check_spots(source)
-    coordinates = read_coordinates(source, spatial_key)
+    samples = None if sample is None else read_samples(source, sample)
+    coordinates = read_coordinates(source, spatial_key, samples=samples)
     labels, found_key = read_labels(source, label_key)
     init_labels = None if init is None else read_initial(source, init)
     edges = None if graph is None else read_graph(source, graph)
@@ -81,6 +93,7 @@ def read_section(
         rep=rep,
         init_labels=init_labels,
         graph=edges,
+        samples=samples,
     )
 
 

@@ -19,7 +19,7 @@ from spatialpdvi.patches import Patch
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import Features
 
-__all__ = ["Hyperparameters", "PottsGMM", "PottsGlobals", "Statistics"]
+__all__ = ["Hyperparameters", "PottsGMM", "PottsGlobals", "Statistics", "data_term"]
 
 
 class PottsGlobals(NamedTuple):
@@ -174,11 +174,7 @@ class PottsGMM:
         return float(neg_elbo.sum()), residual
 
     def _data_term(self, patch: int, lam: PottsGlobals) -> np.ndarray:
-        """Expected log-likelihood (n_b, K) up to a constant of each spot (E2)."""
-        weight = np.ascontiguousarray((lam.m * self._noise_precision).T)
-        # a sum rather than a BLAS product, whose last bits may depend on its number of threads
-        offset = 0.5 * np.sum((lam.m**2 + np.exp(lam.rho)) * self._noise_precision, axis=1)
-        return self._rows[patch].data_term(weight, offset)
+        return data_term(self._rows[patch], lam, self._noise_precision)
 
     def _precision(self, counts: np.ndarray, share: float) -> np.ndarray:
         """L (K, d): ``N_k / sigma0_f^2 + w / sigma1_f^2``, the curvature of F in m."""
@@ -197,3 +193,11 @@ class PottsGMM:
             precision * lam.m - statistics.sums * self._noise_precision - prior,
             0.5 * (precision * np.exp(lam.rho) - share),
         )
+
+
+def data_term(features: Features, lam: PottsGlobals, noise_precision: np.ndarray) -> np.ndarray:
+    """Expected log-likelihood (n, K) up to a constant of each spot (E2); ``noise_precision`` is 1 / sigma0^2 (d,)."""
+    weight = np.ascontiguousarray((lam.m * noise_precision).T)
+    # a sum rather than a BLAS product, whose last bits may depend on its number of threads
+    offset = 0.5 * np.sum((lam.m**2 + np.exp(lam.rho)) * noise_precision, axis=1)
+    return features.data_term(weight, offset)

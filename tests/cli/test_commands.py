@@ -70,7 +70,7 @@ def test_a_second_run_replaces_the_first(toy_file):
     assert "pdvi_connectivities" in anndata.read_h5ad(toy_file).obsp
     size = toy_file.stat().st_size
     for _ in range(3):
-        _run("fit", toy_file, "--k", "3", "--rep", "X_pca")
+        _run("fit", toy_file, "--k", "3", "--rep", "X_pca", "--smooth", "0", "--no-whiten")
     adata = anndata.read_h5ad(toy_file)
     assert list(adata.obs["pdvi_domain"].cat.categories) == ["0", "1", "2"]
     assert adata.uns["pdvi"]["params"]["k"] == 3
@@ -125,7 +125,7 @@ def test_the_live_display_shows_the_same_stages(toy_file):
     text = screen.getvalue()
     for word in ("genes", "PCA", "fit", "epoch", "write"):
         assert word in text
-    assert set(progress.seconds) == {"read", "genes", "PCA", "start", "graph", "fit", "scores", "write"}
+    assert set(progress.seconds) == {"read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "write"}
 
 
 def test_a_stage_that_failed_is_not_shown_as_done():

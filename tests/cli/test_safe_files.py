@@ -111,7 +111,7 @@ def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch)
     arguments = ["fit", str(toy_file), *FIT, "--report", str(report), "-q"]
     module = importlib.import_module("spatialpdvi.cli.fit")
     with monkeypatch.context() as patch:
-        _interrupt_in(patch, module, "_write_report")
+        _interrupt_in(patch, module, "report_result")
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 130
     assert result.stderr == (f"Interrupted: {str(toy_file)!r} had been written, complete; {str(report)!r} had not.\n")

@@ -74,11 +74,11 @@ def test_a_run_is_what_fit_does(toy_file, tmp_path):
 
 
 def test_counts_are_preprocessed_once(toy_file, tmp_path, monkeypatch):
-    from spatialpdvi import pipeline
+    from spatialpdvi import representation
 
     calls = []
-    original = pipeline.scaled_genes
-    monkeypatch.setattr(pipeline, "scaled_genes", lambda *a, **k: calls.append(1) or original(*a, **k))
+    original = representation.scaled_genes
+    monkeypatch.setattr(representation, "scaled_genes", lambda *a, **k: calls.append(1) or original(*a, **k))
     _run(toy_file, "--k", "4", "--n-top-genes", "100", "--seeds", "3", "--solvers", "cavi", "-o", tmp_path / "out")
     assert calls == [1]
     fit = fit_file(toy_file, FitOptions(k=4, n_top_genes=100, solver="cavi"), output=tmp_path / "fit.h5ad")

@@ -7,7 +7,7 @@ import scanpy as sc
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.preprocess import principal_components, scaled_genes, select_genes
+from spatialpdvi.features.preprocess import pearson_residuals, principal_components, scaled_genes, select_genes
 
 
 def _counts(n=300, genes=400, seed=0):
@@ -44,21 +44,43 @@ def test_few_spots_still_have_a_variance_trend(n):
     assert select_genes(_counts(n=n), 100).size == 100
 
 
-def test_scaled_values_are_the_recipe_written_out():
+@pytest.mark.parametrize(("transform", "function"), [("none", np.asarray), ("log1p", np.log1p), ("sqrt", np.sqrt)])
+def test_scaled_values_are_the_recipe_written_out(transform, function):
     counts, genes = _counts(), np.arange(0, 400, 3)
     dense = counts.toarray().astype(float)
-    log = np.log1p(dense / dense.sum(axis=1, keepdims=True) * 1e4)[:, genes]
-    expected = np.minimum(log / log.std(axis=0, ddof=1), 2.0)
-    scaled = scaled_genes(counts, genes, clip=2.0)
+    values = function(dense / dense.sum(axis=1, keepdims=True) * 1e4)[:, genes]
+    expected = np.minimum(values / values.std(axis=0, ddof=1), 2.0)
+    scaled = scaled_genes(counts, genes, transform=transform, clip=2.0).values
     assert scaled.dtype == np.float32
     assert scaled.nnz == (dense[:, genes] > 0).sum()
     np.testing.assert_allclose(scaled.toarray(), expected, rtol=2e-4, atol=1e-5)
 
 
+def test_pearson_residuals_are_their_formula():
+    counts, genes = _counts(), np.arange(0, 400, 3)
+    x = counts[:, genes].toarray().astype(float)
+    expected = x.sum(axis=1, keepdims=True) * x.sum(axis=0) / x.sum()
+    residuals = (x - expected) / np.sqrt(expected + expected**2 / 100.0)
+    limit = np.sqrt(len(x))
+    found = pearson_residuals(counts, genes)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, np.clip(residuals, -limit, limit), rtol=1e-4, atol=1e-4)
+
+
+def test_pearson_residuals_of_what_was_not_counted_are_zero():
+    counts = _counts().tolil()
+    counts[3] = 0
+    counts[:, 7] = 0
+    found = pearson_residuals(sp.csr_matrix(counts), np.arange(400))
+    assert (found[3] == 0).all()
+    assert (found[:, 7] == 0).all()
+    assert np.isfinite(found).all()
+
+
 def test_a_spot_without_counts_stays_zero():
     counts = _counts().tolil()
     counts[3] = 0
-    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400))
+    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400)).values
     assert scaled[3].nnz == 0
     assert np.isfinite(scaled.data).all()
 
@@ -71,7 +93,7 @@ def test_the_input_is_not_written():
 
 
 def test_components_are_those_of_the_centred_matrix():
-    scaled = scaled_genes(_counts(), np.arange(400))
+    scaled = scaled_genes(_counts(), np.arange(400)).values
     scores = principal_components(scaled, 5, seed=0)
     dense = scaled.toarray().astype(float)
     u, s, _ = np.linalg.svd(dense - dense.mean(axis=0), full_matrices=False)
@@ -94,7 +116,7 @@ def test_genes_that_the_clip_makes_constant_are_left_out():
     """Uncentred, they would weigh in with a tiny noise sd and a huge mean, and tell nothing."""
     counts = _counts().tolil()
     counts[:, 5] = 500
-    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400), clip=2.0)
+    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400), transform="log1p", clip=2.0).values
     dense = scaled.toarray()
     assert scaled.shape[1] < 400
     assert (np.ptp(dense, axis=0) > 0).all()

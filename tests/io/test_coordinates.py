@@ -111,8 +111,8 @@ def test_spots_in_one_place_are_counted(adata, source_of) -> None:
     (message,) = warning(source_of(adata))
     assert message == (
         "Expected one place per spot in obsm['spatial'], found 2 of 12 spots at the place of an "
-        "earlier one (first: 'spot5'). They are kept; if several sections are stacked here, fit "
-        "them one by one."
+        "earlier one (first: 'spot5'). They are kept; if several sections are stacked here, name "
+        "the column that tells them apart with --sample-key."
     )
 
 

@@ -52,8 +52,11 @@ GENES = {"n_top_genes": 100}  # of 150
 CASES = {
     "counts": {},
     "sparse genes": {"n_pcs": 0, "n_top_genes": 60},
-    "given features": {"rep": "X_pca", "n_pcs": 4, "n_top_genes": 5000},
-    "all given features": {"rep": "X_pca", "n_top_genes": 5000},
+    "given features": {"rep": "X_pca", "n_pcs": 4, "n_top_genes": 3000},
+    "all given features": {"rep": "X_pca", "n_top_genes": 3000},
+    "features as they are": {"rep": "X_pca", "n_top_genes": 3000, "smooth": 0, "whiten": False, "init": "annotation"},
+    "the best restart": {"restarts": "best", "n_init": 2},
+    "residuals": {"transform": "pearson"},
     "no cross-patch edges": {"cross_patch_edges": False, "n_patches": 7},
     "scalar steps": {"solver": "pdvi", "max_epochs": 40},
     "cavi": {"solver": "cavi"},

@@ -1,16 +1,13 @@
-"""Where the fit starts: labels by seeded k-means on neighbour-averaged features, and what follows from them."""
+"""Hyperparameters, means and log variances that follow from start labels."""
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.spatial import cKDTree
 
-from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals
 
-__all__ = ["Start", "average_neighbors", "kmeans_labels", "one_hot", "start_from_labels"]
+__all__ = ["Start", "one_hot", "start_from_labels"]
 
 _BLOCK = 100_000
 
@@ -23,43 +20,15 @@ class Start(NamedTuple):
     hyperparameters: Hyperparameters
 
 
-def average_neighbors(features: np.ndarray, coordinates: np.ndarray, n_neighbors: int) -> np.ndarray:
-    """Mean (n, d) of the features over each spot and its ``n_neighbors`` nearest; 0 leaves them as they are."""
-    if n_neighbors == 0:
-        return features
-    tree = cKDTree(coordinates)
-    out = np.empty(features.shape)
-    for start in range(0, features.shape[0], _BLOCK):
-        own = np.arange(start, min(start + _BLOCK, features.shape[0]))
-        index = nearest_spots(tree, own, n_neighbors)
-        total = features[own].astype(np.float64)
-        for column in range(index.shape[1]):
-            total += features[index[:, column]]
-        out[own] = total / (index.shape[1] + 1)
-    return out
-
-
-def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
-    """Labels (n,) by scikit-learn's k-means with ``n_init`` seeded k-means++ starts.
-
-    Call inside `spatialpdvi.threads.single_threaded`: its parallel sums arrive in any order.
-    """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        # fewer distinct spots than clusters: some start empty, and the fit says how many domains are left
-        warnings.filterwarnings("ignore", message="Number of distinct clusters", category=ConvergenceWarning)
-        means = KMeans(k, n_init=n_init, random_state=seed).fit(features)
-    return means.labels_.astype(np.int64)
-
-
-def start_from_labels(features: np.ndarray | sp.csr_matrix, labels: np.ndarray, k: int) -> Start:
+def start_from_labels(
+    features: np.ndarray | sp.csr_matrix, labels: np.ndarray, k: int, *, hyperparameters: Hyperparameters | None = None
+) -> Start:
     """Hyperparameters and globals from start labels (docs/math.md).
 
     sigma0^2 is the within-cluster variance averaged over spots, sigma1^2 the variance of the cluster means, xi the
     mean of the data; m starts at the cluster means and rho at its closed form ``-log(N/sigma0^2 + 1/sigma1^2)``,
-    the variance of a *mean*. An empty cluster starts at xi with the prior's variance.
+    the variance of a *mean*. An empty cluster starts at xi with the prior's variance. Hyperparameters that are given
+    are kept: F of two starts can be compared only where they are the same.
     """
     n, d = features.shape
     counts = np.bincount(labels, minlength=k).astype(np.float64)
@@ -68,11 +37,12 @@ def start_from_labels(features: np.ndarray | sp.csr_matrix, labels: np.ndarray, 
     xi = sums.sum(axis=0) / n
     filled = counts > 0
     means = np.where(filled[:, None], sums / np.maximum(counts, 1.0)[:, None], xi)
-    within = _within(features, labels, means, counts) / n
-    between = means[filled].var(axis=0) if filled.sum() > 1 else np.zeros(d)
-    noise, prior = _floored(within, between)
-    precision = counts[:, None] / noise + 1.0 / prior
-    hyperparameters = Hyperparameters(np.sqrt(noise), np.sqrt(prior), xi)
+    if hyperparameters is None:
+        within = _within(features, labels, means, counts) / n
+        between = means[filled].var(axis=0) if filled.sum() > 1 else np.zeros(d)
+        noise, prior = _floored(within, between)
+        hyperparameters = Hyperparameters(np.sqrt(noise), np.sqrt(prior), xi)
+    precision = counts[:, None] / hyperparameters.noise_sd**2 + 1.0 / hyperparameters.prior_sd**2
     return Start(labels, PottsGlobals(means, -np.log(precision)), hyperparameters)
 
 

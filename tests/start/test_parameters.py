@@ -1,11 +1,10 @@
-"""Start labels, and the hyperparameters and globals that follow from them."""
+"""Hyperparameters and globals that follow from start labels."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.start import average_neighbors, kmeans_labels, one_hot, start_from_labels
-from spatialpdvi.threads import single_threaded
+from spatialpdvi.start import one_hot, start_from_labels
 
 
 def _data(seed=0, n=200, d=4, k=3):
@@ -52,23 +51,15 @@ def test_an_empty_cluster_and_a_constant_feature_stay_finite():
     assert start.hyperparameters.prior_sd.min() > 0
 
 
-def test_averages_over_a_spot_and_its_nearest():
-    rng = np.random.default_rng(1)
-    points, x = rng.random((50, 2)), rng.normal(size=(50, 3)).astype(np.float32)
-    smooth = average_neighbors(x, points, 6)
-    distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    for i in (0, 20, 49):
-        np.testing.assert_allclose(smooth[i], x[np.argsort(distance[i])[:7]].mean(axis=0), atol=1e-6)
-    assert average_neighbors(x, points, 0) is x
-    np.testing.assert_allclose(average_neighbors(x, points, 500), np.tile(x.mean(axis=0), (50, 1)), atol=1e-6)
-
-
-def test_kmeans_is_seeded():
-    x, labels = _data(n=300)
-    with single_threaded():
-        a, b = kmeans_labels(x, 3, seed=5), kmeans_labels(x, 3, seed=5)
-    np.testing.assert_array_equal(a, b)
-    assert len({(p, q) for p, q in zip(a, labels, strict=True)}) < 9  # it found something of the truth
+def test_given_hyperparameters_are_kept_and_the_globals_follow_them():
+    x, labels = _data()
+    first = start_from_labels(x, labels, 3)
+    other = np.roll(labels, 1)
+    second = start_from_labels(x, other, 3, hyperparameters=first.hyperparameters)
+    assert second.hyperparameters is first.hyperparameters
+    np.testing.assert_allclose(second.lam.m, np.stack([x[other == k].mean(axis=0) for k in range(3)]))
+    precision = np.bincount(other)[:, None] / first.hyperparameters.noise_sd**2 + 1 / first.hyperparameters.prior_sd**2
+    np.testing.assert_allclose(second.lam.rho, -np.log(precision))
 
 
 def test_one_hot_is_sure():

@@ -1,0 +1,216 @@
+"""A fitted model by itself: all that is needed to find its domains in a section that it has not seen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.features.projection import GeneProjection
+from spatialpdvi.options import FitOptions
+from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals
+
+__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "Space", "nearest_domain"]
+
+FORMAT = 1  # raised whenever an older program could not read what is written
+# options of the fit that hold for every section that the model is used on
+_KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
+PER_SPOT = ("none", "log1p", "sqrt")  # transforms that ask nothing of other spots
+RECIPE = ("target_sum", "transform", "clip")  # those that are kept with the genes
+
+
+class Space(NamedTuple):
+    """Where features come from, before they are averaged in space: genes, or columns that are given."""
+
+    genes: GeneProjection | None  # None with `rep`
+    rep: str | None  # key in obsm
+    n_columns: int  # of obsm[rep]; 0 with genes
+    centre: np.ndarray  # (d,) mean over the spots of the fit
+
+    @property
+    def n_features(self) -> int:
+        """Number d of the features; of given columns the first d are taken."""
+        return int(self.centre.size)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """Domains of a fit, and the way from a section's counts to the features in which they are known.
+
+    Parameters
+    ----------
+    space
+        Where features come from.
+    rotation
+        W (d, d); the unit matrix where features are not rotated.
+    lam
+        m and rho (K, d) of the domains, in their order in the fit.
+    hyperparameters
+        sigma0, sigma1 and xi (d,).
+    reach
+        Distance to the nearest domain (`nearest_domain`) that 99.9 % of the fit's spots are within.
+    options
+        Options of the fit that hold for every section.
+    version
+        Of spatialpdvi, when the model was fitted.
+    name
+        Of the file that it was read from; empty for one that comes straight from a fit.
+    """
+
+    space: Space
+    rotation: np.ndarray
+    lam: PottsGlobals
+    hyperparameters: Hyperparameters
+    reach: float
+    options: dict[str, Any]
+    version: str
+    name: str = ""
+
+    def __repr__(self) -> str:
+        k, d = self.lam.m.shape
+        genes = self.space.genes
+        made_of = f"obsm[{self.space.rep!r}]" if genes is None else f"{genes.genes.size:,} genes"
+        return f"Model({k} domains, {d} features of {made_of})"
+
+    @staticmethod
+    def kept_options(options: FitOptions, *, smooth: int) -> dict[str, Any]:
+        """Options of a fit that its model keeps, with the number of neighbours that was chosen."""
+        return {name: getattr(options, name) for name in _KEPT} | {"smooth": smooth}
+
+    def fit_options(self, **chosen: Any) -> FitOptions:
+        """Options with which a section is prepared: the model's, and those that are of the section."""
+        genes = self.space.genes
+        recipe = {} if genes is None else {name: getattr(genes, name) for name in RECIPE}
+        return FitOptions(k=self.lam.m.shape[0], rep=self.space.rep, **(self.options | recipe | chosen))
+
+    def distance(self, features: np.ndarray) -> np.ndarray:
+        """Distance (n,) of features (n, d) to the nearest domain."""
+        return nearest_domain(features, self.lam, self.hyperparameters)
+
+    def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and facts that a file holds; `from_parts` is the way back."""
+        arrays = {
+            "centre": self.space.centre,
+            "rotation": self.rotation,
+            "domain_mean": self.lam.m,
+            "log_variance": self.lam.rho,
+            **self.hyperparameters._asdict(),
+        }
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "version": self.version,
+            "reach": self.reach,
+            "options": self.options,
+            "rep": self.space.rep,
+            "n_columns": self.space.n_columns,
+        }
+        genes = self.space.genes
+        if genes is not None:
+            learnt = genes._asdict()
+            facts["recipe"] = {name: learnt.pop(name) for name in RECIPE}
+            arrays |= {_GENES[name]: values for name, values in learnt.items()}
+        return arrays, facts
+
+    @classmethod
+    def from_parts(cls, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], *, name: str) -> "Model":
+        """Model of a file's arrays and facts, each checked.
+
+        Raises
+        ------
+        InputError
+            Where the format is another, or a part is missing or cannot be what a fit has written.
+        """
+        if facts.get("format") != FORMAT:
+            msg = (
+                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. Use the version "
+                f"of spatialpdvi that wrote it ({facts.get('version', 'unknown')}), or fit it again."
+            )
+            raise InputError(msg)
+        try:
+            model = cls._read(arrays, facts, name)
+            model.fit_options()  # are the options possible
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            found = f"no {error}" if isinstance(error, KeyError) else str(error)
+            msg = (
+                f"Expected the model {name!r} to hold what `spatialpdvi fit --save-model` writes, found it damaged "
+                f"({found}). Fit it again."
+            )
+            raise InputError(msg) from error
+        return model
+
+    @classmethod
+    def _read(cls, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], name: str) -> "Model":
+        k, d = _array(arrays, "domain_mean", None, None).shape
+        genes = None
+        if facts["rep"] is None:
+            if facts["recipe"]["transform"] not in PER_SPOT:
+                msg = f"transform {facts['recipe']['transform']!r}"
+                raise ValueError(msg)
+            g = arrays["genes"].size
+            genes = GeneProjection(
+                counted=_names(arrays, "counted_genes"),
+                genes=_names(arrays, "genes"),
+                sd=_array(arrays, "gene_sd", g, positive=True),
+                mean=_array(arrays, "gene_mean", g),
+                components=_array(arrays, "components", d, g),
+                **facts["recipe"],
+            )
+        hyperparameters = Hyperparameters(
+            noise_sd=_array(arrays, "noise_sd", d, positive=True),
+            prior_sd=_array(arrays, "prior_sd", d, positive=True),
+            prior_mean=_array(arrays, "prior_mean", d),
+        )
+        return cls(
+            space=Space(genes, facts["rep"], int(facts["n_columns"]), _array(arrays, "centre", d)),
+            rotation=_array(arrays, "rotation", d, d),
+            lam=PottsGlobals(_array(arrays, "domain_mean", k, d), _array(arrays, "log_variance", k, d)),
+            hyperparameters=hyperparameters,
+            reach=float(facts["reach"]),
+            options={option: facts["options"][option] for option in _KEPT},
+            version=str(facts["version"]),
+            name=name,
+        )
+
+
+# fields of a projection by their names in the file
+_GENES = {
+    "counted": "counted_genes",
+    "genes": "genes",
+    "sd": "gene_sd",
+    "mean": "gene_mean",
+    "components": "components",
+}
+
+
+def nearest_domain(features: np.ndarray, lam: PottsGlobals, hyperparameters: Hyperparameters) -> np.ndarray:
+    """Mahalanobis distance (n,) of features (n, d) to the nearest domain mean, in noise sd.
+
+    ``min_k sqrt( sum_f (x_if - m_kf)^2 / sigma0_f^2 )``
+    """
+    nearest = np.full(features.shape[0], np.inf)
+    for mean in lam.m:
+        squares = (((features - mean) / hyperparameters.noise_sd) ** 2).sum(axis=1)
+        np.minimum(nearest, squares, out=nearest)
+    return np.sqrt(nearest)
+
+
+def _array(arrays: Mapping[str, np.ndarray], name: str, *shape: int | None, positive: bool = False) -> np.ndarray:
+    """Finite float64 array of a shape, in which None stands for any length."""
+    values = np.asarray(arrays[name])
+    fits = values.ndim == len(shape) and all(n in {None, m} for n, m in zip(shape, values.shape, strict=True))
+    if values.dtype.kind != "f" or not fits:
+        msg = f"{name} of {values.dtype} and shape {values.shape}"
+        raise ValueError(msg)
+    if not np.isfinite(values).all() or (positive and not (values > 0).all()):
+        msg = f"{name} with values that cannot be"
+        raise ValueError(msg)
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _names(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    names = np.asarray(arrays[name])
+    if names.dtype.kind != "U" or names.ndim != 1:
+        msg = f"{name} of {names.dtype} and shape {names.shape}"
+        raise ValueError(msg)
+    return names

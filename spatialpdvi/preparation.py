@@ -1,0 +1,214 @@
+"""What comes between features and a solver: the start, the graph and the patches."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.graph.flow import border_directions
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import weigh_edges
+from spatialpdvi.io.sections import Section
+from spatialpdvi.options import FitOptions, idle_options
+from spatialpdvi.patches import Patching, default_n_patches, make_patches
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
+from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.representation import FeatureSet, make_features
+from spatialpdvi.scores import adjusted_rand_index
+from spatialpdvi.start import (
+    Consensus,
+    Start,
+    consensus,
+    kmeans_labels,
+    mixture_labels,
+    noise_rotation,
+    one_hot,
+    start_from_labels,
+)
+from spatialpdvi.threads import single_threaded
+
+__all__ = ["Prepared", "lay_graph", "prepare"]
+
+_MIXTURES = 3  # restarts by a mixture for each by k-means
+
+
+class Prepared(NamedTuple):
+    """A section made into a problem with a start: all that comes before a solver, rows in patch order."""
+
+    problem: PottsGMM
+    start: Start  # labels in the user's order
+    restarts: tuple[np.ndarray, ...]  # (n,) labels each, in the user's order; empty where labels were given
+    agreement: np.ndarray | None  # (n,) of the restarts, in the user's order
+    patching: Patching
+    normals: np.ndarray  # (n, 3) border normals
+    fitted: np.ndarray | sp.csr_matrix  # (n, d) in the user's order
+    features: FeatureSet
+    codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
+    found: dict[str, Any]  # for params
+    rotation: np.ndarray | None = None  # (d, d) W; None without
+
+    def initial(self, start: Start | None = None) -> tuple[np.ndarray, PottsGlobals]:
+        """Fresh (phi, lambda) at the start, or at another."""
+        start = start or self.start
+        k = start.lam.m.shape[0]
+        return one_hot(start.labels[self.patching.order], k), start.lam
+
+    def other_starts(self) -> list[Start]:
+        """A start from each restart, with the hyperparameters of their consensus: their F can be compared."""
+        k, hyperparameters = self.start.lam.m.shape[0], self.start.hyperparameters
+        return [start_from_labels(self.fitted, labels, k, hyperparameters=hyperparameters) for labels in self.restarts]
+
+    def ari(self, phi: np.ndarray) -> float:
+        """ARI of a posterior against the known labels, over the labelled spots; NaN without any."""
+        if self.codes is None:
+            return float("nan")
+        scored = self.codes >= 0
+        return adjusted_rand_index(self.codes[scored], phi[scored].argmax(axis=1))
+
+
+def prepare(
+    section: Section, options: FitOptions, progress: Progress, *, features: FeatureSet | None = None
+) -> Prepared:
+    """Features, start, graph and patches of a section: everything but the solver.
+
+    ``features`` are those of `make_features`, where several starts share them.
+
+    Raises
+    ------
+    InputError
+        Where the options do not fit the section: more domains or patches than spots, features that cannot be made.
+    """
+    n = section.coordinates.shape[0]
+    _check_sizes(n, options)
+    for idle, chosen in idle_options(options):
+        msg = f"Expected no {idle} beside {chosen}, which leaves it nothing to do; {idle} is not used."
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    if features is None:
+        features = make_features(section, options, progress)
+    with progress.stage("start") as stage, single_threaded():
+        restarts: tuple[np.ndarray, ...] = ()
+        agreement, found = None, dict(features.found)
+        labels = _given_labels(section, options)
+        if labels is None:
+            restarts, agreed = _restart(features, options)
+            labels, agreement = agreed.labels, agreed.agreement
+            found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity}
+            stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
+        fitted, rotation = features.base, None
+        if options.whiten and isinstance(fitted, np.ndarray):
+            rotation = noise_rotation(fitted, labels, options.k)
+            fitted = (fitted @ rotation).astype(fitted.dtype)
+        start = start_from_labels(fitted, labels, options.k)
+    with progress.stage("graph") as stage:
+        normals, patching = lay_graph(section, fitted, labels, options, stage)
+    problem = PottsGMM(wrap_features(fitted[patching.order]), patching.patches, start.hyperparameters)
+    codes = None if section.labels is None else section.labels.codes[patching.order].astype(np.int64)
+    store = features.store or fitted is not features.base
+    features = features._replace(views=(), store=store)
+    return Prepared(problem, start, restarts, agreement, patching, normals, fitted, features, codes, found, rotation)
+
+
+def lay_graph(
+    section: Section, fitted: np.ndarray | sp.csr_matrix, labels: np.ndarray, options: FitOptions, stage: Stage
+) -> tuple[np.ndarray, Patching]:
+    """Border normals (n, 3) between start labels (n,), and patches with the edges that they and the features weigh."""
+    n = section.coordinates.shape[0]
+    samples = section.spots_of_samples()
+    normals = np.empty((n, 3))
+    for spots in samples:
+        normals[spots] = border_directions(section.coordinates[spots], labels[spots], options.flow_neighbors)
+    patching = make_patches(
+        section.coordinates,
+        _weigh_graph(section, fitted, normals, options),
+        options.n_patches or default_n_patches(n),
+        keep_cross_edges=options.cross_patch_edges,
+        samples=samples,
+    )
+    stage.note(f"{patching.graph.nnz // 2:,} edges, {len(patching.patches)} patches")
+    return normals, patching
+
+
+def _join_neighbors(section: Section, n_neighbors: int) -> sp.csr_matrix:
+    """Mutual nearest neighbours within each section, (n, n)."""
+    n = section.coordinates.shape[0]
+    rows, columns = [], []
+    for spots in section.spots_of_samples():
+        own = mutual_knn(section.coordinates[spots], n_neighbors).tocoo()
+        rows.append(spots[own.row])
+        columns.append(spots[own.col])
+    pair = (np.concatenate(rows), np.concatenate(columns))
+    joined = sp.csr_matrix((np.ones(pair[0].size), pair), shape=(n, n))
+    joined.sort_indices()
+    return joined
+
+
+def _within_samples(graph: sp.csr_matrix, codes: np.ndarray, options: FitOptions) -> sp.csr_matrix:
+    """A given graph without its edges between sections, of which the user is told."""
+    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    within = codes[rows] == codes[graph.indices]
+    if within.all():
+        return graph
+    msg = (
+        f"Expected obsp[{options.graph!r}] to join spots of one section of obs[{options.sample_key!r}], found "
+        f"{(~within).sum() // 2:,} edges between two; they are left out."
+    )
+    warnings.warn(msg, InputWarning, stacklevel=2)
+    return sp.csr_matrix((graph.data[within], (rows[within], graph.indices[within])), shape=graph.shape)
+
+
+def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
+    labels = section.init_labels
+    if labels is not None and labels.max() >= options.k:
+        msg = (
+            f"Expected `--init` to name at most --k {options.k} labels, found {labels.max() + 1} in "
+            f"obs[{options.init!r}]. Raise --k or start from another column."
+        )
+        raise InputError(msg)
+    return labels
+
+
+def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarray, ...], Consensus]:
+    """Labels by ``n_init`` mixtures and a third as many k-means on every scale, and their consensus.
+
+    The mixtures are right more often; the few k-means are wrong elsewhere, and keep the consensus off what mixtures
+    get wrong together.
+    """
+    methods = [mixture_labels] * options.n_init + [_one_kmeans] * -(-options.n_init // _MIXTURES)
+    rng = np.random.default_rng(options.seed)
+    restarts = tuple(
+        method(view, options.k, seed=int(rng.integers(2**32))) for view in features.views for method in methods
+    )
+    return restarts, consensus(restarts, options.k)
+
+
+def _one_kmeans(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
+    return kmeans_labels(features, k, seed=seed, n_init=1)
+
+
+def _check_sizes(n: int, options: FitOptions) -> None:
+    for flag, value in (("--k", options.k), ("--n-patches", options.n_patches), ("--smooth", options.smooth)):
+        if value is not None and value > n:
+            msg = f"Expected `{flag}` to be at most the number of spots, {n}, found {value}. Lower it."
+            raise InputError(msg)
+
+
+def _weigh_graph(
+    section: Section, x: np.ndarray | sp.csr_matrix, normals: np.ndarray, options: FitOptions
+) -> sp.csr_matrix:
+    pattern = section.graph
+    if pattern is None:
+        pattern = _join_neighbors(section, options.n_neighbors)
+    elif section.samples is not None:
+        pattern = _within_samples(pattern, np.asarray(section.samples.codes), options)
+    isolated = int((np.diff(pattern.indptr) == 0).sum())
+    if isolated:
+        advice = "choose another --graph" if section.graph is not None else "raise --n-neighbors"
+        msg = (
+            f"Expected every spot to have a neighbour, found {isolated} isolated ones; their domain follows from "
+            f"their expression alone. To join them, {advice}."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    return weigh_edges(pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta)

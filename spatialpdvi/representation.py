@@ -1,0 +1,148 @@
+"""Features of a section before any start: from counts or as given, centred, averaged over neighbours in space."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.features.preprocess import pearson_residuals, principal_components, scaled_genes, select_genes
+from spatialpdvi.features.projection import GeneProjection, centre_samples, learn_projection
+from spatialpdvi.io.sections import Section
+from spatialpdvi.model import Space
+from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.progress import Progress
+from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
+from spatialpdvi.threads import single_threaded
+
+__all__ = ["FeatureSet", "make_features"]
+
+_WIDEST = 60  # columns that restarts see as they are; of more they see principal components
+_SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
+_Raw = tuple[np.ndarray | sp.csr_matrix, np.ndarray, dict[str, Any], GeneProjection | None]
+
+
+class FeatureSet(NamedTuple):
+    """Features of a section, before any start."""
+
+    base: np.ndarray | sp.csr_matrix  # (n, d): what is fitted, smoothed where dense, not yet rotated
+    smoothed: np.ndarray  # (n, p) dense, at the scale of the section: what a trivial method would cluster
+    views: tuple[np.ndarray, ...]  # (n, p) each: the scales that restarts see
+    store: bool  # no matrix of the file already
+    found: dict[str, Any]  # for params
+    space: Space | None = None  # None where another section cannot be brought into it
+
+
+def make_features(section: Section, options: FitOptions, progress: Progress) -> FeatureSet:
+    """Features by `--rep`, or from the counts by the paper's preprocessing; averaged over neighbours in space."""
+    raw, components, found, genes = (
+        _from_counts(section, options, progress) if section.features is None else _given(section, options)
+    )
+    samples = section.spots_of_samples()
+    if options.correct == "center":
+        if section.samples is None:
+            msg = "Expected several sections with `--correct center`, found one. Name --sample-key, or give more files."
+            raise InputError(msg)
+        raw, components = _centred(raw, components, samples)
+    with progress.stage("smooth") as stage:
+        # an average over more than half the spots that a domain has on average would blur the domains themselves
+        most = section.coordinates.shape[0] // (2 * options.k * len(samples))
+        scale = options.smooth
+        if scale is None:
+            scale = predictive_neighbors(components, section.coordinates, samples=samples, most=most, seed=options.seed)
+        scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in _SCALES))
+        views = neighbor_averages(components, section.coordinates, scales, samples=samples)
+        smoothed = views[scales.index(scale)]
+        stage.note(f"{scale} nearest spots" if scale else "off")
+    base = raw
+    if scale and isinstance(raw, np.ndarray):
+        base = smoothed
+        if raw is not components:
+            (base,) = neighbor_averages(raw, section.coordinates, (scale,), samples=samples)
+    store = section.features is None or base is not section.features
+    return FeatureSet(base, smoothed, tuple(views), store, {**found, "smooth": int(scale)}, _space(section, raw, genes))
+
+
+def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _Raw:
+    """What is fitted; the dense columns that restarts see, the same where possible; what is to be known of them.
+
+    Also how they follow from counts, where that is the same for other sections.
+    """
+    counts = section.counts
+    assert counts is not None  # a section has counts or features
+    with progress.stage("genes") as stage, single_threaded():
+        genes = select_genes(counts, options.n_top_genes)
+        stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
+        scaled: np.ndarray | sp.csr_matrix
+        recipe: dict[str, Any] = {
+            "target_sum": options.target_sum,
+            "transform": options.transform,
+            "clip": options.clip,
+        }
+        kept = None
+        if options.transform == "pearson":
+            scaled = pearson_residuals(counts, genes)
+        else:
+            kept = scaled_genes(counts, genes, **recipe)
+            scaled = kept.values
+    n_pcs = DEFAULT_N_PCS if options.n_pcs is None else options.n_pcs
+    with progress.stage("PCA") as stage, single_threaded():
+        components = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
+        stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
+    if options.n_pcs is not None and options.n_pcs > components.shape[1]:
+        msg = (
+            f"Expected at least {options.n_pcs + 1} spots and genes for --n-pcs {options.n_pcs}, found "
+            f"{scaled.shape[0]} and {scaled.shape[1]}; {components.shape[1]} components are used."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
+    if not n_pcs or kept is None:
+        return components if n_pcs else scaled, components, found, None
+    return components, components, found, learn_projection(kept, components, section.gene_names, **recipe)
+
+
+def _given(section: Section, options: FitOptions) -> _Raw:
+    """As `_from_counts`, of the features that `--rep` names."""
+    x = section.features
+    assert x is not None
+    width = x.shape[1]
+    if options.n_pcs is not None and options.n_pcs > width:
+        msg = (
+            f"Expected `--n-pcs` to be at most the {width} columns of {section.rep!r}, found {options.n_pcs}. Lower it."
+        )
+        raise InputError(msg)
+    d = options.n_pcs or (min(DEFAULT_N_PCS, width) if _are_components(x) else width)
+    chosen = x if d == width else x[:, :d]
+    found = {"rep_columns": int(d)}
+    if isinstance(chosen, np.ndarray):
+        chosen = np.ascontiguousarray(chosen)
+        if d <= _WIDEST:
+            return chosen, chosen, found, None
+    with single_threaded():
+        return chosen, principal_components(chosen, DEFAULT_N_PCS, seed=options.seed), found, None
+
+
+def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:
+    """Whether dense columns come by falling variance, as those of a PCA do: then the first ones matter most."""
+    if not isinstance(x, np.ndarray):
+        return False
+    variance = x.var(axis=0, dtype=np.float64)
+    return bool(variance.size > 1 and (np.diff(variance) <= 1e-6 * variance[0]).all())
+
+
+def _centred(
+    raw: np.ndarray | sp.csr_matrix, components: np.ndarray, samples: list[np.ndarray]
+) -> tuple[np.ndarray | sp.csr_matrix, np.ndarray]:
+    """Dense features whose mean is the same in every section: that of all spots."""
+    centred = centre_samples(components, samples)
+    if raw is components:
+        return centred, centred
+    return centre_samples(raw, samples) if isinstance(raw, np.ndarray) else raw, centred
+
+
+def _space(section: Section, raw: np.ndarray | sp.csr_matrix, genes: GeneProjection | None) -> Space | None:
+    if not isinstance(raw, np.ndarray) or (genes is None and section.features is None):
+        return None
+    width = 0 if section.features is None else int(section.features.shape[1])
+    return Space(genes, section.rep, width, raw.mean(axis=0, dtype=np.float64))

@@ -1,0 +1,122 @@
+r"""One labelling from many: a latent class model of what the restarts say (Dawid and Skene 1979).
+
+Restart r gives spot i the label l_ri. Given the spot's class c_i = k, labels of different restarts are taken as
+independent, ``p(l_ri = l | c_i = k) = pi_rkl``; EM alternates
+
+    gamma_ik \propto p_k  prod_r pi_{r, k, l_ri}^{1 / sqrt(R)}        pi_rkl \propto 1/2 + sum_i gamma_ik [l_ri = l]
+
+A restart that disagrees with the others says little by its rows of pi and counts little, and one that has merged two
+domains still votes for the pair. The power 1/sqrt(R) is ours: R restarts on one tissue are not R independent witnesses.
+EM has many optima, and a vote that is matched to one restart inherits that restart's: it begins at several of them, and
+the one whose classes make what was said most likely is taken.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment
+
+from spatialpdvi.scores import adjusted_rand_index
+
+__all__ = ["Consensus", "consensus", "match_labels"]
+
+_BEGINNINGS = 20  # restarts that EM begins at, at the most
+_COMPARED = 5_000  # spots on which the beginnings are compared, and restarts with each other
+_STEPS = 50
+_SETTLED = 1e-3  # largest change of gamma
+_SURE = 0.9  # weight of a restart's own label at the beginning
+
+
+class Consensus(NamedTuple):
+    """What restarts say together."""
+
+    labels: np.ndarray  # (n,) int64 in 0..K-1
+    agreement: np.ndarray  # (n,) float32: share of restarts that, matched to the labels, say the same of the spot
+    similarity: float  # mean ARI between two restarts, NaN for a single one
+
+
+class _Profiles(NamedTuple):
+    """What is said of spots; spots of which all restarts say the same are one profile."""
+
+    labels: np.ndarray  # (u, R)
+    indicators: sp.csr_matrix  # (u, R K): 1 where restart r says l
+    weight: np.ndarray  # (u,): spots
+    where: np.ndarray  # (n,): each spot's profile
+
+
+class _Classes(NamedTuple):
+    """Latent classes of some spots."""
+
+    gamma: np.ndarray  # (u, K)
+    table: np.ndarray  # (R K, K): log pi, a row for each restart and label
+    share: np.ndarray  # (K,): log p
+    likelihood: float
+
+
+def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
+    """Labels and agreement of several labellings (n,) of the same spots, each in 0..K-1."""
+    said = np.stack(restarts)
+    some = said[:, :: max(1, said.shape[1] // _COMPARED)]
+    chosen = np.unique(np.linspace(0, len(said) - 1, _BEGINNINGS).round().astype(int))
+    seen = _profiles(some, k)
+    begun = (_expect(seen, _sure(seen.labels[:, r], k)) for r in chosen)
+    classes = max(begun, key=lambda c: c.likelihood)
+    everything = _profiles(said, k)
+    gamma, _ = _posterior(everything, classes.table, classes.share)
+    labels = _expect(everything, gamma).gamma.argmax(axis=1)[everything.where]
+    same = sum((match_labels(own, labels, k)[own] == labels).astype(np.float32) for own in said)
+    return Consensus(labels, (same / len(said)).astype(np.float32), _similarity(some))
+
+
+def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:
+    """Permutation (K,) that takes labels to those of the reference with the most spots in common."""
+    common = np.bincount(labels * k + reference, minlength=k * k).reshape(k, k)
+    return np.asarray(linear_sum_assignment(-common)[1], dtype=np.int64)
+
+
+def _similarity(said: np.ndarray) -> float:
+    """Mean ARI between two labellings."""
+    pairs = [adjusted_rand_index(said[a], said[b]) for a in range(len(said)) for b in range(a)]
+    return float(np.mean(pairs)) if pairs else float("nan")
+
+
+def _profiles(said: np.ndarray, k: int) -> _Profiles:
+    labels, where, weight = np.unique(said.T, axis=0, return_inverse=True, return_counts=True)
+    u, n_restarts = labels.shape
+    columns = (labels + k * np.arange(n_restarts)).ravel()
+    rows = np.arange(0, columns.size + 1, n_restarts)
+    indicators = sp.csr_matrix((np.ones(columns.size), columns, rows), shape=(u, n_restarts * k))
+    return _Profiles(labels, indicators, weight.astype(np.float64), where.ravel())
+
+
+def _sure(labels: np.ndarray, k: int) -> np.ndarray:
+    gamma = np.full((labels.size, k), (1.0 - _SURE) / k)
+    gamma[np.arange(labels.size), labels] += _SURE
+    return gamma
+
+
+def _expect(profiles: _Profiles, gamma: np.ndarray) -> _Classes:
+    """EM from gamma (u, K) until it settles."""
+    n_restarts, k = profiles.labels.shape[1], gamma.shape[1]
+    heard = profiles.indicators.T.tocsr()
+    for _ in range(_STEPS):
+        weighted = gamma * profiles.weight[:, None]
+        share = np.log(weighted.sum(axis=0) / profiles.weight.sum() + 1e-9)
+        given = (0.5 + heard @ weighted).reshape(n_restarts, k, k)  # [restart, label, class]
+        table = (np.log(given / given.sum(axis=1, keepdims=True)) / np.sqrt(n_restarts)).reshape(-1, k)
+        before = gamma
+        gamma, likelihood = _posterior(profiles, table, share)
+        if np.abs(gamma - before).max() < _SETTLED:
+            break
+    return _Classes(gamma, table, share, likelihood)
+
+
+def _posterior(profiles: _Profiles, table: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float]:
+    """Gamma (u, K) given the classes, and the (tempered) log likelihood of all that was said."""
+    score = share + profiles.indicators @ table
+    largest = score.max(axis=1, keepdims=True)
+    gamma = np.exp(score - largest)
+    total = gamma.sum(axis=1, keepdims=True)
+    return gamma / total, float((profiles.weight * (np.log(total) + largest).ravel()).sum())

@@ -1,0 +1,83 @@
+"""What is learnt from one section's PCA is that PCA, for that section and for others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi.features.preprocess import principal_components, scaled_genes, select_genes
+from spatialpdvi.features.projection import centre_samples, learn_projection
+
+
+def _counts(n=200, genes=80, seed=0):
+    rng = np.random.default_rng(seed)
+    rate = (0.2 + rng.gamma(0.5, 2.0, size=genes)) * rng.gamma(3.0, 0.4, size=(n, 1))
+    rate[: n // 2, : genes // 4] *= 4.0
+    return sp.csr_matrix(rng.poisson(rate).astype(np.float32))
+
+
+NAMES = pd.Index([f"g{i}" for i in range(80)])
+
+
+def _learn(counts, *, transform="none", clip=10.0):
+    recipe = {"target_sum": 1e4, "transform": transform, "clip": clip}
+    scaled = scaled_genes(counts, select_genes(counts, 60), **recipe)
+    scores = principal_components(scaled.values, 6, seed=0)
+    return learn_projection(scaled, scores, NAMES, **recipe), scores
+
+
+@pytest.mark.parametrize("transform", ["none", "log1p", "sqrt"])
+@pytest.mark.parametrize("clip", [10.0, 1.5])
+def test_the_section_itself_has_the_scores_of_its_pca(transform, clip):
+    counts = _counts()
+    projection, scores = _learn(counts, transform=transform, clip=clip)
+    np.testing.assert_allclose(projection.apply(counts, NAMES), scores, atol=1e-4)
+    # to the digits of the scores they were learnt from, which are float32
+    np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(6), atol=1e-5)
+
+
+def test_another_section_goes_the_way_written_out():
+    projection, _ = _learn(_counts(), transform="log1p", clip=2.0)
+    other = _counts(n=50, seed=1)
+    dense = other.toarray().astype(float)
+    values = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))[:, NAMES.get_indexer(projection.genes)]
+    expected = (np.minimum(values / projection.sd, 2.0) - projection.mean) @ projection.components.T
+    np.testing.assert_allclose(projection.apply(other, NAMES), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_order_and_strangers_among_the_genes_do_not_matter():
+    counts = _counts()
+    projection, _ = _learn(counts)
+    turned = sp.csr_matrix(sp.hstack([counts[:, ::-1], sp.csr_matrix(np.full((200, 3), 7.0, dtype=np.float32))]))
+    names = NAMES[::-1].append(pd.Index(["x", "y", "z"]))
+    np.testing.assert_allclose(projection.apply(turned, names), projection.apply(counts, NAMES), atol=1e-4)
+
+
+def test_a_gene_that_is_missing_counts_as_zero():
+    counts = _counts()
+    projection, _ = _learn(counts)
+    gone = NAMES.get_loc(projection.genes[5])
+    kept = np.delete(np.arange(80), gone)
+    never = counts.tolil()
+    never[:, gone] = 0
+    expected = projection.apply(sp.csr_matrix(never), NAMES)
+    np.testing.assert_allclose(projection.apply(counts[:, kept], NAMES[kept]), expected, atol=1e-5)
+
+
+def test_spots_without_counts_are_zeros_before_the_projection():
+    counts = _counts().tolil()
+    projection, _ = _learn(_counts())
+    counts[3] = 0
+    found = projection.apply(sp.csr_matrix(counts), NAMES)
+    np.testing.assert_allclose(found[3], -projection.components @ projection.mean, rtol=1e-5)
+
+
+def test_sections_are_centred_at_the_mean_of_all_or_at_another():
+    x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    samples = [np.arange(4), np.arange(4, 9)]
+    for centre, expected in ((None, x.mean(axis=0)), (np.array([3.0, -1.0]), [3.0, -1.0])):
+        centred = centre_samples(x, samples, centre)
+        assert centred.dtype == np.float32
+        for spots in samples:
+            np.testing.assert_allclose(centred[spots].mean(axis=0), expected, atol=1e-6)
+            np.testing.assert_allclose(np.ptp(centred[spots] - x[spots], axis=0), 0.0, atol=1e-6)

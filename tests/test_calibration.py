@@ -1,0 +1,90 @@
+"""Posteriors as sure as restarts are."""
+
+import numpy as np
+import pytest
+
+import spatialpdvi
+from spatialpdvi.calibration import calibrate, calibration_error, is_of_majority, reliability, temper
+
+
+def _posterior(n=2000, k=5, sharpness=8.0, seed=0):
+    """Scores that are right, and a posterior that is ``sharpness`` times as sure as it should be."""
+    rng = np.random.default_rng(seed)
+    score = 1.5 * rng.normal(size=(n, k))
+    right = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
+    truth = (right.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    sharp = np.exp(sharpness * score)
+    return right, (sharp / sharp.sum(axis=1, keepdims=True)).astype(np.float32), truth
+
+
+def test_the_mean_confidence_becomes_the_agreement():
+    right, sharp, _ = _posterior()
+    agreement = right.max(axis=1).mean()
+    found = calibrate(sharp, agreement)
+    assert found.posterior.max(axis=1).mean() == pytest.approx(agreement, abs=1e-4)
+    assert found.temperature == pytest.approx(8.0, rel=0.05)
+    np.testing.assert_allclose(found.posterior, right, atol=0.02)
+    np.testing.assert_array_equal(found.posterior.argmax(axis=1), sharp.argmax(axis=1))
+    np.testing.assert_allclose(found.posterior.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_a_right_temperature_takes_the_error_away():
+    right, sharp, truth = _posterior(n=20_000)
+    found = calibrate(sharp, right.max(axis=1).mean()).posterior
+    correct = sharp.argmax(axis=1) == truth
+    assert calibration_error(sharp.max(axis=1), correct) > 0.2
+    assert calibration_error(found.max(axis=1), correct) < 0.02
+
+
+def test_posteriors_are_never_made_surer():
+    right, _, _ = _posterior()
+    assert calibrate(right, 0.99).temperature == 1.0
+    np.testing.assert_allclose(calibrate(right, 0.99).posterior, right, rtol=1e-5)
+
+
+def test_restarts_that_agree_less_than_chance_leave_an_even_posterior():
+    _, sharp, _ = _posterior()
+    np.testing.assert_allclose(calibrate(sharp, 0.05).posterior, 0.2, atol=0.01)
+
+
+def test_hard_posteriors_stay_finite():
+    assert np.isfinite(calibrate(np.eye(4, dtype=np.float32), 0.5).posterior).all()
+    assert np.isfinite(temper(np.eye(4), 1.0)).all()
+
+
+def test_the_error_is_the_mean_distance_of_bins():
+    confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55, 1.0])
+    correct = np.array([1, 1, 0, 0, 1, 0, 1]).astype(bool)
+    bins = reliability(confidence, correct)
+    assert bins["spots"].tolist() == [2, 5]
+    np.testing.assert_allclose(bins["correct"], [0.5, 0.6])
+    assert calibration_error(confidence, correct) == pytest.approx((2 * 0.05 + 5 * (0.96 - 0.6)) / 7)
+
+
+def test_right_is_the_majority_of_the_own_domain():
+    domains, labels = np.array([0, 0, 0, 1, 1]), np.array([2, 2, 1, 1, 1])
+    np.testing.assert_array_equal(is_of_majority(domains, labels), [True, True, False, True, True])
+
+
+def test_what_is_written_can_be_made_again(toy_section):
+    section = toy_section.copy()
+    result = spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2)
+    temperature = section.uns["pdvi"]["params"]["temperature"]
+    phi = section.obsm["pdvi_posterior"]
+    calibrated = section.obsm["pdvi_posterior_calibrated"]
+    np.testing.assert_allclose(calibrated, temper(phi, temperature), atol=1e-6)
+    np.testing.assert_array_equal(section.obs["pdvi_confidence_calibrated"], calibrated.max(axis=1))
+    assert calibrated.max(axis=1).mean() == pytest.approx(section.obs["pdvi_agreement"].mean(), abs=1e-3)
+    scores = result.scores["calibration"]
+    correct = is_of_majority(result.domains, section.obs["annotation"].cat.codes.to_numpy().astype(int))
+    assert scores["accuracy"] == pytest.approx(correct.mean())
+    assert scores["ece_calibrated"] == pytest.approx(calibration_error(calibrated.max(axis=1), correct))
+
+
+def test_without_restarts_there_is_nothing_to_learn_from(toy_section):
+    section = toy_section.copy()
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2)
+    spatialpdvi.fit(section, k=4, n_top_genes=100, init="annotation")
+    assert "pdvi_posterior_calibrated" not in section.obsm
+    assert "pdvi_agreement" not in section.obs
+    assert "ece" in section.uns["pdvi"]["scores"]["calibration"]
