@@ -1,6 +1,7 @@
 """Python's way in: fit an AnnData in memory, or a file on disk. The command line is a thin layer over these."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from spatialpdvi.result import FitResult
 if TYPE_CHECKING:
     from anndata import AnnData
     from matplotlib.figure import Figure
+
+    from spatialpdvi.io.h5ad import H5adSource
 
 __all__ = [
     "evaluate",
@@ -80,16 +83,13 @@ def fit_file(
     either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
     before it begins.
     """
-    from spatialpdvi.io.h5ad import H5adSource
-    from spatialpdvi.io.writing import check_output, write_elements
+    from spatialpdvi.io.writing import write_elements
 
     progress = progress or Progress()
     keys = Keys(options.key_added)
     target = path if output is None else output
     with progress.stage("read") as stage:
-        with H5adSource(path) as source:
-            check_output(path, target)
-            check_free(source, keys)
+        with _checked(path, target, keys) as source:
             section = read_inputs(source, options)
             if keep_model:
                 check_keepable(section, options)
@@ -134,9 +134,8 @@ def fit_files(
     InputError
         Where the data or an option cannot be used; nothing is written then.
     """
-    from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.io.joining import join_sections
-    from spatialpdvi.io.writing import check_output, write_elements
+    from spatialpdvi.io.writing import write_elements
 
     progress = progress or Progress()
     keys = Keys(options.key_added)
@@ -151,9 +150,7 @@ def fit_files(
     with progress.stage("read") as stage:
         sections = []
         for path, target in zip(paths, targets, strict=True):
-            with H5adSource(path) as source:
-                check_output(path, target)
-                check_free(source, keys)
+            with _checked(path, target, keys) as source:
                 sections.append(read_inputs(source, options))
         section = join_sections(sections, names)
         if keep_model:
@@ -165,6 +162,18 @@ def fit_files(
             elements = result.part(spots).elements(keys, save_graph=options.save_graph)
             write_elements(path, target, elements, remove=keys.all_pairs())
     return result
+
+
+@contextmanager
+def _checked(path: str | Path, target: str | Path, keys: Keys) -> "Iterator[H5adSource]":
+    """An h5ad file opened for reading, whose result can be written to the target under these names."""
+    from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.io.writing import check_output
+
+    with H5adSource(path) as source:
+        check_output(path, target)
+        check_free(source, keys)
+        yield source
 
 
 def _names_of(paths: Sequence[str | Path]) -> list[str]:
@@ -233,8 +242,7 @@ def predict_file(
     **options: Any,
 ) -> FitResult:
     """`predict` for an h5ad file, written into it or into a copy at ``output`` as `fit_file` writes."""
-    from spatialpdvi.io.h5ad import H5adSource
-    from spatialpdvi.io.writing import check_output, write_elements
+    from spatialpdvi.io.writing import write_elements
     from spatialpdvi.prediction import predict_options, predict_section, read_new
 
     progress = progress or Progress()
@@ -243,9 +251,7 @@ def predict_file(
     with progress.stage("read") as stage:
         known = model if isinstance(model, Model) else load_model(model)
         chosen = predict_options(known, key_added=key_added, **options)
-        with H5adSource(path) as source:
-            check_output(path, target)
-            check_free(source, keys)
+        with _checked(path, target, keys) as source:
             section = read_new(source, known, chosen)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
     result = predict_section(section, known, chosen, progress)

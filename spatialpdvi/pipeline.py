@@ -22,7 +22,7 @@ from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.result import FitResult, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, label_agreement, scores
 from spatialpdvi.solvers import Solver, SolverSettings, make_solver
-from spatialpdvi.start import Start, kmeans_labels
+from spatialpdvi.start import Start, in_unit_range, kmeans_labels
 from spatialpdvi.threads import single_threaded
 
 __all__ = [
@@ -92,8 +92,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         trace=trace_columns(optimum.trace, ari),
         certificate=certify(final, optimum.trace, optimum.stop, rule=rule),
         scores=scored,
-        params=_params(options, section, prepared, solver)
-        | ({} if calibration is None else {"temperature": calibration.temperature}),
+        params=_params(options, section, prepared, solver, calibration=calibration),
         seconds=progress.seconds,
         model=None if unkept(section, options) else keep(prepared, lam, options),
     )
@@ -178,11 +177,11 @@ def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:
     assert prepared.codes is not None  # the section has labels
     order = prepared.patching.order
     scored = prepared.codes >= 0
+    features = in_unit_range(prepared.features.smoothed)
     with single_threaded():
         ari = [
             adjusted_rand_index(
-                prepared.codes[scored],
-                kmeans_labels(prepared.features.smoothed, options.k, seed=seed, n_init=1)[order][scored],
+                prepared.codes[scored], kmeans_labels(features, options.k, seed=seed, n_init=1)[order][scored]
             )
             for seed in range(_TRIVIAL_SEEDS)
         ]
@@ -228,7 +227,9 @@ def _warn_of_empty(domains: np.ndarray, k: int) -> None:
         warnings.warn(msg, InputWarning, stacklevel=2)
 
 
-def _params(options: FitOptions, section: Section, prepared: Prepared, solver: Solver) -> dict[str, Any]:
+def _params(
+    options: FitOptions, section: Section, prepared: Prepared, solver: Solver, *, calibration: Calibration | None
+) -> dict[str, Any]:
     """Every option in force and what it met; options that are off are left out (None cannot be stored everywhere)."""
     patching = prepared.patching
     n_features = int(prepared.fitted.shape[1])
@@ -241,6 +242,7 @@ def _params(options: FitOptions, section: Section, prepared: Prepared, solver: S
         "n_edges": int(patching.graph.nnz // 2),
         "n_edges_dropped": patching.n_dropped,
         "label_key": section.label_key,
+        "temperature": None if calibration is None else calibration.temperature,
     }
     settings = SolverSettings()
     defaults = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}

@@ -22,6 +22,7 @@ from spatialpdvi.start import (
     Consensus,
     Start,
     consensus,
+    in_unit_range,
     kmeans_labels,
     mixture_labels,
     noise_rotation,
@@ -179,7 +180,9 @@ def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarra
     methods = [mixture_labels] * options.n_init + [_one_kmeans] * -(-options.n_init // _MIXTURES)
     rng = np.random.default_rng(options.seed)
     restarts = tuple(
-        method(view, options.k, seed=int(rng.integers(2**32))) for view in features.views for method in methods
+        method(view, options.k, seed=int(rng.integers(2**32)))
+        for view in map(in_unit_range, features.views)
+        for method in methods
     )
     return restarts, consensus(restarts, options.k)
 

@@ -1,6 +1,9 @@
 """Small problems with known parts, and where the real tissue is."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +60,22 @@ def make_toy(
     phi = rng.dirichlet(np.ones(k), size=labels.size) if start == "soft" else one_hot(labels, k)
     dense = patching.graph[patching.order][:, patching.order].toarray()
     return Toy(problem, phi, begin.lam, x, dense, begin.hyperparameters, truth, patching)
+
+
+def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str, str]:
+    """Run the command line until a line of its progress holds ``said``, send a signal; exit code, stdout, stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if said in line:
+            break
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout, stderr
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-__all__ = ["kmeans_labels", "mixture_labels"]
+__all__ = ["in_unit_range", "kmeans_labels", "mixture_labels"]
 
 _LEARNT_FROM = 20_000  # spots at the most; the others are labelled by what these taught
 _MOST_STEPS = 200
@@ -22,7 +22,6 @@ def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) 
     with warnings.catch_warnings():
         # fewer distinct spots than clusters: some start empty, and the fit says how many domains are left
         warnings.filterwarnings("ignore", message="Number of distinct clusters", category=ConvergenceWarning)
-        features = _in_unit_range(features)
         means = KMeans(k, n_init=n_init, random_state=seed).fit(_some(features, seed))
         return np.asarray(means.predict(features), dtype=np.int64)
 
@@ -37,10 +36,10 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
-    features = _in_unit_range(features).astype(np.float64)
+    features = features.astype(np.float64)
     some = _some(features, seed)
     variance = float(some.var(axis=0).mean())
-    if np.unique(some, axis=0).shape[0] <= k or variance == 0.0:
+    if variance == 0.0 or _are_few(some, k):
         return kmeans_labels(features, k, seed=seed, n_init=1)
     mixture = GaussianMixture(
         k, covariance_type="tied", reg_covar=_RIDGE * variance, max_iter=_MOST_STEPS, random_state=seed
@@ -52,10 +51,18 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     return np.asarray(mixture.predict(features), dtype=np.int64)
 
 
-def _in_unit_range(features: np.ndarray) -> np.ndarray:
-    """Centred, and divided by one number for all: squares of 1e30 overflow, digits of 1e12 + 1 get lost."""
+def in_unit_range(features: np.ndarray) -> np.ndarray:
+    """Features (n, d) as float32 that clusters may be sought in, in any unit: centred, divided by one number for all.
+
+    Squares of 1e30 overflow, and digits of 1e12 + 1 get lost. Once for all restarts on the same features.
+    """
     centred = features - features.mean(axis=0, dtype=np.float64)
     return np.asarray(centred / (np.abs(centred).max() or 1.0)).astype(np.float32)
+
+
+def _are_few(features: np.ndarray, k: int) -> bool:
+    """Whether there are at most k different rows; of one column that is told far sooner, and mostly enough."""
+    return np.unique(features[:, 0]).size <= k and np.unique(features, axis=0).shape[0] <= k
 
 
 def _some(features: np.ndarray, seed: int) -> np.ndarray:

@@ -11,6 +11,7 @@ import anndata
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import interrupt_at
 
 from spatialpdvi import FitOptions, __version__, fit_file
 from spatialpdvi.cli import main
@@ -223,18 +224,8 @@ def test_the_same_bits_for_one_and_two_threads_and_on_a_second_run(tmp_path):
 def test_an_interrupted_fit_leaves_the_input_and_no_other_file(toy_file, sent, code):
     before = toy_file.read_bytes()
     arguments = ["fit", toy_file, *FIT, "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stderr:
-        if line.startswith("fit: epoch 5"):
-            break
-    process.send_signal(sent)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == code
+    exit_code, stdout, stderr = interrupt_at("fit: epoch 5", arguments, sent=sent)
+    assert exit_code == code
     assert "Traceback" not in stderr + stdout
     assert toy_file.read_bytes() == before
     time.sleep(0.1)

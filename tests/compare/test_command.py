@@ -1,14 +1,12 @@
 """The command as a user runs it: same start, tuned steps, kept runs, bad input."""
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import interrupt_at
 
 from spatialpdvi import FitOptions, fit_file
 from spatialpdvi.cli import main
@@ -214,18 +212,8 @@ def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
     out = tmp_path / "out"
     endless = ["--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "3000"]
     arguments = ["compare", toy_file, *FAST, *endless, "--seeds", "100", "--solvers", "cavi", "-o", out, "-v"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stderr:
-        if "cavi, seed 1: epoch 5 " in line:
-            break
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    code, stdout, stderr = interrupt_at("cavi, seed 1: epoch 5 ", arguments)
+    assert code == 130
     assert f"Interrupted: finished runs are kept in {out}" in stderr
     assert "Traceback" not in stdout + stderr
     kept = sorted(path.name for path in (out / "runs").iterdir())
