@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.memory import parse_size
 
 __all__ = [
     "CORRECTIONS",
@@ -167,6 +168,12 @@ class FitOptions:
     )
     seed: int = _option(0, "Seed of everything random.", group="Run")
 
+    memory: str | None = _option(
+        None,
+        "Memory that the fit may take, as 8GB; counts too large for it are read block by block. Default: what is free.",
+        group="Run",
+    )
+
     key_added: str = _option("pdvi", "Prefix of the keys that are written.", group="Output")
     save_graph: bool = _option(False, "Write the edge weights and flow directions too.", group="Output")
 
@@ -190,6 +197,8 @@ class FitOptions:
             if getattr(self, name) not in known:
                 msg = f"Expected `{_flag(name)}` to be one of {', '.join(known)}, found {getattr(self, name)!r}."
                 raise InputError(msg)
+        if self.memory is not None:
+            parse_size(self.memory, "--memory")
         if self.correct != "none" and self.n_pcs == 0:
             msg = (
                 f"Expected `--n-pcs` of at least 1 with `--correct {self.correct}`, found 0: genes that are fitted "

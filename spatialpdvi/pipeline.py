@@ -14,6 +14,7 @@ from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.io.sections import Section, read_section
 from spatialpdvi.io.sources import Source
 from spatialpdvi.keeping import keep, unkept
+from spatialpdvi.memory import free_memory, parse_size
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
 from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
 from spatialpdvi.preparation import Prepared, prepare
@@ -48,6 +49,7 @@ def read_inputs(source: Source, options: FitOptions) -> Section:
         init=options.init,
         graph=options.graph,
         sample=options.sample_key,
+        memory=free_memory() if options.memory is None else parse_size(options.memory, "--memory"),
     )
 
 

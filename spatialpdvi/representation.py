@@ -7,14 +7,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.preprocess import pearson_residuals, principal_components, scaled_genes, select_genes
+from spatialpdvi.features.components import principal_components
 from spatialpdvi.features.projection import GeneProjection, centre_samples, learn_projection
+from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
+from spatialpdvi.features.selection import select_genes
+from spatialpdvi.features.tally import tally
+from spatialpdvi.io.counts import warn_of_empty
 from spatialpdvi.io.sections import Section
 from spatialpdvi.model import Space
 from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
 from spatialpdvi.progress import Progress
 from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
-from spatialpdvi.threads import single_threaded
 
 __all__ = ["FeatureSet", "make_features"]
 
@@ -71,8 +74,11 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _
     """
     counts = section.counts
     assert counts is not None  # a section has counts or features
-    with progress.stage("genes") as stage, single_threaded():
-        genes = select_genes(counts, options.n_top_genes)
+    with progress.stage("genes") as stage:
+        tallied = tally(counts)
+        if not isinstance(counts, sp.csr_matrix):  # of others it was told when they were read
+            warn_of_empty(tallied.totals, section.spot_names)
+        genes = select_genes(tallied, options.n_top_genes)
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled: np.ndarray | sp.csr_matrix
         recipe: dict[str, Any] = {
@@ -84,11 +90,12 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _
         if options.transform == "pearson":
             scaled = pearson_residuals(counts, genes)
         else:
-            kept = scaled_genes(counts, genes, **recipe)
+            kept = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
             scaled = kept.values
     n_pcs = DEFAULT_N_PCS if options.n_pcs is None else options.n_pcs
-    with progress.stage("PCA") as stage, single_threaded():
-        components = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
+    with progress.stage("PCA") as stage:
+        pca = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
+        components = pca.scores
         stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
     if options.n_pcs is not None and options.n_pcs > components.shape[1]:
         msg = (
@@ -99,7 +106,7 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     if not n_pcs or kept is None:
         return components if n_pcs else scaled, components, found, None
-    return components, components, found, learn_projection(kept, components, section.gene_names, **recipe)
+    return components, components, found, learn_projection(kept, pca, section.gene_names, **recipe)
 
 
 def _given(section: Section, options: FitOptions) -> _Raw:
@@ -119,8 +126,7 @@ def _given(section: Section, options: FitOptions) -> _Raw:
         chosen = np.ascontiguousarray(chosen)
         if d <= _WIDEST:
             return chosen, chosen, found, None
-    with single_threaded():
-        return chosen, principal_components(chosen, DEFAULT_N_PCS, seed=options.seed), found, None
+    return chosen, principal_components(chosen, DEFAULT_N_PCS, seed=options.seed).scores, found, None
 
 
 def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:

@@ -1,9 +1,10 @@
 """How many threads, and where only one may be used so that results keep their bits."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["single_threaded"]
+__all__ = ["n_threads", "single_threaded"]
 
 
 @contextmanager
@@ -19,3 +20,11 @@ def single_threaded() -> Iterator[None]:
             yield
     finally:
         numba.set_num_threads(before)
+
+
+def n_threads() -> int:
+    """Threads that kernels and readers may use: all cores that the process may run on, or what ``--threads`` says."""
+    chosen = os.environ.get("NUMBA_NUM_THREADS", "")
+    if chosen.isdigit() and int(chosen) > 0:
+        return int(chosen)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

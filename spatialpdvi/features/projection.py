@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.features.preprocess import ScaledGenes, normalised_genes
+from spatialpdvi.features.components import Components
+from spatialpdvi.features.scaling import ScaledGenes, normalised_genes, take_genes
+from spatialpdvi.streams import CountRows, row_blocks
 
 __all__ = ["GeneProjection", "centre_samples", "learn_projection"]
 
@@ -24,52 +26,60 @@ class GeneProjection(NamedTuple):
     transform: str  # "none", "log1p" or "sqrt"
     clip: float
 
-    def apply(self, counts: sp.csr_matrix, gene_names: pd.Index) -> np.ndarray:
+    def apply(self, counts: CountRows, gene_names: pd.Index) -> np.ndarray:
         """Scores (n, p) float32 of other counts (n, genes); a gene that is not among theirs counts as 0.
 
         A spot's total is of the genes that the model's section counted: panels of other sizes would differ in it.
         The names that are used must not repeat.
         """
-        known = np.flatnonzero(gene_names.isin(self.counted))
+        counted = gene_names.isin(self.counted).astype(np.float64)
+        place = gene_names.get_indexer_for(self.genes) if gene_names.is_unique else self._places(gene_names)
+        found = np.flatnonzero(place >= 0)
+        found = found[np.argsort(place[found])]
+        return np.concatenate([self._scores(block, counted, place, found) for block in row_blocks(counts)])
+
+    def _places(self, gene_names: pd.Index) -> np.ndarray:
+        """Columns of the genes, -1 where there is none; other names may repeat."""
+        known = np.flatnonzero(gene_names.isin(self.genes))
         where = gene_names[known].get_indexer_for(self.genes)
-        found = np.flatnonzero(where >= 0)
-        values = normalised_genes(
-            counts[:, known], where[found], target_sum=self.target_sum, transform=self.transform
-        ).astype(np.float64)
-        values = values @ sp.diags(1.0 / self.sd[found])
-        values.data = np.minimum(values.data, self.clip)
-        return np.asarray(values @ self.components[:, found].T - self.components @ self.mean, dtype=np.float32)
+        return np.where(where >= 0, known[where], -1)
+
+    def _scores(self, block: sp.csr_matrix, counted: np.ndarray, place: np.ndarray, found: np.ndarray) -> np.ndarray:
+        totals = np.asarray(block.astype(np.float64) @ counted)
+        taken = take_genes(block, place[found])
+        values = normalised_genes(taken, totals, target_sum=self.target_sum, transform=self.transform)
+        scaled = values.astype(np.float64) @ sp.diags(1.0 / self.sd[found])
+        scaled.data = np.minimum(scaled.data, self.clip)
+        return np.asarray(scaled @ self.components[:, found].T - self.components @ self.mean, dtype=np.float32)
 
 
 def learn_projection(
-    counts: ScaledGenes, scores: np.ndarray, gene_names: pd.Index, *, target_sum: float, transform: str, clip: float
+    counts: ScaledGenes,
+    components: Components,
+    gene_names: pd.Index,
+    *,
+    target_sum: float,
+    transform: str,
+    clip: float,
 ) -> GeneProjection:
     """Projection whose scores, for the section that it is learnt from, are those of its PCA.
-
-    With X - 1 mean^T = U S V^T and scores T = U S, whose columns are orthogonal and sum to zero, the components are
-    V^T = (T^T T)^-1 T^T X.
 
     Parameters
     ----------
     counts
-        Scaled genes X (n, g) of the section.
-    scores
-        T (n, p), `principal_components` of them.
+        Scaled genes (n, g) of the section.
+    components
+        `principal_components` of them.
     gene_names
         Of all genes of the section.
     """
-    centred = scores.astype(np.float64)
-    centred -= centred.mean(axis=0)
-    squares = (centred**2).sum(axis=0)
-    values = counts.values.astype(np.float64)
-    components = (values.T @ centred).T / np.where(squares > 0.0, squares, 1.0)[:, None]
     names = np.asarray(gene_names, dtype=str)
     return GeneProjection(
         counted=names,
         genes=names[counts.genes],
         sd=counts.sd,
-        mean=np.asarray(values.mean(axis=0)).ravel(),
-        components=np.ascontiguousarray(components),
+        mean=components.mean,
+        components=np.ascontiguousarray(components.loadings),
         target_sum=float(target_sum),
         transform=transform,
         clip=float(clip),

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.io.matrices import layer_address
 from spatialpdvi.io.sources import Source
+from spatialpdvi.streams import CountRows, Rows
 
-__all__ = ["CANDIDATES", "Counts", "read_counts"]
+__all__ = ["CANDIDATES", "Counts", "read_counts", "warn_of_empty"]
 
 logger = logging.getLogger("spatialpdvi")
 
@@ -23,18 +25,37 @@ _WHAT = "raw counts (whole numbers, none negative)"
 _HINT = "Point --layer at the counts, or give ready features with --rep."
 # Whole numbers beyond this are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
+_COPIES = 2  # of the counts: themselves, and what is made of them
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
+
+
+class CheckedRows:
+    """Counts read block by block, of which every block is found to hold counts when it is first read."""
+
+    def __init__(self, rows: Rows, where: str) -> None:
+        self._rows, self._where, self._checked = rows, where, False
+        self.shape = rows.shape
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Blocks of rows in their order."""
+        for block in self._rows.blocks():
+            refusal = "" if self._checked else _refusal(block.data)
+            if refusal:
+                msg = f"Expected {self._where} to hold {_WHAT}, found {refusal}. {_HINT}"
+                raise InputError(msg)
+            yield block
+        self._checked = True
 
 
 class Counts(NamedTuple):
     """Validated counts and where they were found."""
 
-    matrix: sp.csr_matrix  # (n, genes), in the type in which they are stored
+    matrix: CountRows  # (n, genes), in the type in which they are stored
     source: str  # "layers['count']", "X" or "raw.X"
     gene_names: pd.Index  # (genes,)
 
 
-def read_counts(source: Source, layer: str | None) -> Counts:
+def read_counts(source: Source, layer: str | None, *, memory: int | None = None) -> Counts:
     """Counts from the named layer, else from the first of `CANDIDATES` that holds counts.
 
     Parameters
@@ -43,8 +64,11 @@ def read_counts(source: Source, layer: str | None) -> Counts:
         The section.
     layer
         A key of ``layers``, or ``X`` or ``raw.X``; None to look.
+    memory
+        Bytes that may be taken; of counts that would take more than half of them, rows are read when they are needed,
+        and checked then. None for as much as they take.
     """
-    found = _search(source) if layer is None else _named(source, layer)
+    found = _search(source, memory) if layer is None else _named(source, layer, memory)
     logger.info("Counts are read from %s.", found.source)
     if not found.matrix.shape[1]:
         msg = f"Expected {found.source} to have at least one gene, found none. {_HINT}"
@@ -53,24 +77,24 @@ def read_counts(source: Source, layer: str | None) -> Counts:
     return found
 
 
-def _named(source: Source, layer: str) -> Counts:
+def _named(source: Source, layer: str, memory: int | None) -> Counts:
     where = layer if layer in {"X", "raw.X"} else layer_address(layer)
     if not source.has_matrix(where):
         msg = f"Expected {where} to be in {source.name}, found {_present(source)}. Give one of these to --layer."
         raise InputError(msg)
-    counts, refusal = _try(source, where)
+    counts, refusal = _try(source, where, memory)
     if counts is None:
         msg = f"Expected {where} to hold {_WHAT}, found {refusal}. {_HINT}"
         raise InputError(msg)
     return counts
 
 
-def _search(source: Source) -> Counts:
+def _search(source: Source, memory: int | None) -> Counts:
     refusals: dict[str, str] = {}
     for where in CANDIDATES:
         if not source.has_matrix(where):
             continue
-        counts, refusal = _try(source, where)
+        counts, refusal = _try(source, where, memory)
         if counts is not None:
             _explain(refusals, where)
             return counts
@@ -99,11 +123,13 @@ def _explain(refusals: dict[str, str], chosen: str) -> None:
         warnings.warn(msg, InputWarning, stacklevel=2)
 
 
-def _try(source: Source, where: str) -> tuple[Counts | None, str]:
+def _try(source: Source, where: str, memory: int | None) -> tuple[Counts | None, str]:
     """The counts at `where`, or why these are none. A glance spares reading what is none."""
     refusal = _refusal(source.first_values(where))
     if refusal:
         return None, refusal
+    if memory is not None and _COPIES * source.stored_bytes(where) > memory:
+        return Counts(CheckedRows(source.rows(where), where), where, source.var_names(where)), ""
     matrix = source.matrix(where)
     refusal = _refusal(matrix.data)
     if not refusal and matrix.shape[1] and not np.any(matrix.data):
@@ -149,7 +175,13 @@ def _warn(counts: Counts, spot_names: pd.Index) -> None:
             f"(first: {counts.gene_names[repeated][0]!r}). Each is used as a gene of its own."
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
-    empty = np.asarray(counts.matrix.sum(axis=1)).ravel() == 0
+    if isinstance(counts.matrix, sp.csr_matrix):
+        warn_of_empty(np.asarray(counts.matrix.sum(axis=1)).ravel(), spot_names)
+
+
+def warn_of_empty(totals: np.ndarray, spot_names: pd.Index) -> None:
+    """Tell of spots without counts; ``totals`` (n,) of all genes."""
+    empty = totals == 0
     if empty.any():
         msg = (
             f"Expected every spot to have counts, found {empty.sum():,} of {len(empty):,} without "

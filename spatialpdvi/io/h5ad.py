@@ -13,9 +13,11 @@ import scipy.sparse as sp
 from anndata.io import read_elem
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.chunks import read_range
 from spatialpdvi.io.legacy import column_order, is_table, quiet, read_fields, read_table
 from spatialpdvi.io.matrices import as_csr, first_values, layer_of
 from spatialpdvi.io.opening import open_h5ad
+from spatialpdvi.io.streaming import FileRows, stored_bytes
 
 __all__ = ["H5adSource", "open_h5ad"]
 
@@ -33,6 +35,7 @@ class H5adSource:
 
     def __init__(self, path: str | Path) -> None:
         self.name = repr(str(path))
+        self._path = path
         self._file = open_h5ad(path)
 
     def __enter__(self) -> Self:
@@ -142,14 +145,39 @@ class H5adSource:
 
         def load() -> sp.csr_matrix:
             element = self._file[self._matrix_path(where)]
-            dense = isinstance(element, h5py.Dataset)
-            return as_csr(element if dense else read_elem(element), where)
+            if isinstance(element, h5py.Dataset):
+                return as_csr(element, where)
+            if element.attrs.get("encoding-type") == "csr_matrix":
+                parts = (read_range(element["data"]), read_range(element["indices"]), element["indptr"][()])
+                return as_csr(sp.csr_matrix(parts, shape=tuple(element.attrs["shape"])), where)
+            return as_csr(read_elem(element), where)
 
         csr = self._expect_rows(self._read(where, load), where)
-        n_genes = len(self.var_names(where))
-        if csr.shape[1] != n_genes:
-            self._refuse(where, f"{csr.shape[1]:,} columns where var names {n_genes:,} genes")
+        self._expect_genes(csr.shape[1], where)
         return csr
+
+    def stored_bytes(self, where: str) -> int:
+        """Memory that `matrix` would take."""
+        return self._read(where, lambda: stored_bytes(self._file[self._matrix_path(where)]))
+
+    def rows(self, where: str) -> FileRows:
+        """The matrix at `where` to be read block by block, also after the file is closed here."""
+
+        def look() -> tuple[int, int]:
+            element = self._file[self._matrix_path(where)]
+            n_rows, n_columns = element.shape if isinstance(element, h5py.Dataset) else element.attrs["shape"]
+            return int(n_rows), int(n_columns)
+
+        shape = self._read(where, look)
+        if shape[0] != self.n_obs:
+            self._refuse(where, f"{shape[0]:,} rows for {self.n_obs:,} spots")
+        self._expect_genes(shape[1], where)
+        return FileRows(self._path, self._matrix_path(where), where, shape)
+
+    def _expect_genes(self, n_columns: int, where: str) -> None:
+        n_genes = len(self.var_names(where))
+        if n_columns != n_genes:
+            self._refuse(where, f"{n_columns:,} columns where var names {n_genes:,} genes")
 
     @cached_property
     def _obs_names(self) -> pd.Index:

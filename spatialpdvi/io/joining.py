@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.sections import Section
+from spatialpdvi.streams import CountRows, JoinedRows
 
 __all__ = ["join_sections"]
 
@@ -41,7 +42,8 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
         raise InputError(msg)
     sizes = [s.coordinates.shape[0] for s in sections]
     codes = np.repeat(np.arange(len(sections)), sizes)
-    counts, genes = (None, pd.Index([], dtype=object))
+    counts: CountRows | None = None
+    genes = pd.Index([], dtype=object)
     features = None
     if sections[0].features is None:
         counts, genes = _join_counts(sections, names)
@@ -64,7 +66,7 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
     )
 
 
-def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[sp.csr_matrix, pd.Index]:
+def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[CountRows, pd.Index]:
     for section, name in zip(sections, names, strict=True):
         if section.gene_names.has_duplicates:
             twice = section.gene_names[section.gene_names.duplicated()][0]
@@ -88,8 +90,11 @@ def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[sp.
     parts = []
     for section in sections:
         assert section.counts is not None  # read with the same options as the first
-        parts.append(section.counts[:, section.gene_names.get_indexer(common)])
-    return sp.csr_matrix(sp.vstack(parts)), common
+        parts.append((section.counts, section.gene_names.get_indexer(common)))
+    joined = JoinedRows(parts)
+    if all(isinstance(counts, sp.csr_matrix) for counts, _ in parts):
+        return sp.csr_matrix(sp.vstack(list(joined.blocks()))), common
+    return joined, common
 
 
 def _join_features(sections: Sequence[Section], names: Sequence[str]) -> np.ndarray | sp.csr_matrix:

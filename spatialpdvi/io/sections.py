@@ -13,6 +13,7 @@ from spatialpdvi.io.counts import read_counts
 from spatialpdvi.io.features import read_features, read_graph
 from spatialpdvi.io.labels import read_initial, read_labels, read_samples
 from spatialpdvi.io.sources import Source
+from spatialpdvi.streams import CountRows
 
 __all__ = ["Section", "read_section"]
 
@@ -20,7 +21,7 @@ __all__ = ["Section", "read_section"]
 class Section(NamedTuple):
     """What a fit needs of a file. Arrays may share memory with the source: do not write to them."""
 
-    counts: sp.csr_matrix | None  # (n, genes), whole numbers >= 0; None with `rep`
+    counts: CountRows | None  # (n, genes), whole numbers >= 0; None with `rep`
     counts_source: str  # "layers['count']", "X", "raw.X"; "" with `rep`
     gene_names: pd.Index  # (genes,) columns of `counts`; empty with `rep`
     spot_names: pd.Index  # (n,)
@@ -51,6 +52,7 @@ def read_section(
     init: str | None = None,
     graph: str | None = None,
     sample: str | None = None,
+    memory: int | None = None,
 ) -> Section:
     """Read and check what a fit needs, the cheap elements first.
 
@@ -72,6 +74,8 @@ def read_section(
         Key of ``obsp`` with a graph to use as it is.
     sample
         Column of ``obs`` that says which section a spot is of.
+    memory
+        Bytes that may be taken (`read_counts`).
     """
     _check_spots(source)
     samples = None if sample is None else read_samples(source, sample)
@@ -80,7 +84,7 @@ def read_section(
     init_labels = None if init is None else read_initial(source, init)
     edges = None if graph is None else read_graph(source, graph)
     features = None if rep is None else read_features(source, rep)
-    counts = read_counts(source, layer) if rep is None else None
+    counts = read_counts(source, layer, memory=memory) if rep is None else None
     return Section(
         counts=counts.matrix if counts else None,
         counts_source=counts.source if counts else "",

@@ -1,6 +1,6 @@
 """One interface over an h5ad on disk and an AnnData in memory; no check of what is in them."""
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from anndata import AnnData
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.h5ad import H5adSource
 from spatialpdvi.io.matrices import as_csr, first_values, layer_of
+from spatialpdvi.streams import Rows
 
 __all__ = ["AnnDataSource", "H5adSource", "Source"]
 
@@ -75,6 +76,12 @@ class Source(Protocol):
 
     def matrix(self, where: str) -> sp.csr_matrix:
         """The matrix at `where` as canonical CSR, (n, genes)."""
+
+    def stored_bytes(self, where: str) -> int:
+        """Memory that `matrix` would take beyond what is taken already."""
+
+    def rows(self, where: str) -> Rows:
+        """The matrix at `where` to be read block by block."""
 
 
 class AnnDataSource:
@@ -170,6 +177,15 @@ class AnnDataSource:
     def matrix(self, where: str) -> sp.csr_matrix:
         """The matrix at `where` as canonical CSR, (n, genes)."""
         return as_csr(self._stored(where), where)
+
+    def stored_bytes(self, where: str) -> int:
+        """None: the matrix is in memory."""
+        return 0
+
+    def rows(self, where: str) -> NoReturn:
+        """Of a matrix in memory there is no need of blocks."""
+        msg = f"{where} is in memory"
+        raise NotImplementedError(msg)
 
     def _stored(self, where: str) -> Any:
         layer = layer_of(where)

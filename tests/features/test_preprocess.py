@@ -7,7 +7,10 @@ import scanpy as sc
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.preprocess import pearson_residuals, principal_components, scaled_genes, select_genes
+from spatialpdvi.features.components import principal_components
+from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
+from spatialpdvi.features.selection import select_genes
+from spatialpdvi.features.tally import tally
 
 
 def _counts(n=300, genes=400, seed=0):
@@ -17,31 +20,35 @@ def _counts(n=300, genes=400, seed=0):
     return sp.csr_matrix(rng.poisson(rate).astype(np.float32))
 
 
+def _scaled(counts, genes, **recipe):
+    return scaled_genes(take_genes(counts, genes), genes, tally(counts).totals, **recipe)
+
+
 def test_genes_are_scanpys_seurat_v3():
     counts = _counts()
     table = sc.pp.highly_variable_genes(
         anndata.AnnData(counts.copy()), flavor="seurat_v3", n_top_genes=50, inplace=False
     )
-    np.testing.assert_array_equal(select_genes(counts, 50), np.flatnonzero(table["highly_variable"]))
+    np.testing.assert_array_equal(select_genes(tally(counts), 50), np.flatnonzero(table["highly_variable"]))
 
 
 def test_fewer_genes_than_asked_for_are_all_used_and_said():
     counts = _counts(genes=30)
     with pytest.warns(InputWarning, match=r"Expected at least --n-top-genes 5000 genes, found 30; all are used\."):
-        assert select_genes(counts, 5000).size == 30
+        assert select_genes(tally(counts), 5000).size == 30
 
 
 def test_genes_that_nobody_expresses_are_left_out():
     counts = _counts().tolil()
     counts[:, 7] = 0
-    assert 7 not in select_genes(sp.csr_matrix(counts), 399)
+    assert 7 not in select_genes(tally(sp.csr_matrix(counts)), 399)
     with pytest.raises(InputError, match=r"Expected at least one gene with counts, found only zeros\. Check --layer\."):
-        select_genes(sp.csr_matrix((5, 4), dtype=np.float32), 2)
+        select_genes(tally(sp.csr_matrix((5, 4), dtype=np.float32)), 2)
 
 
 @pytest.mark.parametrize("n", [20, 60])
 def test_few_spots_still_have_a_variance_trend(n):
-    assert select_genes(_counts(n=n), 100).size == 100
+    assert select_genes(tally(_counts(n=n)), 100).size == 100
 
 
 @pytest.mark.parametrize(("transform", "function"), [("none", np.asarray), ("log1p", np.log1p), ("sqrt", np.sqrt)])
@@ -50,7 +57,7 @@ def test_scaled_values_are_the_recipe_written_out(transform, function):
     dense = counts.toarray().astype(float)
     values = function(dense / dense.sum(axis=1, keepdims=True) * 1e4)[:, genes]
     expected = np.minimum(values / values.std(axis=0, ddof=1), 2.0)
-    scaled = scaled_genes(counts, genes, transform=transform, clip=2.0).values
+    scaled = _scaled(counts, genes, transform=transform, clip=2.0).values
     assert scaled.dtype == np.float32
     assert scaled.nnz == (dense[:, genes] > 0).sum()
     np.testing.assert_allclose(scaled.toarray(), expected, rtol=2e-4, atol=1e-5)
@@ -80,7 +87,7 @@ def test_pearson_residuals_of_what_was_not_counted_are_zero():
 def test_a_spot_without_counts_stays_zero():
     counts = _counts().tolil()
     counts[3] = 0
-    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400)).values
+    scaled = _scaled(sp.csr_matrix(counts), np.arange(400)).values
     assert scaled[3].nnz == 0
     assert np.isfinite(scaled.data).all()
 
@@ -88,13 +95,13 @@ def test_a_spot_without_counts_stays_zero():
 def test_the_input_is_not_written():
     counts = _counts()
     before = counts.copy()
-    scaled_genes(counts, select_genes(counts, 50))
+    _scaled(counts, select_genes(tally(counts), 50))
     assert (abs(counts - before) > 0).nnz == 0
 
 
 def test_components_are_those_of_the_centred_matrix():
-    scaled = scaled_genes(_counts(), np.arange(400)).values
-    scores = principal_components(scaled, 5, seed=0)
+    scaled = _scaled(_counts(), np.arange(400)).values
+    scores = principal_components(scaled, 5, seed=0).scores
     dense = scaled.toarray().astype(float)
     u, s, _ = np.linalg.svd(dense - dense.mean(axis=0), full_matrices=False)
     np.testing.assert_allclose(np.abs(scores), np.abs(u[:, :5] * s[:5]), rtol=1e-3, atol=1e-3)
@@ -102,7 +109,7 @@ def test_components_are_those_of_the_centred_matrix():
 
 
 def test_components_are_at_most_one_less_than_the_smaller_side():
-    assert principal_components(_counts(n=12), 15, seed=0).shape == (12, 11)
+    assert principal_components(_counts(n=12), 15, seed=0).scores.shape == (12, 11)
     with pytest.raises(InputError, match=r"Expected at least 2 spots and 2 features that vary .*, found 1 and 400\."):
         principal_components(_counts(n=1), 3, seed=0)
 
@@ -116,7 +123,7 @@ def test_genes_that_the_clip_makes_constant_are_left_out():
     """Uncentred, they would weigh in with a tiny noise sd and a huge mean, and tell nothing."""
     counts = _counts().tolil()
     counts[:, 5] = 500
-    scaled = scaled_genes(sp.csr_matrix(counts), np.arange(400), transform="log1p", clip=2.0).values
+    scaled = _scaled(sp.csr_matrix(counts), np.arange(400), transform="log1p", clip=2.0).values
     dense = scaled.toarray()
     assert scaled.shape[1] < 400
     assert (np.ptp(dense, axis=0) > 0).all()

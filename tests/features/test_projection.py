@@ -5,8 +5,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.features.preprocess import principal_components, scaled_genes, select_genes
+from spatialpdvi.features.components import principal_components
 from spatialpdvi.features.projection import centre_samples, learn_projection
+from spatialpdvi.features.scaling import scaled_genes, take_genes
+from spatialpdvi.features.selection import select_genes
+from spatialpdvi.features.tally import tally
 
 
 def _counts(n=200, genes=80, seed=0):
@@ -21,9 +24,11 @@ NAMES = pd.Index([f"g{i}" for i in range(80)])
 
 def _learn(counts, *, transform="none", clip=10.0):
     recipe = {"target_sum": 1e4, "transform": transform, "clip": clip}
-    scaled = scaled_genes(counts, select_genes(counts, 60), **recipe)
-    scores = principal_components(scaled.values, 6, seed=0)
-    return learn_projection(scaled, scores, NAMES, **recipe), scores
+    tallied = tally(counts)
+    genes = select_genes(tallied, 60)
+    scaled = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
+    pca = principal_components(scaled.values, 6, seed=0)
+    return learn_projection(scaled, pca, NAMES, **recipe), pca.scores
 
 
 @pytest.mark.parametrize("transform", ["none", "log1p", "sqrt"])

@@ -1,0 +1,162 @@
+"""Counts of chosen genes to features: normalised, transformed, scaled and clipped; sparse all the way."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.kernels.counts import (
+    column_extremes,
+    column_moments,
+    count_kept,
+    keep_columns,
+    normalise_rows,
+    scale_columns,
+)
+from spatialpdvi.kernels.mixture import N_CHUNKS
+from spatialpdvi.streams import CountRows, row_blocks
+from spatialpdvi.threads import single_threaded
+
+__all__ = [
+    "ScaledGenes",
+    "column_mean_sd",
+    "is_constant",
+    "normalised_genes",
+    "pearson_residuals",
+    "scaled_genes",
+    "take_genes",
+]
+
+_TRANSFORMS = {"none": 0, "log1p": 1, "sqrt": 2}
+
+
+class ScaledGenes(NamedTuple):
+    """Scaled expression, and what another section needs to be scaled alike."""
+
+    values: sp.csr_matrix  # (n, g) float32
+    genes: np.ndarray  # (g,) columns of the counts, ascending
+    sd: np.ndarray  # (g,) of the normalised and transformed values
+
+
+def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
+    """Columns (n, g) of counts (n, genes), in the order of ``genes``, ascending; float32 CSR, in one pass."""
+    column = np.full(counts.shape[1], -1, dtype=np.int32)
+    column[genes] = np.arange(genes.size)
+    parts = []
+    for block in row_blocks(counts):
+        lengths = np.empty(block.shape[0], dtype=np.int64)
+        count_kept(block.indices, block.indptr, column, lengths)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        data, indices = np.empty(starts[-1], dtype=np.float32), np.empty(starts[-1], dtype=np.int32)
+        keep_columns(block.data, block.indices, block.indptr, column, starts, data, indices)
+        parts.append((data, indices, lengths))
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([lengths for _, _, lengths in parts]))])
+    data = _joined([part[0] for part in parts])
+    indices = _joined([part[1] for part in parts])
+    if indptr[-1] <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)
+    return sp.csr_matrix((data, indices, indptr), shape=(counts.shape[0], genes.size))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Arrays end to end, each let go of as soon as it is copied."""
+    if len(parts) == 1:
+        return parts.pop()
+    whole = np.empty(sum(part.size for part in parts), dtype=parts[0].dtype)
+    place = whole.size
+    while parts:
+        part = parts.pop()
+        place -= part.size
+        whole[place : place + part.size] = part
+    return whole
+
+
+def normalised_genes(taken: sp.csr_matrix, totals: np.ndarray, *, target_sum: float, transform: str) -> sp.csr_matrix:
+    """Normalised and transformed values (n, g), float32 CSR.
+
+    Parameters
+    ----------
+    taken
+        Counts of some genes (n, g).
+    totals
+        (n,) of all counts of each spot: spots are normalised before genes are taken out. A spot without any stays 0.
+    transform
+        Of the normalised values: "none", "log1p" or "sqrt".
+    """
+    factor = np.divide(target_sum, totals, out=np.zeros(totals.size), where=totals > 0)
+    values = np.empty(taken.data.size, dtype=np.float32)
+    normalise_rows(taken.data, taken.indptr, factor, _TRANSFORMS[transform], values)
+    return sp.csr_matrix((values, taken.indices, taken.indptr), shape=taken.shape)
+
+
+def scaled_genes(
+    taken: sp.csr_matrix,
+    genes: np.ndarray,
+    totals: np.ndarray,
+    *,
+    target_sum: float = 1e4,
+    transform: str = "none",
+    clip: float = 10.0,
+) -> ScaledGenes:
+    """Normalised, transformed, scaled (not centred) and clipped values (n, g) of the counts that `take_genes` took.
+
+    Genes that every spot expresses above the clip are constant then and are left out: they tell no domain from another.
+    """
+    values = normalised_genes(taken, totals, target_sum=target_sum, transform=transform)
+    _, sd = column_mean_sd(values)
+    sd[sd == 0.0] = 1.0
+    scale_columns(values.data, values.indices, 1.0 / sd, clip)
+    vary = ~is_constant(values)
+    if not vary.all():
+        values = values[:, np.flatnonzero(vary)]
+        values.sort_indices()
+    return ScaledGenes(values, genes[vary], sd[vary])
+
+
+def column_mean_sd(values: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (g,) of each column (n, g), zeros included; the sd with n - 1."""
+    n, g = values.shape
+    sums, squares = np.empty((N_CHUNKS, g)), np.empty((N_CHUNKS, g))
+    column_moments(values.data, values.indices, values.indptr, sums, squares)
+    mean = sums.sum(axis=0) / n
+    variance = np.maximum(squares.sum(axis=0) / n - mean**2, 0.0) * (n / max(1, n - 1))
+    return mean, np.sqrt(variance)
+
+
+def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
+    """Analytic Pearson residuals (n, g) float32, dense (Lause, Berens and Kobak 2021; scanpy's, theta 100).
+
+    They are neither normalised nor scaled any further: that is what the residual is. Genes without counts in any of
+    the spots, and spots without counts in any of the genes, have residuals of 0.
+    """
+    import anndata
+    import scanpy as sc
+
+    if not isinstance(counts, sp.csr_matrix):
+        msg = (
+            "Expected counts that fit the memory with --transform pearson, whose residuals are dense, found ones that "
+            "are read block by block. Choose another --transform, or raise --memory."
+        )
+        raise InputError(msg)
+    chosen = counts[:, genes].astype(np.float64)
+    rows = np.flatnonzero(np.asarray(chosen.sum(axis=1)).ravel() > 0)
+    columns = np.flatnonzero(np.asarray(chosen.sum(axis=0)).ravel() > 0)
+    residuals = np.zeros(chosen.shape, dtype=np.float32)
+    if rows.size and columns.size:
+        section = anndata.AnnData(chosen[rows][:, columns])
+        with single_threaded():
+            sc.experimental.pp.normalize_pearson_residuals(section)
+        residuals[np.ix_(rows, columns)] = section.X
+    return residuals
+
+
+def is_constant(x: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    """Which columns (d,) have one value for all spots."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(x.max(axis=0) == x.min(axis=0))
+    shape = (N_CHUNKS, x.shape[1])
+    least, most, present = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
+    column_extremes(x.data, x.indices, x.indptr, least, most, present)
+    outside = np.where(present.sum(axis=0) < x.shape[0], 0.0, np.nan)  # zeros are not stored
+    return np.asarray(np.fmin(least.min(axis=0), outside) == np.fmax(most.max(axis=0), outside))

@@ -1,0 +1,91 @@
+"""A matrix of an h5ad read in contiguous blocks of rows, as often as is asked; it is never in memory as a whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.chunks import read_range
+from spatialpdvi.io.matrices import as_csr
+from spatialpdvi.io.opening import open_h5ad
+
+__all__ = ["FileRows", "stored_bytes"]
+
+_VALUES = 1 << 23  # stored values of a block: some 100 MB with their columns
+
+
+class FileRows:
+    """Rows of a sparse (CSR) or dense matrix on disk; the file is open only while blocks are read.
+
+    Parameters
+    ----------
+    path
+        The h5ad.
+    element
+        Of the matrix in the file: ``X``, ``raw/X``, ``layers/counts``.
+    name
+        What messages call it.
+    shape
+        (n, genes).
+    """
+
+    def __init__(self, path: str | Path, element: str, name: str, shape: tuple[int, int]) -> None:
+        self.path, self.element, self.name, self.shape = Path(path), element, name, shape
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Blocks of rows in their order, canonical CSR.
+
+        Raises
+        ------
+        InputError
+            Where the file has gone, is damaged, or holds the matrix by columns, of which rows cannot be read.
+        """
+        with open_h5ad(self.path) as file:
+            element = file[self.element]
+            blocks = self._dense(element) if isinstance(element, h5py.Dataset) else self._sparse(element)
+            while True:
+                try:
+                    block = next(blocks)
+                except StopIteration:
+                    return
+                except (OSError, ValueError, KeyError, RuntimeError) as error:
+                    msg = (
+                        f"Expected to read {self.name} of '{self.path}', found a damaged element ({error}). "
+                        "Write the file again with a current anndata."
+                    )
+                    raise InputError(msg) from error
+                yield block
+
+    def _sparse(self, group: h5py.Group) -> Iterator[sp.csr_matrix]:
+        if group.attrs.get("encoding-type", group.attrs.get("h5sparse_format")) not in {"csr_matrix", "csr"}:
+            msg = (
+                f"Expected {self.name} of '{self.path}' to be stored by rows (CSR), to be read block by block, found "
+                "it by columns. Write it as CSR, or give more --memory."
+            )
+            raise InputError(msg)
+        indptr = group["indptr"][()].astype(np.int64)
+        first = 0
+        while first < self.shape[0]:
+            last = int(np.searchsorted(indptr, indptr[first] + _VALUES, side="right")) - 1
+            last = min(max(last, first + 1), self.shape[0])
+            start, stop = int(indptr[first]), int(indptr[last])
+            data, indices = read_range(group["data"], start, stop), read_range(group["indices"], start, stop)
+            own = (indptr[first : last + 1] - start).astype(np.int32 if stop - start < 2**31 else np.int64)
+            yield as_csr(sp.csr_matrix((data, indices, own), shape=(last - first, self.shape[1])), self.name)
+            first = last
+
+    def _dense(self, dataset: h5py.Dataset) -> Iterator[sp.csr_matrix]:
+        step = max(1, _VALUES // max(1, self.shape[1]))
+        for first in range(0, self.shape[0], step):
+            yield as_csr(np.asarray(dataset[first : first + step]), self.name)
+
+
+def stored_bytes(element: h5py.Dataset | h5py.Group) -> int:
+    """Memory that a matrix takes when it is read as a whole: of a dense one at most as much as it would as CSR."""
+    if isinstance(element, h5py.Dataset):
+        return int(element.size) * (element.dtype.itemsize + 4)
+    arrays = [element[name] for name in ("data", "indices", "indptr")]
+    return sum(int(array.size) * array.dtype.itemsize for array in arrays)

@@ -1,0 +1,125 @@
+"""Loops over counts in CSR form: what genes hold, the columns of some genes, their moments and extremes.
+
+The same bits for any number of threads and for any cut into blocks of rows: what is added across rows is whole numbers,
+or is added in `N_CHUNKS` fixed parts; all else writes a row's own entries.
+"""
+
+import numpy as np
+from numba import prange
+
+from spatialpdvi.kernels.mixture import N_CHUNKS
+from spatialpdvi.kernels.twins import twins
+
+__all__ = [
+    "SLOTS",
+    "VALUES",
+    "column_extremes",
+    "column_moments",
+    "count_kept",
+    "keep_columns",
+    "normalise_rows",
+    "scale_columns",
+    "tally_values",
+]
+
+VALUES = 256  # counts below are tallied one by one, those from here on are rare
+SLOTS = 4  # parts that are tallied, or multiplied, side by side
+_SQUARE_ROOT = 2
+_LOGARITHM = 1
+
+
+@twins(lambda data, *rest: data.size)
+def tally_values(data, indices, indptr, histogram, totals):
+    """Add how often each gene has each count below `VALUES`, and write each row's total."""
+    # IN CSR of whole numbers >= 0; IN/OUT histogram (SLOTS, genes, VALUES) int32; OUT totals (n,) float64
+    n = indptr.size - 1
+    for slot in prange(SLOTS):
+        for i in range(slot * n // SLOTS, (slot + 1) * n // SLOTS):
+            total = 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                value = np.float64(data[e])
+                total += value
+                if 0.0 < value < VALUES:
+                    histogram[slot, indices[e], np.int64(value)] += 1
+            totals[i] = total
+
+
+@twins(lambda indices, *rest: indices.size)
+def count_kept(indices, indptr, column, lengths):
+    """Entries of each row whose column is kept."""
+    # IN CSR without data, column (genes,) new number or -1; OUT lengths (n,) int64
+    for i in prange(indptr.size - 1):
+        found = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            if column[indices[e]] >= 0:
+                found += 1
+        lengths[i] = found
+
+
+@twins(lambda data, *rest: data.size)
+def keep_columns(data, indices, indptr, column, starts, kept_data, kept_indices):
+    """Copy the entries of chosen columns, row by row, in their order."""
+    # IN CSR, column (genes,) new number or -1, starts (n,) of each row's entries; OUT kept_* (kept,)
+    for i in prange(indptr.size - 1):
+        place = starts[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            new = column[indices[e]]
+            if new >= 0:
+                kept_data[place] = data[e]
+                kept_indices[place] = new
+                place += 1
+
+
+@twins(lambda data, *rest: 4 * data.size)
+def normalise_rows(data, indptr, factor, transform, out):
+    """Every value times its row's factor; then its logarithm ``log(1 + x)`` (1) or square root (2), or as it is (0)."""
+    # IN CSR without indices, factor (n,) float64; OUT out (nnz,) float32, may be data itself
+    for i in prange(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            value = np.float64(data[e]) * factor[i]
+            if transform == _LOGARITHM:
+                value = np.log1p(value)
+            elif transform == _SQUARE_ROOT:
+                value = np.sqrt(value)
+            out[e] = value
+
+
+@twins(lambda data, *rest: data.size)
+def column_moments(data, indices, indptr, sums, squares):
+    """Sums of each column's values and of their squares, in fixed parts."""
+    # IN CSR; OUT sums, squares (N_CHUNKS, columns) float64, zeroed here
+    n = indptr.size - 1
+    for c in prange(N_CHUNKS):
+        sums[c, :] = 0.0
+        squares[c, :] = 0.0
+        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+            for e in range(indptr[i], indptr[i + 1]):
+                value = np.float64(data[e])
+                sums[c, indices[e]] += value
+                squares[c, indices[e]] += value * value
+
+
+@twins(lambda data, *rest: data.size)
+def scale_columns(data, indices, factor, most):
+    """Every value times its column's factor, but at most ``most``; in place."""
+    # IN indices (nnz,), factor (columns,) float64; IN/OUT data (nnz,) float32
+    for e in prange(data.size):
+        data[e] = min(np.float64(data[e]) * factor[indices[e]], most)
+
+
+@twins(lambda data, *rest: data.size)
+def column_extremes(data, indices, indptr, least, most, present):
+    """Least and largest stored value of each column and the number of stored values, in fixed parts."""
+    # IN CSR; OUT least, most (N_CHUNKS, columns) float64, present (N_CHUNKS, columns) int64, all set here
+    n = indptr.size - 1
+    for c in prange(N_CHUNKS):
+        least[c, :] = np.inf
+        most[c, :] = -np.inf
+        present[c, :] = 0
+        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+            for e in range(indptr[i], indptr[i + 1]):
+                f = indices[e]
+                value = np.float64(data[e])
+                least[c, f] = min(least[c, f], value)
+                most[c, f] = max(most[c, f], value)
+                present[c, f] += 1

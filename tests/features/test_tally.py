@@ -1,0 +1,73 @@
+"""A tally says of the counts what the matrix says, however the rows are cut."""
+
+import anndata
+import numpy as np
+import pytest
+import scanpy as sc
+import scipy.sparse as sp
+
+from spatialpdvi.features.scaling import is_constant, take_genes
+from spatialpdvi.features.selection import select_genes
+from spatialpdvi.features.tally import tally
+
+
+class _Cut:
+    def __init__(self, matrix, step):
+        self.matrix, self.step, self.shape = matrix, step, matrix.shape
+
+    def blocks(self):
+        for first in range(0, self.shape[0], self.step):
+            yield self.matrix[first : first + self.step]
+
+
+@pytest.fixture
+def counts():
+    """Counts over four orders of magnitude, some far beyond those that are tallied one by one."""
+    rng = np.random.default_rng(1)
+    rate = 0.1 + rng.gamma(0.4, 8.0, size=200) * rng.gamma(2.0, 0.5, size=(150, 1))
+    rate[:60, :10] *= 300.0
+    return sp.csr_matrix(rng.poisson(rate).astype(np.float32))
+
+
+@pytest.mark.parametrize("step", [1, 7, 150])
+def test_sums_are_those_of_the_matrix(counts, step):
+    found = tally(_Cut(counts, step))
+    dense = counts.toarray().astype(float)
+    assert dense.max() > 1000
+    np.testing.assert_array_equal(found.totals, dense.sum(axis=1))
+    np.testing.assert_array_equal(found.spots(), (dense > 0).sum(axis=0))
+    for limit in (None, np.linspace(0.5, 900.0, 200)):
+        clipped = dense if limit is None else np.minimum(dense, limit)
+        total, squares = found.clipped_sums(limit)
+        np.testing.assert_allclose(total, clipped.sum(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(squares, (clipped**2).sum(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint16, np.float64])
+def test_the_type_of_the_counts_does_not_matter(counts, dtype):
+    found, other = tally(counts), tally(counts.astype(dtype))
+    for a, b in zip(found, other, strict=True):
+        assert sorted(a.ravel()) == sorted(b.ravel())
+
+
+@pytest.mark.parametrize("n_top", [20, 100, 190])
+def test_genes_are_scanpys_also_where_counts_are_clipped(counts, n_top):
+    table = sc.pp.highly_variable_genes(
+        anndata.AnnData(counts.copy()), flavor="seurat_v3", n_top_genes=n_top, inplace=False
+    )
+    np.testing.assert_array_equal(select_genes(tally(counts), n_top), np.flatnonzero(table["highly_variable"]))
+
+
+@pytest.mark.parametrize("step", [1, 40, 150])
+def test_columns_taken_block_by_block_are_the_matrix_columns(counts, step):
+    genes = np.arange(1, 200, 3)
+    taken = take_genes(_Cut(counts, step), genes)
+    assert taken.dtype == np.float32
+    assert taken.has_sorted_indices
+    np.testing.assert_array_equal(taken.toarray(), counts[:, genes].toarray())
+
+
+def test_a_column_is_constant_only_where_it_has_one_value_in_all_rows():
+    x = np.array([[1, 0, 2, 0, -1], [1, 0, 2, 3, 0], [1, 0, 0, 3, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(is_constant(sp.csr_matrix(x)), [True, True, False, False, False])
+    np.testing.assert_array_equal(is_constant(x), [True, True, False, False, False])
