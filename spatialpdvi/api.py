@@ -328,6 +328,7 @@ def plot_file(
         confidence=fitted.confidence,
         trace=fitted.summary["trace"],
         scores=fitted.summary["scores"],
+        colours=fitted.colours,
         title=Path(path).stem,
     )
 

@@ -59,8 +59,8 @@ def _unkept_genes(section: Section, options: FitOptions) -> str:
     return ""
 
 
-def keep(prepared: Prepared, lam: PottsGlobals, options: FitOptions) -> Model:
-    """Model of a fit that ended with the globals ``lam``, for which `unkept` has found no reason."""
+def keep(prepared: Prepared, lam: PottsGlobals, options: FitOptions, *, colours: tuple[str, ...]) -> Model:
+    """Model of a fit that ended with the globals ``lam``, for which `unkept` has found no reason; ``colours`` (K,)."""
     space, hyperparameters = prepared.features.space, prepared.start.hyperparameters
     assert space is not None
     assert isinstance(prepared.fitted, np.ndarray)
@@ -73,4 +73,5 @@ def keep(prepared: Prepared, lam: PottsGlobals, options: FitOptions) -> Model:
         reach=float(np.quantile(distance, _REACH)),
         options=Model.kept_options(options, smooth=prepared.features.found["smooth"]),
         version=__version__,
+        colours=colours,
     )

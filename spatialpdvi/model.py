@@ -1,5 +1,6 @@
 """A fitted model by itself: all that is needed to find its domains in a section that it has not seen."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,10 +14,11 @@ from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals
 
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "Space", "nearest_domain"]
 
-FORMAT = 1  # raised whenever an older program could not read what is written
+FORMAT = 2  # raised whenever an older program could not read what is written
 # options of the fit that hold for every section that the model is used on
 _KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that ask nothing of other spots
+_COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # those that are kept with the genes
 
 
@@ -54,6 +56,8 @@ class Model:
         Options of the fit that hold for every section.
     version
         Of spatialpdvi, when the model was fitted.
+    colours
+        (K,) hexadecimal, of the domains.
     name
         Of the file that it was read from; empty for one that comes straight from a fit.
     """
@@ -65,6 +69,7 @@ class Model:
     reach: float
     options: dict[str, Any]
     version: str
+    colours: tuple[str, ...]
     name: str = ""
 
     def __repr__(self) -> str:
@@ -95,6 +100,7 @@ class Model:
             "rotation": self.rotation,
             "domain_mean": self.lam.m,
             "log_variance": self.lam.rho,
+            "colours": np.array(self.colours),
             **self.hyperparameters._asdict(),
         }
         facts: dict[str, Any] = {
@@ -169,6 +175,7 @@ class Model:
             reach=float(facts["reach"]),
             options={option: facts["options"][option] for option in _KEPT},
             version=str(facts["version"]),
+            colours=_colours(arrays, k),
             name=name,
         )
 
@@ -206,6 +213,14 @@ def _array(arrays: Mapping[str, np.ndarray], name: str, *shape: int | None, posi
         msg = f"{name} with values that cannot be"
         raise ValueError(msg)
     return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _colours(arrays: Mapping[str, np.ndarray], k: int) -> tuple[str, ...]:
+    colours = _names(arrays, "colours")
+    if colours.size != k or not all(_COLOUR.fullmatch(colour) for colour in colours):
+        msg = f"colours other than {k} hexadecimal ones"
+        raise ValueError(msg)
+    return tuple(map(str, colours))
 
 
 def _names(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:

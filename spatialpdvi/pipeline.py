@@ -9,6 +9,7 @@ import numpy as np
 from spatialpdvi import __version__
 from spatialpdvi.calibration import Calibration, calibrate, calibration_error, is_of_majority
 from spatialpdvi.certificate import certify, gradient_norm
+from spatialpdvi.colours import border_lengths, domain_colours
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.io.sections import Section, read_section
@@ -78,6 +79,8 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
             scored["calibration"] = _calibration_scores(posterior, calibration, section.labels.codes)
+    borders = border_lengths(domains, section.coordinates, options.k, samples=section.spots_of_samples())
+    colours = domain_colours(borders)
     lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), optimum.lam)
     return FitResult(
         domains=domains,
@@ -96,7 +99,8 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         scores=scored,
         params=_params(options, section, prepared, solver, calibration=calibration),
         seconds=progress.seconds,
-        model=None if unkept(section, options) else keep(prepared, lam, options),
+        colours=colours,
+        model=None if unkept(section, options) else keep(prepared, lam, options, colours=colours),
     )
 
 

@@ -131,6 +131,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         scores=scored,
         params=_params(options, model, found),
         seconds=progress.seconds,
+        colours=model.colours,
     )
 
 

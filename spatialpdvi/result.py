@@ -52,6 +52,8 @@ class FitResult:
         Every option in force, what was found in the input, the seed and versions.
     seconds
         Wall seconds of each stage.
+    colours
+        (K,) hexadecimal, one for each domain.
     model
         The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
         of a prediction.
@@ -73,6 +75,7 @@ class FitResult:
     scores: dict[str, Any]
     params: dict[str, Any]
     seconds: dict[str, float]
+    colours: tuple[str, ...]
     model: Model | None = None
 
     def __repr__(self) -> str:
@@ -130,6 +133,7 @@ class FitResult:
             ("obs", keys.entropy): self.entropy,
             ("obsm", keys.posterior): self.posterior,
             ("uns", keys.uns): self._summary(),
+            ("uns", keys.colours): np.array(self.colours, dtype=object),
         }
         if self.agreement is not None:
             elements["obs", keys.agreement] = self.agreement

@@ -11,9 +11,10 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
+from spatialpdvi.colours import UNLABELLED, palette
 from spatialpdvi.errors import InputError
 from spatialpdvi.plotting import plot_section, save_figure
-from spatialpdvi.plotting.colours import UNLABELLED, match_colours, palette
+from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.spots import place_spots
 

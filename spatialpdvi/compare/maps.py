@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from spatialpdvi.colours import UNLABELLED
 from spatialpdvi.compare.runs import Run
-from spatialpdvi.plotting.colours import UNLABELLED, match_colours
+from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.panels import Heading, draw_labels
 from spatialpdvi.plotting.spots import Spots, place_spots

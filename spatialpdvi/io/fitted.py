@@ -22,6 +22,7 @@ class Fitted(NamedTuple):
     domains: pd.Categorical  # (n,)
     confidence: np.ndarray  # (n,), the calibrated one where there is one
     annotation: pd.Categorical | None  # (n,); missing has code -1
+    colours: dict[str, str] | None  # of the domains by name, where they are stored; not checked to be colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
 
 
@@ -41,6 +42,7 @@ def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spa
         domains=read_domains(source, keys.domain),
         confidence=_read_confidence(source, keys.calibrated_confidence if calibrated else keys.confidence),
         annotation=annotation,
+        colours=_read_colours(source, keys),
         summary=_read_summary(source, keys.uns),
     )
 
@@ -54,6 +56,27 @@ def _read_confidence(source: Source, key: str) -> np.ndarray:
             return np.asarray(values)
         found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
     raise _not_ours(source, f"obs[{key!r}]", found)
+
+
+def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
+    """``uns[keys.colours]`` by the names of the categories they are in the order of; None where it is not there."""
+    if keys.colours not in source.uns_keys():
+        return None
+    column = source.obs(keys.domain)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        names = [str(name) for name in column.cat.categories]
+    else:
+        names = list(read_domains(source, keys.domain).categories)
+    values = source.uns(keys.colours)
+    colours = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(colours, list | tuple) and len(colours) >= len(names) and all(isinstance(c, str) for c in colours):
+        return dict(zip(names, colours, strict=False))  # scanpy, too, takes the first of more
+    found = f"{len(colours)} values" if isinstance(colours, list | tuple) else f"a {type(values).__name__}"
+    msg = (
+        f"Expected uns[{keys.colours!r}] of {source.name} to hold a colour for each of the {len(names)} categories of "
+        f"obs[{keys.domain!r}], found {found}. Mend or remove it, or run `spatialpdvi fit` again."
+    )
+    raise InputError(msg)
 
 
 def _read_summary(source: Source, key: str) -> dict[str, Any]:

@@ -92,6 +92,11 @@ class Keys:
         return f"{self.prefix}_connectivities"
 
     @property
+    def colours(self) -> str:
+        """``uns``: a colour for each category of the domains, where scanpy and squidpy look for it."""
+        return f"{self.domain}_colors"
+
+    @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
         return self.prefix
@@ -110,6 +115,7 @@ class Keys:
             ("obsm", self.flow),
             ("obsp", self.connectivities),
             ("uns", self.uns),
+            ("uns", self.colours),
         )
 
 

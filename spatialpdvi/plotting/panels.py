@@ -15,8 +15,8 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from spatialpdvi.colours import UNLABELLED
 from spatialpdvi.errors import InputError
-from spatialpdvi.plotting.colours import UNLABELLED
 from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.spots import Spots
 

@@ -1,11 +1,12 @@
 """The panels of a section, laid out in inches so that spots, legends and titles never overlap."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import is_color_like
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -32,10 +33,11 @@ def plot_section(
     trace: Mapping[str, ArrayLike] | None = None,
     scores: Mapping[str, Any] | None = None,
     title: str | None = None,
+    colours: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw a section: its annotation, its domains, their confidence, and how the fit converged.
 
-    A domain has the colour of the annotated label that it covers best, one domain per label, so
+    A domain and the annotated label that it covers best have one colour, one domain per label, so
     that the two maps can be compared by eye; unlabelled spots are light grey. The y axis points
     down, as in an image.
 
@@ -56,6 +58,8 @@ def plot_section(
         Scores of the domains, of which ARI, NMI, CHAOS and PAS are printed where present.
     title
         Heading of the figure.
+    colours
+        Colour of each domain by its name, any that matplotlib knows; chosen here by default.
 
     Returns
     -------
@@ -68,7 +72,8 @@ def plot_section(
     label = None
     if annotation is not None:
         label = read_labels(annotation, n=len(position), what="labels")
-    colours = match_colours(domain.codes, None if label is None else label.codes)
+    own = None if colours is None else _check_colours(colours, domain.names)
+    of_domains, of_labels = match_colours(domain.codes, None if label is None else label.codes, colours=own)
     if position.shape[1] > 2:
         note = f"first 2 of {position.shape[1]} axes"
         title = f"{title} ({note})" if title else note.capitalize()
@@ -77,9 +82,9 @@ def plot_section(
     page = _Page(spots)
     if label is not None:
         axes, heading = page.add_map(), Heading("Annotation", blank)
-        page.keep_free(draw_labels(axes, spots, label, colours=colours[1], heading=heading))
+        page.keep_free(draw_labels(axes, spots, label, colours=of_labels, heading=heading))
     axes, heading = page.add_map(), Heading("Domains", line)
-    page.keep_free(draw_labels(axes, spots, domain, colours=colours[0], heading=heading))
+    page.keep_free(draw_labels(axes, spots, domain, colours=of_domains, heading=heading))
     if confidence is not None:
         values = _check_confidence(confidence, len(position))
         heading = Heading("Confidence", blank)
@@ -150,6 +155,17 @@ def _check_coordinates(coordinates: ArrayLike) -> NDArray[np.float64]:
         raise InputError(msg)
     expect_finite(position)
     return position
+
+
+def _check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    for name in names:
+        if not is_color_like(colours.get(name)):
+            msg = (
+                f"Expected a colour for each domain, found {colours.get(name)!r} for {name!r}. Give names or "
+                "hexadecimal values that matplotlib knows."
+            )
+            raise InputError(msg)
+    return [colours[name] for name in names]
 
 
 def _check_confidence(confidence: ArrayLike, n: int) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ def test_default_names_are_the_documented_ones() -> None:
         ("obsm", "pdvi_flow"),
         ("obsp", "pdvi_connectivities"),
         ("uns", "pdvi"),
+        ("uns", "pdvi_domain_colors"),
     )
 
 
@@ -59,6 +60,7 @@ def test_a_prefix_that_would_replace_the_users_data_is_refused(adata: ad.AnnData
 def test_results_of_an_earlier_fit_may_be_replaced(adata: ad.AnnData) -> None:
     adata.uns["k20"] = {"params": {}, "certificate": {}}
     adata.obsm["X_k20"] = adata.obsm["spatial"]
+    adata.uns["k20_domain_colors"] = ["#000000"]
     adata.obs["pdvi_domain"] = "0"  # kept by a concatenation that dropped uns
     check_free(AnnDataSource(adata), Keys("k20"))
     check_free(AnnDataSource(adata), Keys())

@@ -258,8 +258,8 @@ def _rewritten(path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda a, f: f.update(format=2), r"to be of format 1, found 2"),
-        (lambda a, f: f.pop("format"), r"to be of format 1, found None"),
+        (lambda a, f: f.update(format=1), r"to be of format 2, found 1"),
+        (lambda a, f: f.pop("format"), r"to be of format 2, found None"),
         (lambda a, f: a.pop("rotation"), r"damaged \(no 'rotation'\)"),
         (lambda a, f: a.update(rotation=a["rotation"][:3]), r"damaged \(rotation of float64 and shape \(3, 15\)\)"),
         (lambda a, f: a["noise_sd"].fill(0.0), r"damaged \(noise_sd with values that cannot be\)"),
@@ -270,6 +270,8 @@ def _rewritten(path, change):
         (lambda a, f: f.update(options=3), r"damaged"),
         (lambda a, f: f["recipe"].update(transform="pearson"), r"damaged"),
         (lambda a, f: f.update(reach="far"), r"damaged"),
+        (lambda a, f: a.pop("colours"), r"damaged \(no 'colours'\)"),
+        (lambda a, f: a.update(colours=np.array(["#00ff00"])), r"damaged \(colours other than 4 hexadecimal ones\)"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused(path, change, words):
