@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spatialpdvi.api import evaluate, fit, fit_file, fit_files, load_model, predict, predict_file, save_model
     from spatialpdvi.errors import InputError, InputWarning
+    from spatialpdvi.marking import markers, markers_file
     from spatialpdvi.options import FitOptions
     from spatialpdvi.plotting import plot_section
     from spatialpdvi.result import FitResult
@@ -26,6 +27,8 @@ __all__ = [
     "fit_file",
     "fit_files",
     "load_model",
+    "markers",
+    "markers_file",
     "plot_section",
     "predict",
     "predict_file",
@@ -43,6 +46,8 @@ _HOME = {
     "fit_file": "api",
     "fit_files": "api",
     "load_model": "api",
+    "markers": "marking",
+    "markers_file": "marking",
     "plot_section": "plotting",
     "predict": "api",
     "predict_file": "api",

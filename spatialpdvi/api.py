@@ -75,13 +75,14 @@ def fit_file(
     *,
     output: str | Path | None = None,
     keep_model: bool = False,
+    find_markers: bool = False,
     progress: Progress | None = None,
 ) -> FitResult:
     """Find the spatial domains of an h5ad file and write them into it, or into a copy at ``output``.
 
     Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
     either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
-    before it begins.
+    before it begins; with ``find_markers`` a result that was made of counts has its ``markers``.
     """
     from spatialpdvi.io.writing import write_elements
 
@@ -94,7 +95,7 @@ def fit_file(
             if keep_model:
                 check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
-    result = fit_section(section, options, progress)
+    result = fit_section(section, options, progress, find_markers=find_markers)
     with progress.stage("write"):
         elements = result.elements(keys, save_graph=options.save_graph)
         write_elements(path, target, elements, remove=keys.all_pairs())
@@ -107,6 +108,7 @@ def fit_files(
     *,
     output: str | Path | None = None,
     keep_model: bool = False,
+    find_markers: bool = False,
     progress: Progress | None = None,
 ) -> FitResult:
     """Find the domains of several sections in one fit: a domain means the same in all of them.
@@ -124,6 +126,8 @@ def fit_files(
         one instant, the files one after the other.
     keep_model
         Whether to refuse, before it begins, a fit whose ``model`` would be None.
+    find_markers
+        Whether a result that was made of counts has its ``markers``.
 
     Returns
     -------
@@ -156,7 +160,7 @@ def fit_files(
         if keep_model:
             check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
-    result = fit_section(section, options, progress)
+    result = fit_section(section, options, progress, find_markers=find_markers)
     with progress.stage("write"):
         for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
             elements = result.part(spots).elements(keys, save_graph=options.save_graph)

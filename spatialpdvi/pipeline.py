@@ -12,6 +12,7 @@ from spatialpdvi.certificate import certify, gradient_norm
 from spatialpdvi.colours import border_lengths, domain_colours
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.graph.flow import flow_directions
+from spatialpdvi.interpretation import marker_genes, rank_markers
 from spatialpdvi.io.sections import Section, read_section
 from spatialpdvi.io.sources import Source
 from spatialpdvi.keeping import keep, unkept
@@ -21,7 +22,7 @@ from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
 from spatialpdvi.preparation import Prepared, prepare
 from spatialpdvi.problems.base import blockwise
 from spatialpdvi.progress import Progress, Stage
-from spatialpdvi.result import FitResult, order_by_size
+from spatialpdvi.result import FitResult, name_domains, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, label_agreement, scores
 from spatialpdvi.solvers import Solver, SolverSettings, make_solver
 from spatialpdvi.start import Start, in_unit_range, kmeans_labels
@@ -54,7 +55,7 @@ def read_inputs(source: Source, options: FitOptions) -> Section:
     )
 
 
-def fit_section(section: Section, options: FitOptions, progress: Progress) -> FitResult:
+def fit_section(section: Section, options: FitOptions, progress: Progress, *, find_markers: bool = False) -> FitResult:
     """Fit a section that was read and checked; raises as `prepare` does."""
     solver = solver_from(options)
     prepared = prepare(section, options, progress)
@@ -81,6 +82,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
             scored["calibration"] = _calibration_scores(posterior, calibration, section.labels.codes)
     borders = border_lengths(domains, section.coordinates, options.k, samples=section.spots_of_samples())
     colours = domain_colours(borders)
+    markers = _markers(section, domains, options, progress) if find_markers else None
     lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), optimum.lam)
     return FitResult(
         domains=domains,
@@ -101,6 +103,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress) -> Fi
         seconds=progress.seconds,
         colours=colours,
         model=None if unkept(section, options) else keep(prepared, lam, options, colours=colours),
+        markers=markers,
     )
 
 
@@ -221,6 +224,17 @@ def trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarr
     if ari:
         columns["ari"] = np.array(ari)
     return columns
+
+
+def _markers(
+    section: Section, domains: np.ndarray, options: FitOptions, progress: Progress
+) -> dict[str, list[str]] | None:
+    """Marker genes of each domain; None where the fit has no counts."""
+    if section.counts is None:
+        return None
+    named = name_domains(domains, options.k)
+    with progress.stage("markers"):
+        return marker_genes(rank_markers(section.counts, section.gene_names.to_numpy(), named), named)
 
 
 def _warn_of_empty(domains: np.ndarray, k: int) -> None:

@@ -13,7 +13,7 @@ from spatialpdvi.io.keys import Keys
 from spatialpdvi.model import Model
 from spatialpdvi.problems.potts_gmm import Hyperparameters
 
-__all__ = ["FitResult", "order_by_size"]
+__all__ = ["FitResult", "name_domains", "order_by_size"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +57,8 @@ class FitResult:
     model
         The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
         of a prediction.
+    markers
+        Marker genes of each domain by its name, where they were asked for and there are counts.
     """
 
     domains: np.ndarray
@@ -77,6 +79,7 @@ class FitResult:
     seconds: dict[str, float]
     colours: tuple[str, ...]
     model: Model | None = None
+    markers: dict[str, list[str]] | None = None
 
     def __repr__(self) -> str:
         n, d = self.features.shape
@@ -126,9 +129,8 @@ class FitResult:
 
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
         """(group, key) -> value of all that is written (docs/outputs.md)."""
-        categories = [str(k) for k in range(self.n_domains)]
         elements: dict[tuple[str, str], Any] = {
-            ("obs", keys.domain): pd.Categorical.from_codes(self.domains, categories),
+            ("obs", keys.domain): name_domains(self.domains, self.n_domains),
             ("obs", keys.confidence): self.confidence,
             ("obs", keys.entropy): self.entropy,
             ("obsm", keys.posterior): self.posterior,
@@ -148,14 +150,15 @@ class FitResult:
         return elements
 
     def report(self) -> dict[str, Any]:
-        """Scores, certificate, parameters, sizes and times, for JSON."""
-        return {
+        """Scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
+        report = {
             "scores": self.scores,
             "certificate": self.certificate.as_dict(),
             "domain_sizes": self.domain_sizes.tolist(),
             "params": self.params,
             "seconds": self.seconds,
         }
+        return report if self.markers is None else {**report, "markers": self.markers}
 
     def _summary(self) -> dict[str, Any]:
         return {
@@ -169,6 +172,11 @@ class FitResult:
             "certificate": self.certificate.as_dict(),
             "scores": self.scores,
         }
+
+
+def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:
+    """Domains (n,) by name, ``"0"`` to ``"K-1"``, empty ones among the categories."""
+    return pd.Categorical.from_codes(domains, [str(k) for k in range(n_domains)])
 
 
 def order_by_size(posterior: np.ndarray) -> np.ndarray:

@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # room -> rooms it may import from; `errors` is open to all
 ALLOWED = {
-    "__init__": {"api", "options", "plotting", "result", "synthetic"},
+    "__init__": {"api", "marking", "options", "plotting", "result", "synthetic"},
     "__main__": {"cli"},
-    "cli": {"", "api", "compare", "io", "options", "plotting", "progress", "result", "synthetic"},
+    "cli": {"", "api", "compare", "io", "marking", "options", "plotting", "progress", "result", "synthetic"},
     "api": {"io", "keeping", "model", "options", "pipeline", "plotting", "prediction", "progress", "result", "scores"},
     "compare": {
         "",
@@ -35,6 +35,7 @@ ALLOWED = {
         "certificate",
         "colours",
         "graph",
+        "interpretation",
         "io",
         "keeping",
         "memory",
@@ -85,6 +86,8 @@ ALLOWED = {
     "result": {"calibration", "certificate", "io", "model", "problems"},
     "calibration": set(),
     "colours": set(),
+    "interpretation": {"features", "threads"},
+    "marking": {"interpretation", "io", "progress"},
     "certificate": {"optimise", "problems"},
     "optimise": {"problems", "solvers"},
     "solvers": {"problems"},
@@ -110,13 +113,13 @@ ALLOWED = {
 HOMES = {
     "click": {"cli"},
     "rich": {"progress"},
-    "anndata": {"api", "features", "io", "synthetic"},
-    "scanpy": {"features"},
+    "anndata": {"api", "features", "interpretation", "io", "marking", "synthetic"},
+    "scanpy": {"features", "interpretation"},
     "h5py": {"io"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"scores", "start"},
-    "pandas": {"features", "io", "plotting", "result", "scores", "synthetic"},
+    "pandas": {"features", "interpretation", "io", "marking", "plotting", "result", "scores", "synthetic"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -156,7 +159,8 @@ def test_imports_go_one_way(path):
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["fit", "--help"], ["predict", "--help"], ["compare", "--help"], ["--version"]]
+    "command",
+    [["--help"], ["fit", "--help"], ["predict", "--help"], ["compare", "--help"], ["markers", "--help"], ["--version"]],
 )
 def test_help_loads_nothing_heavy(command):
     code = (

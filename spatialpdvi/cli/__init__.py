@@ -6,6 +6,7 @@ from spatialpdvi import __version__
 from spatialpdvi.cli.compare import compare
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
+from spatialpdvi.cli.markers import markers
 from spatialpdvi.cli.plot import plot
 from spatialpdvi.cli.predict import predict
 from spatialpdvi.cli.simulate import simulate
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, evaluate, simulate, plot):
+for command in (fit, predict, compare, evaluate, markers, simulate, plot):
     main.add_command(command)

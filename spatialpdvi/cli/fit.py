@@ -34,7 +34,7 @@ __all__ = ["fit"]
 )
 @table_options()
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
-@click.option("--report", type=FILE, help="Also write scores and certificate as JSON here. Default: no.")
+@click.option("--report", type=FILE, help="Also write scores, certificate and marker genes as JSON here. Default: no.")
 @click.option(
     "--save-model", type=FILE, help="Also write the model here, for `predict` on other sections. Default: no."
 )
@@ -75,12 +75,12 @@ def fit(
         check_distinct(save_model, "--save-model", (*sections, *targets, *([] if report is None else [report])))
         check_writable(save_model, "--save-model")
     with true_interruption(*targets, report, save_model):
-        keep_model = save_model is not None
+        extra = {"keep_model": save_model is not None, "find_markers": report is not None}
         with display(quiet=quiet, verbose=verbose) as progress:
             if several:
-                result = api.fit_files(sections, chosen, output=output, keep_model=keep_model, progress=progress)
+                result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
             else:
-                result = api.fit_file(sections[0], chosen, output=output, keep_model=keep_model, progress=progress)
+                result = api.fit_file(sections[0], chosen, output=output, progress=progress, **extra)
         if report is not None:
             report_result(result, report, targets)
         if save_model is not None:

@@ -55,7 +55,7 @@ class Counts(NamedTuple):
     gene_names: pd.Index  # (genes,)
 
 
-def read_counts(source: Source, layer: str | None, *, memory: int | None = None) -> Counts:
+def read_counts(source: Source, layer: str | None, *, memory: int | None = None, hint: str = _HINT) -> Counts:
     """Counts from the named layer, else from the first of `CANDIDATES` that holds counts.
 
     Parameters
@@ -67,29 +67,31 @@ def read_counts(source: Source, layer: str | None, *, memory: int | None = None)
     memory
         Bytes that may be taken; of counts that would take more than half of them, rows are read when they are needed,
         and checked then. None for as much as they take.
+    hint
+        What to do where there are none.
     """
-    found = _search(source, memory) if layer is None else _named(source, layer, memory)
+    found = _search(source, memory, hint) if layer is None else _named(source, layer, memory=memory, hint=hint)
     logger.info("Counts are read from %s.", found.source)
     if not found.matrix.shape[1]:
-        msg = f"Expected {found.source} to have at least one gene, found none. {_HINT}"
+        msg = f"Expected {found.source} to have at least one gene, found none. {hint}"
         raise InputError(msg)
     _warn(found, source.obs_names())
     return found
 
 
-def _named(source: Source, layer: str, memory: int | None) -> Counts:
+def _named(source: Source, layer: str, *, memory: int | None, hint: str) -> Counts:
     where = layer if layer in {"X", "raw.X"} else layer_address(layer)
     if not source.has_matrix(where):
         msg = f"Expected {where} to be in {source.name}, found {_present(source)}. Give one of these to --layer."
         raise InputError(msg)
     counts, refusal = _try(source, where, memory)
     if counts is None:
-        msg = f"Expected {where} to hold {_WHAT}, found {refusal}. {_HINT}"
+        msg = f"Expected {where} to hold {_WHAT}, found {refusal}. {hint}"
         raise InputError(msg)
     return counts
 
 
-def _search(source: Source, memory: int | None) -> Counts:
+def _search(source: Source, memory: int | None, hint: str) -> Counts:
     refusals: dict[str, str] = {}
     for where in CANDIDATES:
         if not source.has_matrix(where):
@@ -103,7 +105,7 @@ def _search(source: Source, memory: int | None) -> Counts:
     others = sorted(set(map(layer_address, source.layer_keys())) - set(CANDIDATES))
     msg = (
         f"Expected {_WHAT} in {', '.join(CANDIDATES[:-1])} or {CANDIDATES[-1]} of {source.name}, "
-        f"found {tried or 'none of these'}. {_HINT}"
+        f"found {tried or 'none of these'}. {hint}"
     )
     if others:
         msg += f" Not tried: {', '.join(others)}."

@@ -12,7 +12,7 @@ from spatialpdvi.io.keys import Keys
 from spatialpdvi.io.labels import read_domains, read_labels
 from spatialpdvi.io.sources import Source
 
-__all__ = ["Fitted", "read_fitted"]
+__all__ = ["Fitted", "check_fitted", "read_fitted"]
 
 
 class Fitted(NamedTuple):
@@ -28,13 +28,7 @@ class Fitted(NamedTuple):
 
 def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spatial_key: str = "spatial") -> Fitted:
     """Read and check what a fit with ``keys`` has written, and the annotation where there is one."""
-    missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
-    if missing or keys.uns not in source.uns_keys():
-        msg = (
-            f"Expected a fitted section with obs[{keys.domain!r}] and uns[{keys.uns!r}] in {source.name}, found "
-            f"columns: {list_keys(source.obs_keys())}. Run `spatialpdvi fit` first, or name its --key-added."
-        )
-        raise InputError(msg)
+    check_fitted(source, keys)
     annotation, _ = read_labels(source, label_key)
     calibrated = keys.calibrated_confidence in source.obs_keys()
     return Fitted(
@@ -45,6 +39,17 @@ def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spa
         colours=_read_colours(source, keys),
         summary=_read_summary(source, keys.uns),
     )
+
+
+def check_fitted(source: Source, keys: Keys) -> None:
+    """Refuse a section in which no fit has written under ``keys``."""
+    missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
+    if missing or keys.uns not in source.uns_keys():
+        msg = (
+            f"Expected a fitted section with obs[{keys.domain!r}] and uns[{keys.uns!r}] in {source.name}, found "
+            f"columns: {list_keys(source.obs_keys())}. Run `spatialpdvi fit` first, or name its --key-added."
+        )
+        raise InputError(msg)
 
 
 def _read_confidence(source: Source, key: str) -> np.ndarray:

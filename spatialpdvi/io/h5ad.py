@@ -65,10 +65,31 @@ class H5adSource:
 
     def var_names(self, where: str = "X") -> pd.Index:
         """Names of the genes of the matrix at `where`."""
-        if where != "raw.X":
-            return self._names("var")
-        modern = self._read("raw", lambda: "raw/var" in self._file)
-        return self._names("raw/var" if modern else "raw.var")
+        return self._names(self._var_table(where))
+
+    def var_keys(self, where: str = "X") -> list[str]:
+        """Columns of the genes of the matrix at `where`."""
+        table = self._var_table(where)
+
+        def look() -> list[str]:
+            element = self._file[table]
+            if is_table(element):
+                return list(read_table(self._file, table).columns)
+            return [key for key in column_order(element) if key in element]
+
+        return self._read(f"the columns of {table}", look)
+
+    def var(self, key: str, where: str = "X") -> pd.Series:
+        """One column of these, (genes,)."""
+        table = self._var_table(where)
+
+        def load() -> pd.Series:
+            element = self._file[table]
+            if is_table(element):
+                return read_table(self._file, table)[key].reset_index(drop=True)
+            return pd.Series(_read_column(element, key))
+
+        return self._read(f"{table}[{key!r}]", load)
 
     def obs_keys(self) -> list[str]:
         """Columns of ``obs``."""
@@ -201,6 +222,11 @@ class H5adSource:
     @cached_property
     def _legacy_obs(self) -> pd.DataFrame:
         return self._read("obs", lambda: read_table(self._file, "obs"))
+
+    def _var_table(self, where: str) -> str:
+        if where != "raw.X":
+            return "var"
+        return "raw/var" if self._read("raw", lambda: "raw/var" in self._file) else "raw.var"
 
     def _names(self, table: str) -> pd.Index:
         def load() -> pd.Index:

@@ -97,12 +97,17 @@ class Keys:
         return f"{self.domain}_colors"
 
     @property
+    def markers(self) -> str:
+        """``uns``: columns of the marker genes of the domains."""
+        return f"{self.prefix}_markers"
+
+    @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
         return self.prefix
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """All (group, key) that a fit may write: what a second fit removes of the first."""
+        """All (group, key) that a fit or its markers may be under: what a second fit removes of the first."""
         return (
             ("obs", self.domain),
             ("obs", self.confidence),
@@ -116,6 +121,7 @@ class Keys:
             ("obsp", self.connectivities),
             ("uns", self.uns),
             ("uns", self.colours),
+            ("uns", self.markers),
         )
 
 

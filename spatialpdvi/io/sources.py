@@ -38,6 +38,12 @@ class Source(Protocol):
     def var_names(self, where: str = "X") -> pd.Index:
         """Names of the genes of the matrix at `where`."""
 
+    def var_keys(self, where: str = "X") -> list[str]:
+        """Columns of the genes of the matrix at `where`."""
+
+    def var(self, key: str, where: str = "X") -> pd.Series:
+        """One column of these, (genes,)."""
+
     def obs_keys(self) -> list[str]:
         """Columns of ``obs``."""
 
@@ -113,7 +119,15 @@ class AnnDataSource:
 
     def var_names(self, where: str = "X") -> pd.Index:
         """Names of the genes of the matrix at `where`."""
-        return self._adata.raw.var_names if where == "raw.X" else self._adata.var_names
+        return self._genes(where).index
+
+    def var_keys(self, where: str = "X") -> list[str]:
+        """Columns of the genes of the matrix at `where`."""
+        return list(self._genes(where).columns)
+
+    def var(self, key: str, where: str = "X") -> pd.Series:
+        """One column of these, (genes,)."""
+        return self._genes(where)[key].reset_index(drop=True)
 
     def obs_keys(self) -> list[str]:
         """Columns of ``obs``."""
@@ -186,6 +200,9 @@ class AnnDataSource:
         """Of a matrix in memory there is no need of blocks."""
         msg = f"{where} is in memory"
         raise NotImplementedError(msg)
+
+    def _genes(self, where: str) -> pd.DataFrame:
+        return self._adata.raw.var if where == "raw.X" else self._adata.var
 
     def _stored(self, where: str) -> Any:
         layer = layer_of(where)

@@ -20,6 +20,7 @@ def test_default_names_are_the_documented_ones() -> None:
         ("obsp", "pdvi_connectivities"),
         ("uns", "pdvi"),
         ("uns", "pdvi_domain_colors"),
+        ("uns", "pdvi_markers"),
     )
 
 

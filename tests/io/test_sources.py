@@ -166,3 +166,18 @@ def test_a_matrix_of_text_is_refused(tmp_path, make) -> None:
         "Expected layers['words'] to hold numbers, found values of type object. Convert them to "
         "numbers, or name another matrix."
     )
+
+
+def test_columns_of_genes_in_files_of_any_age(adata, source_of, file_of_2018) -> None:
+    adata.var["symbol"] = [f"s{i}" for i in range(adata.n_vars)]
+    adata.raw = adata
+    del adata.var["symbol"]
+    adata.var["length"] = np.arange(adata.n_vars)
+    source = source_of(adata)
+    assert source.var_keys() == ["length"]
+    assert source.var_keys("raw.X") == ["symbol"]
+    assert source.var("length").tolist() == list(range(adata.n_vars))
+    assert source.var("symbol", "raw.X").tolist() == [f"s{i}" for i in range(adata.n_vars)]
+    with H5adSource(file_of_2018) as old:
+        assert old.var_keys() == ["highly_variable"]
+        assert old.var("highly_variable").tolist() == [False] * adata.n_vars

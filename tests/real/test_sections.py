@@ -2,7 +2,7 @@
 
 import pytest
 
-from spatialpdvi import FitOptions, fit_file
+from spatialpdvi import FitOptions, fit_file, markers_file
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 # file -> (K, least ARI, options); other seeds and sections are in benchmarks/accuracy.py
@@ -37,3 +37,15 @@ def test_p2dvi_reaches_the_best_objective_of_all_solvers(real_data, tmp_path):
         for solver in ("p2dvi", "cavi", "memoized")
     }
     assert best["p2dvi"] <= min(best.values()) + 1e-3 * abs(min(best.values()))
+
+
+def test_white_matter_has_the_genes_of_myelin(real_data, tmp_path):
+    import anndata
+
+    path = tmp_path / "out.h5ad"
+    fit_file(real_data / "dlpfc_151673.h5ad", FitOptions(k=7), output=path)
+    table = markers_file(path, gene_key="gene_symbol")
+    obs = anndata.read_h5ad(path, backed="r").obs
+    domain = obs["pdvi_domain"][obs["annotation"] == "WM"].mode()[0]
+    genes = set(table["gene"][table["domain"] == domain])
+    assert {"MBP", "PLP1", "MOBP", "CNP"} <= genes

@@ -1,0 +1,100 @@
+"""Python's way in to the marker genes of a fit that is there already, in memory or on disk."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi.io.keys import Keys, check_free
+from spatialpdvi.io.sources import AnnDataSource, Source
+from spatialpdvi.progress import Progress
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from pandas import DataFrame
+
+__all__ = ["markers", "markers_file"]
+
+
+def markers(
+    adata: "AnnData",
+    *,
+    n: int = 10,
+    key_added: str = "pdvi",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    store: bool = False,
+) -> "DataFrame":
+    """Marker genes of the domains that a fit has written (`spatialpdvi.interpretation.rank_markers`).
+
+    P-values are not calibrated: the domains were found on the same counts.
+
+    Parameters
+    ----------
+    adata
+        A fitted section with raw counts.
+    n
+        Genes per domain at the most.
+    key_added
+        Prefix of the keys that the fit wrote.
+    layer
+        Where the counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the names to show; by default the names of the genes.
+    store
+        Whether to write the columns into ``uns['pdvi_markers']`` too.
+
+    Returns
+    -------
+    Rows by domain and falling score: ``domain``, ``gene``, ``score``, ``log_fold_change``, ``p_adjusted``,
+    ``share_in``, ``share_out``.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or there are no counts.
+    """
+    from spatialpdvi.io.writing import apply_elements
+
+    keys = Keys(key_added)
+    table = _markers(AnnDataSource(adata), keys, n=n, layer=layer, gene_key=gene_key)
+    if store:
+        apply_elements(adata, _columns(table, keys))
+    return table
+
+
+def markers_file(
+    path: str | Path,
+    *,
+    n: int = 10,
+    key_added: str = "pdvi",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    store: bool = False,
+    progress: Progress | None = None,
+) -> "DataFrame":
+    """`markers` for a fitted h5ad file; with ``store`` they are written into it, all or nothing."""
+    from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.io.writing import check_output, write_elements
+
+    progress, keys = progress or Progress(), Keys(key_added)
+    with progress.stage("markers"), H5adSource(path) as source:
+        if store:
+            check_output(path, path)
+        table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key)
+    if store:
+        with progress.stage("write"):
+            write_elements(path, path, _columns(table, keys))
+    return table
+
+
+def _markers(source: Source, keys: Keys, *, n: int, layer: str | None, gene_key: str | None) -> "DataFrame":
+    from spatialpdvi.interpretation import rank_markers
+    from spatialpdvi.io.expression import read_expression
+
+    check_free(source, keys)
+    found = read_expression(source, keys, layer=layer, gene_key=gene_key)
+    return rank_markers(found.counts, found.genes, found.domains, n=n)
+
+
+def _columns(table: "DataFrame", keys: Keys) -> dict[tuple[str, str], Any]:
+    """The table as it is stored: columns of equal length."""
+    return {("uns", keys.markers): {name: table[name].to_numpy() for name in table}}

@@ -1,0 +1,225 @@
+"""Marker genes: the right ones, sparse, read as the fit reads, and written only where that is asked for."""
+
+import json
+import tracemalloc
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+
+import spatialpdvi
+from spatialpdvi import InputError, InputWarning
+from spatialpdvi.cli import main
+from spatialpdvi.interpretation import COLUMNS, marker_genes, rank_markers
+
+
+def make_counts(n=300, genes=40, k=3, seed=0):
+    """Genes 0, 1, ... are those of domain 0, 1, ...; the last gene is of no spot."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(k, size=n)
+    rate = np.full((n, genes), 0.7)
+    rate[np.arange(n), codes] = 8.0
+    rate[:, -1] = 0.0
+    return sp.csr_matrix(rng.poisson(rate).astype(np.float32)), pd.Categorical.from_codes(codes, list("abc")[:k])
+
+
+def names(n):
+    return np.array([f"gene{i}" for i in range(n)], dtype=object)
+
+
+def test_scores_are_welchs_t_with_the_domains_own_size():
+    counts, domains = make_counts()
+    table = rank_markers(counts, names(40), domains, n=40)
+    assert list(table) == list(COLUMNS)
+    dense = counts.toarray().astype(np.float64)
+    x = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))
+    for row in table.itertuples():
+        inside, gene = np.asarray(domains == row.domain), int(row.gene.removeprefix("gene"))
+        own, rest = x[inside, gene], x[~inside, gene]
+        expected = (own.mean() - rest.mean()) / np.sqrt((own.var(ddof=1) + rest.var(ddof=1)) / own.size)
+        assert row.score == pytest.approx(expected, rel=1e-4)
+        fold = np.log2(np.expm1(own.mean()) / np.expm1(rest.mean()))
+        assert row.log_fold_change == pytest.approx(fold, rel=1e-3, abs=1e-3)
+        assert row.share_in == pytest.approx((own > 0).mean())
+        assert row.share_out == pytest.approx((rest > 0).mean())
+    for domain, gene in zip("abc", names(3), strict=True):
+        own = table[table["domain"] == domain]
+        assert own["gene"].iloc[0] == gene
+        assert (np.diff(own["score"]) <= 0).all()
+        assert (own["score"] > 0).all()
+        assert own["p_adjusted"].iloc[0] < 1e-6
+    assert "gene39" not in set(table["gene"])
+
+
+def test_names_may_repeat_and_order_of_spots_does_not_matter():
+    counts, domains = make_counts()
+    same = np.full(40, "twin", dtype=object)
+    a = rank_markers(counts, same, domains)
+    assert set(a["gene"]) == {"twin"}
+    order = np.random.default_rng(1).permutation(300)
+    b = rank_markers(counts[order], names(40), domains[order])
+    np.testing.assert_allclose(a["score"], b["score"], rtol=1e-4)
+
+
+def test_domains_of_one_spot_are_named_and_the_others_ranked():
+    counts, domains = make_counts()
+    codes = domains.codes.copy()
+    codes[7] = 3
+    found = pd.Categorical.from_codes(codes, ["a", "b", "c", "lonely", "empty"])
+    with pytest.warns(InputWarning, match=r"found fewer for 'lonely', 'empty': without markers"):
+        table = rank_markers(counts, names(40), found, n=2)
+    assert list(dict.fromkeys(table["domain"])) == ["a", "b", "c"]
+    genes = marker_genes(table, found)
+    assert list(genes) == ["a", "b", "c", "lonely", "empty"]
+    assert genes["b"][0] == "gene1"
+    assert genes["lonely"] == genes["empty"] == []
+
+
+def test_where_nothing_can_be_compared_there_are_no_rows():
+    counts, domains = make_counts(k=1)
+    with pytest.warns(InputWarning, match="found fewer for 'a'"):
+        table = rank_markers(counts, names(40), domains)
+    assert table.empty
+    assert list(table) == list(COLUMNS)
+    with pytest.raises(InputError, match="at least 1 gene per domain, found 0"):
+        rank_markers(counts, names(40), domains, n=0)
+
+
+def test_counts_are_never_made_dense():
+    counts = sp.random(4000, 6000, density=0.005, random_state=0, format="csr", dtype=np.float32)
+    counts.data = np.ceil(9 * counts.data)
+    domains = pd.Categorical.from_codes(np.arange(4000) % 4, list("abcd"))
+    rank_markers(counts[:200], names(6000), domains[:200])  # imports
+    tracemalloc.start()
+    rank_markers(counts, names(6000), domains)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.3 * 4 * counts.shape[0] * counts.shape[1]
+
+
+@pytest.fixture
+def fitted(toy_section, tmp_path):
+    """A fit of counts in a layer, beside an X that has been normalised."""
+    section = toy_section.copy()
+    section.layers["counts"] = section.X.copy()
+    section.X = np.log1p(section.X.toarray())
+    section.var["symbol"] = [f"S{i}" if i else None for i in range(section.n_vars)]
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1)
+    path = tmp_path / "fitted.h5ad"
+    section.write_h5ad(path)
+    return section, path
+
+
+def run(*arguments, code=0):
+    shown = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert shown.exit_code == code, shown.output
+    return shown.stdout if code == 0 else shown.output
+
+
+def test_the_command_prints_and_leaves_the_file_alone(fitted, tmp_path):
+    section, path = fitted
+    before = path.read_bytes()
+    shown = run("markers", path, "-n", 3, "-o", tmp_path / "markers.csv")
+    assert path.read_bytes() == before
+    table = pd.read_csv(tmp_path / "markers.csv", dtype={"domain": str})
+    expected = spatialpdvi.markers(section, n=3)
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    lines = shown.splitlines()
+    assert lines[0].startswith("domain  marker genes")
+    first = expected[expected["domain"] == "0"]
+    assert lines[1].startswith(f"0       {first['gene'].iloc[0]} ({first['log_fold_change'].iloc[0]:.1f}), ")
+    assert len(lines) == 1 + 4 + 1
+    # the domain's counts are really larger there
+    counts = section.layers["counts"].toarray()
+    share = counts / counts.sum(axis=1, keepdims=True)
+    for row in expected.itertuples():
+        inside = np.asarray(section.obs["pdvi_domain"] == row.domain)
+        gene = section.var_names.get_loc(row.gene)
+        assert share[inside, gene].mean() > share[~inside, gene].mean()
+
+
+def test_stored_columns_are_replaced_and_go_with_the_next_fit(fitted):
+    section, path = fitted
+    for n in (5, 2):
+        run("markers", path, "-n", n, "--store", "-q")
+    written = ad.read_h5ad(path)
+    table = pd.DataFrame(dict(written.uns["pdvi_markers"]))[list(COLUMNS)]
+    pd.testing.assert_frame_equal(table, spatialpdvi.markers(section, n=2), check_dtype=False)
+    assert "pdvi_markers" not in section.uns
+    spatialpdvi.markers(section, n=2, store=True)
+    assert list(section.uns["pdvi_markers"]["gene"]) == list(table["gene"])
+    run("fit", path, "--k", 3, "--rep", "X_pca", "--n-init", 1, "-q")
+    assert "pdvi_markers" not in ad.read_h5ad(path).uns
+
+
+def test_names_of_another_column(fitted):
+    section, path = fitted
+    shown = run("markers", path, "--gene-key", "symbol", "-n", 150)
+    genes = set(spatialpdvi.markers(section, gene_key="symbol", n=150)["gene"])
+    assert all(gene in shown for gene in genes)
+    assert {gene[0] for gene in genes - {section.var_names[0]}} == {"S"}
+    assert "columns: 'symbol'. Name one of these with --gene-key" in run("markers", path, "--gene-key", "no", code=2)
+
+
+def test_counts_are_those_of_the_fit(toy_section):
+    """Counts in a layer that nobody would look into, named by --layer in the fit and remembered."""
+    section = toy_section.copy()
+    section.layers["mine"] = section.X.copy()
+    section.X = section.X[:, ::-1].copy()
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1, layer="mine")
+    remembered = spatialpdvi.markers(section)
+    pd.testing.assert_frame_equal(remembered, spatialpdvi.markers(section, layer="mine"))
+    assert not remembered.equals(spatialpdvi.markers(section, layer="X"))
+
+
+def test_counts_in_raw_have_the_genes_of_raw(toy_section):
+    section = toy_section.copy()
+    section.raw = section
+    section = section[:, :20].copy()
+    section.X = np.log1p(section.X.toarray())
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1)
+    found = spatialpdvi.markers(section, n=150)
+    assert section.uns["pdvi"]["params"]["counts"] == "raw.X"
+    assert len(set(found["gene"])) > 20
+
+
+def test_without_counts_or_without_a_fit_the_command_says_so(toy_section, tmp_path):
+    section = toy_section.copy()
+    section.X = np.log1p(section.X.toarray())
+    path = tmp_path / "section.h5ad"
+    section.write_h5ad(path)
+    assert "Run `spatialpdvi fit` first" in run("markers", path, code=2)
+    report = tmp_path / "report.json"
+    run("fit", path, "--k", 3, "--rep", "X_pca", "--n-init", 1, "--report", report)
+    assert "markers" not in json.loads(report.read_text())
+    before = path.read_bytes()
+    shown = run("markers", path, "--store", code=2)
+    assert "features of --rep have no genes that could be compared" in shown
+    assert path.read_bytes() == before
+    assert "found the same" in run("markers", path, "-o", path, code=2)
+
+
+def test_a_fit_of_ready_features_finds_counts_that_are_there(toy_section):
+    section = toy_section.copy()
+    spatialpdvi.fit(section, k=4, rep="X_pca", n_init=1)
+    assert len(spatialpdvi.markers(section, n=2)) == 8
+
+
+def test_the_report_of_a_fit_lists_genes(toy_file, tmp_path):
+    report = tmp_path / "report.json"
+    run("fit", toy_file, "--k", 4, "--n-top-genes", 100, "--n-init", 1, "--report", report)
+    content = json.loads(report.read_text())["markers"]
+    table = spatialpdvi.markers(ad.read_h5ad(toy_file))
+    assert content == {name: table["gene"][table["domain"] == name].tolist() for name in "0123"}
+
+
+def test_somebody_elses_columns_are_not_replaced(fitted):
+    section, _ = fitted
+    section.uns["pdvi"] = {"mine": 1}
+    section.uns["pdvi_markers"] = {"mine": [1]}
+    with pytest.raises(InputError, match="Choose another --key-added"):
+        spatialpdvi.markers(section, store=True)
+    assert section.uns["pdvi_markers"] == {"mine": [1]}
