@@ -276,8 +276,8 @@ def save_model(result: FitResult, path: str | Path) -> None:
 
     if result.model is None:
         msg = (
-            "Expected a fit that leaves a model, found one without: predictions, sparse features, --graph, --transform "
-            "pearson and --n-pcs 0 leave none, nor do genes that share a name. Fit otherwise."
+            "Expected a fit that leaves a model, found one without: predictions, sparse features, --graph, --correct "
+            "harmony, --transform pearson and --n-pcs 0 leave none, nor do genes that share a name. Fit otherwise."
         )
         raise InputError(msg)
     arrays, facts = result.model.parts()

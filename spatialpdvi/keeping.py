@@ -29,6 +29,11 @@ def unkept(section: Section, options: FitOptions) -> str:
             f"Expected no --graph with --save-model, found {options.graph!r}: another section has neighbours of its "
             "own. Leave one of them out."
         )
+    if options.correct == "harmony":
+        return (
+            "Expected --correct none or center with --save-model, found harmony, which asks all spots of all sections "
+            "at once and cannot be repeated for another section. Leave --save-model out, or choose another --correct."
+        )
     if section.features is None:
         return _unkept_genes(section, options)
     if not isinstance(section.features, np.ndarray):

@@ -23,7 +23,7 @@ __all__ = [
 DEFAULT_N_PCS = 15
 TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
-CORRECTIONS = ("none", "center")
+CORRECTIONS = ("none", "center", "harmony")
 
 # The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
 # against the registry.
@@ -103,7 +103,8 @@ class FitOptions:
     )
     correct: str = _option(
         "none",
-        "Between sections: none, or center, which takes each section's mean off its components.",
+        "Between sections: none; center, which takes each section's mean off its components; or harmony, which "
+        "corrects clusters of alike spots (needs the package harmonypy, leaves no model).",
         group="Features",
     )
     whiten: bool = _option(
@@ -202,7 +203,7 @@ class FitOptions:
         if self.correct != "none" and self.n_pcs == 0:
             msg = (
                 f"Expected `--n-pcs` of at least 1 with `--correct {self.correct}`, found 0: genes that are fitted "
-                "themselves stay sparse, and have no mean taken off. Choose --correct none or another --n-pcs."
+                "themselves stay sparse, and nothing is taken off them. Choose --correct none or another --n-pcs."
             )
             raise InputError(msg)
         if self.transform == "pearson" and self.n_pcs == 0:

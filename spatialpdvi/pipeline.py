@@ -268,11 +268,11 @@ def _params(
     defaults = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
     everything = {**defaults, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
     params = {key: value for key, value in everything.items() if value is not None}
-    params["versions"] = library_versions()
+    params["versions"] = library_versions(*(("harmonypy",) if options.correct == "harmony" else ()))
     return params
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of what numbers depend on."""
-    names = ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy")
+def library_versions(*optional: str) -> dict[str, str]:
+    """Versions of what numbers depend on, and of optional packages that were used."""
+    names = ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy", *optional)
     return {"spatialpdvi": __version__} | {name: version(name) for name in names}

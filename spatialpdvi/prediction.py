@@ -64,6 +64,12 @@ def predict_options(
     save_graph: bool = False,
 ) -> FitOptions:
     """Options with which a section is predicted: the model's, and what may differ from section to section."""
+    if correct == "harmony":
+        msg = (
+            "Expected `--correct` to be none or center for `predict`, found harmony, which asks all spots of the fit's "
+            "sections too. Fit the sections together with `spatialpdvi fit --correct harmony`."
+        )
+        raise InputError(msg)
     own: dict[str, Any] = {} if correct is None else {"correct": correct}
     return model.fit_options(
         key_added=key_added,

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.features.components import principal_components
+from spatialpdvi.features.harmony import check_harmony, harmonise
 from spatialpdvi.features.projection import GeneProjection, centre_samples, learn_projection
 from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes
@@ -39,15 +40,16 @@ class FeatureSet(NamedTuple):
 
 def make_features(section: Section, options: FitOptions, progress: Progress) -> FeatureSet:
     """Features by `--rep`, or from the counts by the paper's preprocessing; averaged over neighbours in space."""
+    _check_correction(section, options)
     raw, components, found, genes = (
         _from_counts(section, options, progress) if section.features is None else _given(section, options)
     )
     samples = section.spots_of_samples()
     if options.correct == "center":
-        if section.samples is None:
-            msg = "Expected several sections with `--correct center`, found one. Name --sample-key, or give more files."
-            raise InputError(msg)
         raw, components = _centred(raw, components, samples)
+    elif options.correct == "harmony":
+        with progress.stage("harmony"), single_threaded():
+            raw = components = _harmonised(raw, components, samples, options)
     with progress.stage("smooth") as stage:
         # an average over more than half the spots that a domain has on average would blur the domains themselves
         most = section.coordinates.shape[0] // (2 * options.k * len(samples))
@@ -65,6 +67,20 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
             (base,) = neighbor_averages(raw, section.coordinates, (scale,), samples=samples)
     store = section.features is None or base is not section.features
     return FeatureSet(base, smoothed, tuple(views), store, {**found, "smooth": int(scale)}, _space(section, raw, genes))
+
+
+def _check_correction(section: Section, options: FitOptions) -> None:
+    """Refuse a correction that has nothing to do or to do it with, before any work is done."""
+    if options.correct == "none":
+        return
+    if section.samples is None or len(section.samples.categories) < 2:
+        msg = (
+            f"Expected several sections with `--correct {options.correct}`, found one. Name --sample-key, or give "
+            "more files."
+        )
+        raise InputError(msg)
+    if options.correct == "harmony":
+        check_harmony()
 
 
 def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _Raw:
@@ -145,6 +161,20 @@ def _centred(
     if raw is components:
         return centred, centred
     return centre_samples(raw, samples) if isinstance(raw, np.ndarray) else raw, centred
+
+
+def _harmonised(
+    raw: np.ndarray | sp.csr_matrix, components: np.ndarray, samples: list[np.ndarray], options: FitOptions
+) -> np.ndarray:
+    """Components corrected by Harmony, where these are what is fitted."""
+    if raw is not components:
+        kind = "dense" if isinstance(raw, np.ndarray) else "sparse"
+        msg = (
+            f"Expected at most {_WIDEST} dense columns with `--correct harmony`, found {raw.shape[1]} {kind} ones of "
+            f"--rep {options.rep!r}. Fit their leading columns with --n-pcs, or choose --correct none."
+        )
+        raise InputError(msg)
+    return harmonise(components, samples, seed=options.seed)
 
 
 def _space(section: Section, raw: np.ndarray | sp.csr_matrix, genes: GeneProjection | None) -> Space | None:

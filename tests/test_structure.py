@@ -116,6 +116,7 @@ HOMES = {
     "anndata": {"api", "features", "interpretation", "io", "marking", "synthetic"},
     "scanpy": {"features", "interpretation"},
     "h5py": {"io"},
+    "harmonypy": {"features"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"scores", "start"},

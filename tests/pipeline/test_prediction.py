@@ -228,7 +228,7 @@ def test_a_model_of_sections_that_were_centred_centres(section):
     model = spatialpdvi.fit(both, sample_key="slice", correct="center", **OPTIONS).model
     assert predict(section.copy(), model=model).params["correct"] == "center"
     assert predict(section.copy(), model=model, correct="none").params["correct"] == "none"
-    with pytest.raises(InputError, match=r"Expected `--correct` to be one of none, center, found 'combat'"):
+    with pytest.raises(InputError, match=r"Expected `--correct` to be one of none, center, harmony, found 'combat'"):
         predict(section.copy(), model=model, correct="combat")
 
 
