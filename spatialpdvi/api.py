@@ -113,7 +113,8 @@ def fit_files(
 ) -> FitResult:
     """Find the domains of several sections in one fit: a domain means the same in all of them.
 
-    No edge, average or patch reaches from one section into another. Genes are matched by name.
+    No edge, average or patch reaches from one section into another, but with ``across_sections``. Genes are
+    matched by name.
 
     Parameters
     ----------

@@ -66,7 +66,9 @@ class FitOptions:
         "that holds non-negative integers.",
         group="Input",
     )
-    spatial_key: str = _option("spatial", "Key in obsm of the coordinates, 2-D or 3-D.", group="Input")
+    spatial_key: str = _option(
+        "spatial", "Key in obsm of the coordinates, 2-D or 3-D; or columns of obs, as in x,y,z.", group="Input"
+    )
     label_key: str | None = _option(
         None,
         "Column of obs with known labels, for scoring only. Default: annotation, where there is one.",
@@ -75,7 +77,7 @@ class FitOptions:
     sample_key: str | None = _option(
         None,
         "Column of obs that says which of several sections a spot is of: one set of domains, no edges, averages or "
-        "patches across sections. Default: a single section.",
+        "patches across sections (but see --across-sections). Default: a single section.",
         group="Input",
     )
     rep: str | None = _option(
@@ -123,6 +125,11 @@ class FitOptions:
 
     n_neighbors: int = _option(10, "k of the mutual k-nearest-neighbour graph.", group="Graph")
     flow_neighbors: int = _option(100, "Nearest spots that a flow direction is estimated from.", group="Graph")
+    across_sections: bool = _option(
+        False,
+        "Let averages, edges and patches reach across sections, which share one system of 3-D coordinates.",
+        group="Graph",
+    )
     graph: str | None = _option(
         None,
         "Key in obsp of a graph to use instead (spatial_connectivities, ...); its values multiply the edge weights. "

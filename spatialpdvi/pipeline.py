@@ -19,7 +19,7 @@ from spatialpdvi.keeping import keep, unkept
 from spatialpdvi.memory import free_memory, parse_size
 from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
 from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
-from spatialpdvi.preparation import Prepared, prepare
+from spatialpdvi.preparation import Prepared, count_crossing, prepare
 from spatialpdvi.problems.base import blockwise
 from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.result import FitResult, name_domains, order_by_size
@@ -80,7 +80,9 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
             scored["calibration"] = _calibration_scores(posterior, calibration, section.labels.codes)
-    borders = border_lengths(domains, section.coordinates, options.k, samples=section.spots_of_samples())
+    borders = border_lengths(
+        domains, section.coordinates, options.k, samples=section.blocks(across=options.across_sections)
+    )
     colours = domain_colours(borders)
     markers = _markers(section, domains, options, progress) if find_markers else None
     lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), optimum.lam)
@@ -261,6 +263,7 @@ def _params(
         "n_patches": len(patching.patches),
         "n_edges": int(patching.graph.nnz // 2),
         "n_edges_dropped": patching.n_dropped,
+        "n_edges_across": count_crossing(section, patching.graph)[0] if options.across_sections else None,
         "label_key": section.label_key,
         "temperature": None if calibration is None else calibration.temperature,
     }

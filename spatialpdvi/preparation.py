@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.graph.flow import border_directions
@@ -31,8 +32,9 @@ from spatialpdvi.start import (
 )
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["Prepared", "lay_graph", "prepare"]
+__all__ = ["Prepared", "count_crossing", "lay_graph", "prepare"]
 
+_FEW_CROSS = 0.1  # of the spots: with fewer that have an edge into another section the user is told
 _MIXTURES = 3  # restarts by a mixture for each by k-means
 
 
@@ -117,7 +119,7 @@ def lay_graph(
 ) -> tuple[np.ndarray, Patching]:
     """Border normals (n, 3) between start labels (n,), and patches with the edges that they and the features weigh."""
     n = section.coordinates.shape[0]
-    samples = section.spots_of_samples()
+    samples = section.blocks(across=options.across_sections)
     normals = np.empty((n, 3))
     for spots in samples:
         normals[spots] = border_directions(section.coordinates[spots], labels[spots], options.flow_neighbors)
@@ -128,15 +130,18 @@ def lay_graph(
         keep_cross_edges=options.cross_patch_edges,
         samples=samples,
     )
-    stage.note(f"{patching.graph.nnz // 2:,} edges, {len(patching.patches)} patches")
+    across = ""
+    if options.across_sections:
+        across = f", {_check_crossing(section, patching.graph):,} of them across sections"
+    stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
     return normals, patching
 
 
-def _join_neighbors(section: Section, n_neighbors: int) -> sp.csr_matrix:
-    """Mutual nearest neighbours within each section, (n, n)."""
+def _join_neighbors(section: Section, n_neighbors: int, *, across: bool) -> sp.csr_matrix:
+    """Mutual nearest neighbours within each section, or ``across`` sections, (n, n)."""
     n = section.coordinates.shape[0]
     rows, columns = [], []
-    for spots in section.spots_of_samples():
+    for spots in section.blocks(across=across):
         own = mutual_knn(section.coordinates[spots], n_neighbors).tocoo()
         rows.append(spots[own.row])
         columns.append(spots[own.col])
@@ -144,6 +149,43 @@ def _join_neighbors(section: Section, n_neighbors: int) -> sp.csr_matrix:
     joined = sp.csr_matrix((np.ones(pair[0].size), pair), shape=(n, n))
     joined.sort_indices()
     return joined
+
+
+def count_crossing(section: Section, graph: sp.csr_matrix) -> tuple[int, int]:
+    """Edges between spots of two sections, and spots that have one."""
+    if section.samples is None:
+        return 0, 0
+    codes = np.asarray(section.samples.codes)
+    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    crosses = codes[rows] != codes[graph.indices]
+    return int(crosses.sum()) // 2, int(np.unique(rows[crosses]).size)
+
+
+def _check_crossing(section: Section, graph: sp.csr_matrix) -> int:
+    """Number of edges across sections; where hardly a spot has one, the user is told."""
+    crossing, spots = count_crossing(section, graph)
+    n = graph.shape[0]
+    if spots < _FEW_CROSS * n:
+        own, other = _spacings(section)
+        msg = (
+            f"Expected sections to share edges with --across-sections, found {crossing:,} of {graph.nnz // 2:,} edges "
+            f"between two sections, at {spots:,} of {n:,} spots. The nearest spot of the own section is at "
+            f"{own:.3g}, of another at {other:.3g} (medians): bring z to the unit of "
+            "x and y, bring sections closer, or raise --n-neighbors."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    return crossing
+
+
+def _spacings(section: Section) -> tuple[float, float]:
+    """Median distance of a spot to the nearest other one of its section, and to the nearest of another section."""
+    xyz, parts = section.coordinates, section.spots_of_samples()
+    own = [cKDTree(xyz[spots]).query(xyz[spots], k=2, workers=-1)[0][:, 1] for spots in parts if spots.size > 1]
+    other = []
+    for spots in parts:
+        rest = np.setdiff1d(np.arange(xyz.shape[0]), spots, assume_unique=True)
+        other.append(cKDTree(xyz[rest]).query(xyz[spots], workers=-1)[0])
+    return float(np.median(np.concatenate(own))) if own else 0.0, float(np.median(np.concatenate(other)))
 
 
 def _within_samples(graph: sp.csr_matrix, codes: np.ndarray, options: FitOptions) -> sp.csr_matrix:
@@ -203,8 +245,8 @@ def _weigh_graph(
 ) -> sp.csr_matrix:
     pattern = section.graph
     if pattern is None:
-        pattern = _join_neighbors(section, options.n_neighbors)
-    elif section.samples is not None:
+        pattern = _join_neighbors(section, options.n_neighbors, across=options.across_sections)
+    elif section.samples is not None and not options.across_sections:
         pattern = _within_samples(pattern, np.asarray(section.samples.codes), options)
     isolated = int((np.diff(pattern.indptr) == 0).sum())
     if isolated:

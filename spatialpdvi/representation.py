@@ -41,6 +41,7 @@ class FeatureSet(NamedTuple):
 def make_features(section: Section, options: FitOptions, progress: Progress) -> FeatureSet:
     """Features by `--rep`, or from the counts by the paper's preprocessing; averaged over neighbours in space."""
     _check_correction(section, options)
+    _check_across(section, options)
     raw, components, found, genes = (
         _from_counts(section, options, progress) if section.features is None else _given(section, options)
     )
@@ -50,6 +51,7 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
     elif options.correct == "harmony":
         with progress.stage("harmony"), single_threaded():
             raw = components = _harmonised(raw, components, samples, options)
+    samples = section.blocks(across=options.across_sections)
     with progress.stage("smooth") as stage:
         # an average over more than half the spots that a domain has on average would blur the domains themselves
         most = section.coordinates.shape[0] // (2 * options.k * len(samples))
@@ -81,6 +83,22 @@ def _check_correction(section: Section, options: FitOptions) -> None:
         raise InputError(msg)
     if options.correct == "harmony":
         check_harmony()
+
+
+def _check_across(section: Section, options: FitOptions) -> None:
+    """Refuse edges across sections where there is one section, or where these are not aligned in space."""
+    if not options.across_sections:
+        return
+    if section.samples is None or len(section.samples.categories) < 2:
+        msg = "Expected several sections with --across-sections, found one. Name --sample-key, or give more files."
+        raise InputError(msg)
+    if section.coordinates.shape[1] != 3:
+        msg = (
+            f"Expected coordinates in 3-D with --across-sections, found 2 columns in {options.spatial_key!r}: without "
+            "a z, spots above each other would be at one place. Name aligned x, y and z with --spatial-key: a key of "
+            "obsm with 3 columns, or columns of obs with commas between (x,y,z)."
+        )
+        raise InputError(msg)
 
 
 def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _Raw:

@@ -19,16 +19,22 @@ _ON_A_LINE = 1e-12
 def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None = None) -> np.ndarray:
     """``obsm[key]`` as (n, 2) or (n, 3) float64, C-contiguous, all finite, in the file's unit.
 
+    A key that ``obsm`` does not have may name columns of ``obs`` instead, with commas between them.
     Spots of different ``samples`` may lie at one place.
     """
-    name = f"obsm[{key!r}]"
-    if key not in source.obsm_keys():
+    columns = key.split(",")
+    if key in source.obsm_keys():
+        name = f"obsm[{key!r}]"
+        table = as_table(source.obsm(key), name)
+    elif len(columns) > 1:
+        name = f"obs[{columns}]"
+        table = as_table(_read_columns(source, columns), name)
+    else:
         msg = (
-            f"Expected the coordinates of the spots in {name} of {source.name}, "
+            f"Expected the coordinates of the spots in obsm[{key!r}] of {source.name}, "
             f"found keys: {list_keys(source.obsm_keys())}. Name yours with --spatial-key."
         )
         raise InputError(msg)
-    table = as_table(source.obsm(key), name)
     if table.shape[1] not in {2, 3}:
         n_columns = table.shape[1]
         msg = (
@@ -41,6 +47,17 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     _warn_of_duplicates(coordinates, name, source.obs_names(), samples)
     _warn_of_a_line(coordinates, name)
     return coordinates
+
+
+def _read_columns(source: Source, columns: list[str]) -> pd.DataFrame:
+    missing = [column for column in columns if column not in source.obs_keys()]
+    if missing:
+        msg = (
+            f"Expected the coordinates of the spots in the columns {', '.join(columns)} of obs of {source.name}, found "
+            f"no {', '.join(map(repr, missing))}. Name them, or a key of obsm, with --spatial-key."
+        )
+        raise InputError(msg)
+    return pd.concat([source.obs(column) for column in columns], axis=1)
 
 
 def as_table(element: Any, name: str) -> np.ndarray:

@@ -41,6 +41,10 @@ class Section(NamedTuple):
         codes = np.asarray(self.samples.codes)
         return [np.flatnonzero(codes == code) for code in range(len(self.samples.categories))]
 
+    def blocks(self, *, across: bool) -> list[np.ndarray]:
+        """Spots (ascending) that can be neighbours: those of each section, or, ``across`` sections, all at once."""
+        return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
+
 
 def read_section(
     source: Source,
