@@ -7,7 +7,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.preprocess import normalised_genes
+from spatialpdvi.features.scaling import normalised_genes, take_genes
 from spatialpdvi.threads import single_threaded
 
 __all__ = ["COLUMNS", "marker_genes", "rank_markers"]
@@ -110,7 +110,8 @@ def _rank(
     import anndata
     import scanpy as sc
 
-    values = normalised_genes(counts, expressed, target_sum=_TOTAL, transform="log1p")
+    totals = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
+    values = normalised_genes(take_genes(counts, expressed), totals, target_sum=_TOTAL, transform="log1p")
     section = anndata.AnnData(
         values,
         obs=pd.DataFrame({"domain": domains}, index=np.arange(values.shape[0]).astype(str)),

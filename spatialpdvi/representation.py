@@ -19,6 +19,7 @@ from spatialpdvi.model import Space
 from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
 from spatialpdvi.progress import Progress
 from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
+from spatialpdvi.threads import single_threaded
 
 __all__ = ["FeatureSet", "make_features"]
 

@@ -82,7 +82,7 @@ ALLOWED = {
         "start",
         "threads",
     },
-    "representation": {"features", "io", "model", "options", "progress", "smoothing"},
+    "representation": {"features", "io", "model", "options", "progress", "smoothing", "threads"},
     "result": {"calibration", "certificate", "io", "model", "problems"},
     "calibration": set(),
     "colours": set(),
