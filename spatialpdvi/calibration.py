@@ -5,7 +5,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-__all__ = ["Calibration", "calibrate", "calibration_error", "is_of_majority", "reliability", "temper"]
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "calibration_error",
+    "calibration_scores",
+    "is_of_majority",
+    "reliability",
+    "temper",
+    "tempered",
+]
 
 BINS = 10  # of confidence, of equal width, for reliability and error
 _LEAST = 1e-30  # posteriors below count as this: float32 has digits down to there
@@ -21,7 +30,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
-    """Posterior ``softmax(log(phi) / T)`` whose mean confidence is the mean agreement of restarts.
+    """Posterior ``softmax(log(phi) / T)`` whose mean confidence is the agreement between two restarts.
 
     Restarts on the same tissue disagree where labels are uncertain, and their agreement is known without any label; a
     single temperature keeps the order of domains at every spot (Guo et al. 2017 learn it from labels).
@@ -31,7 +40,7 @@ def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
     posterior
         phi (n, K).
     agreement
-        Mean share of restarts that say of a spot what all say together, in (0, 1].
+        Chance that two restarts say the same of a spot, in (0, 1].
     """
     some = posterior[:: max(1, len(posterior) // _LEARNT_FROM)]
 
@@ -44,6 +53,11 @@ def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
         temperature = (
             float(np.exp(brentq(excess, 0.0, _HOTTEST))) if excess(_HOTTEST) < 0.0 else float(np.exp(_HOTTEST))
         )
+    return tempered(posterior, temperature)
+
+
+def tempered(posterior: np.ndarray, temperature: float) -> Calibration:
+    """Posterior (n, K) made less sure by a temperature that is known, as of a kept model."""
     return Calibration(temperature, temper(posterior, temperature).astype(np.float32))
 
 
@@ -78,3 +92,34 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Expected calibration error: mean over spots of a bin's distance between its confidence and its share correct."""
     bins = reliability(confidence, correct)
     return float(np.average(np.abs(bins["confidence"] - bins["correct"]), weights=bins["spots"]))
+
+
+def calibration_scores(posterior: np.ndarray, calibration: Calibration | None, codes: np.ndarray) -> dict[str, Any]:
+    """How far confidences are from the share of spots that have their domain's most frequent label.
+
+    Parameters
+    ----------
+    posterior
+        phi (n, K).
+    calibration
+        The same made less sure, where that is known.
+    codes
+        Known label of each spot (n,), negative where there is none.
+
+    Returns
+    -------
+    dict
+        ``accuracy``, the expected calibration error ``ece`` and the columns of ``reliability``; the last two also with
+        ``_calibrated`` of a calibrated posterior. Empty where no spot is labelled.
+    """
+    scored = codes >= 0
+    if not scored.any():
+        return {}
+    correct = is_of_majority(posterior.argmax(axis=1)[scored], codes[scored].astype(np.int64))
+    found: dict[str, Any] = {"accuracy": float(correct.mean())}
+    surer = {"": posterior} if calibration is None else {"": posterior, "_calibrated": calibration.posterior}
+    for ending, phi in surer.items():
+        confidence = phi.max(axis=1)[scored]
+        found[f"ece{ending}"] = calibration_error(confidence, correct)
+        found[f"reliability{ending}"] = reliability(confidence, correct)
+    return found

@@ -3,6 +3,7 @@
 import numpy as np
 
 from spatialpdvi import __version__
+from spatialpdvi.calibration import Calibration
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.sections import Section
 from spatialpdvi.model import PER_SPOT, Model, nearest_domain
@@ -64,7 +65,14 @@ def _unkept_genes(section: Section, options: FitOptions) -> str:
     return ""
 
 
-def keep(prepared: Prepared, lam: PottsGlobals, options: FitOptions, *, colours: tuple[str, ...]) -> Model:
+def keep(
+    prepared: Prepared,
+    lam: PottsGlobals,
+    options: FitOptions,
+    *,
+    calibration: Calibration | None,
+    colours: tuple[str, ...],
+) -> Model:
     """Model of a fit that ended with the globals ``lam``, for which `unkept` has found no reason; ``colours`` (K,)."""
     space, hyperparameters = prepared.features.space, prepared.start.hyperparameters
     assert space is not None
@@ -79,4 +87,5 @@ def keep(prepared: Prepared, lam: PottsGlobals, options: FitOptions, *, colours:
         options=Model.kept_options(options, smooth=prepared.features.found["smooth"]),
         version=__version__,
         colours=colours,
+        temperature=None if calibration is None else calibration.temperature,
     )

@@ -14,7 +14,7 @@ from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals
 
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "Space", "nearest_domain"]
 
-FORMAT = 2  # raised whenever an older program could not read what is written
+FORMAT = 2  # raised whenever what is written changes
 # options of the fit that hold for every section that the model is used on
 _KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that ask nothing of other spots
@@ -58,6 +58,8 @@ class Model:
         Of spatialpdvi, when the model was fitted.
     colours
         (K,) hexadecimal, of the domains.
+    temperature
+        Of the calibrated posteriors, 1 or more; None where the fit had no restarts to learn it from.
     name
         Of the file that it was read from; empty for one that comes straight from a fit.
     """
@@ -70,6 +72,7 @@ class Model:
     options: dict[str, Any]
     version: str
     colours: tuple[str, ...]
+    temperature: float | None = None
     name: str = ""
 
     def __repr__(self) -> str:
@@ -107,6 +110,7 @@ class Model:
             "format": FORMAT,
             "version": self.version,
             "reach": self.reach,
+            "temperature": self.temperature,
             "options": self.options,
             "rep": self.space.rep,
             "n_columns": self.space.n_columns,
@@ -129,8 +133,8 @@ class Model:
         """
         if facts.get("format") != FORMAT:
             msg = (
-                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. Use the version "
-                f"of spatialpdvi that wrote it ({facts.get('version', 'unknown')}), or fit it again."
+                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. Use the version of spatialpdvi that wrote it "
+                f"({facts.get('version', 'unknown')}), or fit it again."
             )
             raise InputError(msg)
         try:
@@ -176,6 +180,7 @@ class Model:
             options={option: facts["options"][option] for option in _KEPT},
             version=str(facts["version"]),
             colours=_colours(arrays, k),
+            temperature=_temperature(facts["temperature"]),
             name=name,
         )
 
@@ -221,6 +226,15 @@ def _colours(arrays: Mapping[str, np.ndarray], k: int) -> tuple[str, ...]:
         msg = f"colours other than {k} hexadecimal ones"
         raise ValueError(msg)
     return tuple(map(str, colours))
+
+
+def _temperature(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not 1.0 <= float(value) < np.inf:
+        msg = f"temperature {value!r}"
+        raise ValueError(msg)
+    return float(value)
 
 
 def _names(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi import __version__
-from spatialpdvi.calibration import Calibration, calibrate, calibration_error, is_of_majority
+from spatialpdvi.calibration import Calibration, calibrate, calibration_scores
 from spatialpdvi.certificate import certify, gradient_norm
 from spatialpdvi.colours import border_lengths, domain_colours
 from spatialpdvi.errors import InputWarning
@@ -73,14 +73,14 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
     domains = posterior.argmax(axis=1)
     _warn_of_empty(domains, options.k)
     calibration = None
-    if prepared.agreement is not None:
-        calibration = calibrate(posterior, float(prepared.agreement.mean()))
+    if "restart_accord" in prepared.found:
+        calibration = calibrate(posterior, prepared.found["restart_accord"])
     with progress.stage("scores"):
         scored = section_scores(section, domains)
         scored["baseline"] = section_scores(section, prepared.start.labels)
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
-            scored["calibration"] = _calibration_scores(posterior, calibration, section.labels.codes)
+            scored["calibration"] = calibration_scores(posterior, calibration, section.labels.codes)
     borders = border_lengths(
         domains, section.coordinates, options.k, samples=section.blocks(across=options.across_sections)
     )
@@ -105,7 +105,9 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         params=_params(options, section, prepared, solver, calibration=calibration),
         seconds=progress.seconds,
         colours=colours,
-        model=None if unkept(section, options) else keep(prepared, lam, options, colours=colours),
+        model=None
+        if unkept(section, options)
+        else keep(prepared, lam, options, calibration=calibration, colours=colours),
         markers=markers,
     )
 
@@ -198,18 +200,6 @@ def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:
             for seed in range(_TRIVIAL_SEEDS)
         ]
     return {"ari": float(np.mean(ari)), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": _TRIVIAL_SEEDS}
-
-
-def _calibration_scores(posterior: np.ndarray, calibration: Calibration | None, codes: np.ndarray) -> dict[str, float]:
-    """Expected calibration error of the posteriors, and of the calibrated ones; a spot is right in its own majority."""
-    scored = codes >= 0
-    if not scored.any():
-        return {}
-    correct = is_of_majority(posterior.argmax(axis=1)[scored], codes[scored].astype(np.int64))
-    found = {"accuracy": float(correct.mean()), "ece": calibration_error(posterior.max(axis=1)[scored], correct)}
-    if calibration is not None:
-        found["ece_calibrated"] = calibration_error(calibration.posterior.max(axis=1)[scored], correct)
-    return found
 
 
 def trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarray]:

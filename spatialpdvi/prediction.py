@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from spatialpdvi.calibration import calibration_scores, tempered
 from spatialpdvi.certificate import Certificate, certify
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.features.projection import GeneProjection, centre_samples
@@ -116,10 +117,14 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     posterior = np.empty_like(phi)
     posterior[patching.order] = phi
     domains = posterior.argmax(axis=1)
+    calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
         scored = section_scores(section, domains)
         scored["baseline"] = section_scores(section, labels)
+        if section.labels is not None:
+            scored["calibration"] = calibration_scores(posterior, calibration, section.labels.codes)
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
+    found["temperature"] = model.temperature
     return FitResult(
         domains=domains,
         posterior=posterior,
@@ -127,7 +132,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         log_variance=model.lam.rho,
         hyperparameters=model.hyperparameters,
         agreement=None,
-        calibration=None,  # there are no restarts to learn it from
+        calibration=calibration,
         features=features,
         store_features=True,
         graph=patching.graph,

@@ -98,7 +98,7 @@ def prepare(
         if labels is None:
             restarts, agreed = _restart(features, options)
             labels, agreement = agreed.labels, agreed.agreement
-            found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity}
+            found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity, "restart_accord": agreed.accord}
             stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
         fitted, rotation = features.base, None
         if options.whiten and isinstance(fitted, np.ndarray):

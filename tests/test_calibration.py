@@ -74,11 +74,18 @@ def test_what_is_written_can_be_made_again(toy_section):
     calibrated = section.obsm["pdvi_posterior_calibrated"]
     np.testing.assert_allclose(calibrated, temper(phi, temperature), atol=1e-6)
     np.testing.assert_array_equal(section.obs["pdvi_confidence_calibrated"], calibrated.max(axis=1))
-    assert calibrated.max(axis=1).mean() == pytest.approx(section.obs["pdvi_agreement"].mean(), abs=1e-3)
+    accord = section.uns["pdvi"]["params"]["restart_accord"]
+    assert accord < section.obs["pdvi_agreement"].mean()
+    assert calibrated.max(axis=1).mean() == pytest.approx(accord, abs=1e-3)
     scores = result.scores["calibration"]
     correct = is_of_majority(result.domains, section.obs["annotation"].cat.codes.to_numpy().astype(int))
     assert scores["accuracy"] == pytest.approx(correct.mean())
     assert scores["ece_calibrated"] == pytest.approx(calibration_error(calibrated.max(axis=1), correct))
+    for name, confidence in (("reliability", phi.max(axis=1)), ("reliability_calibrated", calibrated.max(axis=1))):
+        bins = section.uns["pdvi"]["scores"]["calibration"][name]
+        assert bins["spots"].sum() == section.n_obs
+        assert np.average(bins["confidence"], weights=bins["spots"]) == pytest.approx(confidence.mean())
+        assert np.average(bins["correct"], weights=bins["spots"]) == pytest.approx(correct.mean())
 
 
 def test_without_restarts_there_is_nothing_to_learn_from(toy_section):
@@ -87,4 +94,4 @@ def test_without_restarts_there_is_nothing_to_learn_from(toy_section):
     spatialpdvi.fit(section, k=4, n_top_genes=100, init="annotation")
     assert "pdvi_posterior_calibrated" not in section.obsm
     assert "pdvi_agreement" not in section.obs
-    assert "ece" in section.uns["pdvi"]["scores"]["calibration"]
+    assert set(section.uns["pdvi"]["scores"]["calibration"]) == {"accuracy", "ece", "reliability"}

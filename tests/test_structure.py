@@ -51,6 +51,7 @@ ALLOWED = {
         "threads",
     },
     "prediction": {
+        "calibration",
         "certificate",
         "features",
         "graph",
@@ -68,7 +69,7 @@ ALLOWED = {
         "start",
         "threads",
     },
-    "keeping": {"", "io", "model", "options", "preparation", "problems"},
+    "keeping": {"", "calibration", "io", "model", "options", "preparation", "problems"},
     "model": {"features", "options", "problems"},
     "preparation": {
         "graph",

@@ -27,6 +27,7 @@ __all__ = [
     "FILE",
     "display",
     "limit_threads",
+    "print_calibration",
     "print_scores",
     "report_result",
     "true_interruption",
@@ -176,6 +177,16 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
             f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True)
         )
         click.echo(f"{label:<{left}}" + "".join(values))
+
+
+def print_calibration(result: "FitResult") -> None:
+    """One line on the calibration of the posteriors, where labels and restarts are there to know it."""
+    found = result.scores.get("calibration", {})
+    if "ece_calibrated" in found:
+        click.echo(
+            f"expected calibration error: {found['ece']:.3f}, calibrated {found['ece_calibrated']:.3f} "
+            f"(temperature {result.params['temperature']:.1f})"
+        )
 
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:

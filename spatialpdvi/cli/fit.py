@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     FILE,
     display,
     limit_threads,
+    print_calibration,
     print_scores,
     report_result,
     true_interruption,
@@ -108,12 +109,7 @@ def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
         )
     if result.agreement is not None:
         click.echo(f"restarts: {result.params['n_restarts']}, mean agreement {result.agreement.mean():.0%}")
-    calibration = result.scores.get("calibration", {})
-    if "ece_calibrated" in calibration:
-        click.echo(
-            f"expected calibration error: {calibration['ece']:.3f}, calibrated {calibration['ece_calibrated']:.3f} "
-            f"(temperature {result.params['temperature']:.1f})"
-        )
+    print_calibration(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes: {sizes}")
     if result.certificate.converged:

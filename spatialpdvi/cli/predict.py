@@ -10,6 +10,7 @@ from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
     display,
+    print_calibration,
     print_scores,
     report_result,
     true_interruption,
@@ -80,6 +81,7 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     if "n_scored" in result.scores:
         click.echo(f"{result.scores['n_scored']:,} of {result.scores['n_spots']:,} spots are labelled and scored")
     print_scores({"domains": result.scores, "each spot by itself": result.scores["baseline"]})
+    print_calibration(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes, in the model's order: {sizes}")
     certificate = result.certificate

@@ -24,6 +24,7 @@ __all__ = ["Consensus", "consensus", "match_labels"]
 
 _BEGINNINGS = 20  # restarts that EM begins at, at the most
 _COMPARED = 5_000  # spots on which the beginnings are compared, and restarts with each other
+_BLOCK = 100_000  # spots whose votes are in hand at a time
 _STEPS = 50
 _SETTLED = 1e-3  # largest change of gamma
 _SURE = 0.9  # weight of a restart's own label at the beginning
@@ -35,6 +36,7 @@ class Consensus(NamedTuple):
     labels: np.ndarray  # (n,) int64 in 0..K-1
     agreement: np.ndarray  # (n,) float32: share of restarts that, matched to the labels, say the same of the spot
     similarity: float  # mean ARI between two restarts, NaN for a single one
+    accord: float  # chance that two restarts, matched to the labels, say the same of a spot; 1 for a single one
 
 
 class _Profiles(NamedTuple):
@@ -66,14 +68,34 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     everything = _profiles(said, k)
     gamma, _ = _posterior(everything, classes.table, classes.share)
     labels = _expect(everything, gamma).gamma.argmax(axis=1)[everything.where]
-    same = sum((match_labels(own, labels, k)[own] == labels).astype(np.float32) for own in said)
-    return Consensus(labels, (same / len(said)).astype(np.float32), _similarity(some))
+    agreement, accord = _agreement(said, labels, k)
+    return Consensus(labels, agreement, _similarity(some), accord)
 
 
 def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:
     """Permutation (K,) that takes labels to those of the reference with the most spots in common."""
     common = np.bincount(labels * k + reference, minlength=k * k).reshape(k, k)
     return np.asarray(linear_sum_assignment(-common)[1], dtype=np.int64)
+
+
+def _agreement(said: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """Share (n,) of the restarts, matched to the labels, that say what those do; share of their pairs that agree.
+
+    The labels were made from the restarts and flatter them; two restarts know nothing of each other.
+    """
+    n_restarts, n = said.shape
+    matching = np.stack([match_labels(own, labels, k) for own in said])
+    pairs, same = 0, np.zeros(n, dtype=np.float32)
+    for first in range(0, n, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        votes = np.zeros((labels[block].size, k), dtype=np.int64)
+        spots = np.arange(len(votes))
+        for own, matched in zip(said, matching, strict=True):
+            votes[spots, matched[own[block]]] += 1
+        same[block] = votes[spots, labels[block]]
+        pairs += int((votes * (votes - 1)).sum())
+    accord = pairs / (n * n_restarts * (n_restarts - 1)) if n_restarts > 1 else 1.0
+    return (same / n_restarts).astype(np.float32), accord
 
 
 def _similarity(said: np.ndarray) -> float:

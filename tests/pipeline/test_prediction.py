@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning, load_model, predict, save_model
+from spatialpdvi.calibration import temper
 
 OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
 
@@ -64,8 +65,8 @@ def test_what_is_written_is_what_a_fit_writes(section, fit, path):
     predict(adata, model=path)
     fitted = section.copy()
     spatialpdvi.fit(fitted, **OPTIONS)
-    assert set(adata.obs) == set(fitted.obs) - {"pdvi_agreement", "pdvi_confidence_calibrated"}
-    assert set(adata.obsm) == set(fitted.obsm) - {"pdvi_posterior_calibrated"}
+    assert set(adata.obs) == set(fitted.obs) - {"pdvi_agreement"}
+    assert set(adata.obsm) == set(fitted.obsm)
     uns = adata.uns["pdvi"]
     assert set(uns) == set(fitted.uns["pdvi"])
     np.testing.assert_array_equal(uns["domain_mean"], fit.domain_mean)
@@ -76,6 +77,31 @@ def test_what_is_written_is_what_a_fit_writes(section, fit, path):
     domains = adata.obs["pdvi_domain"]
     assert list(domains.cat.categories) == ["0", "1", "2", "3"]
     assert uns["scores"]["ari"] == pytest.approx(adjusted_rand_score(adata.obs["annotation"], domains))
+
+
+def test_posteriors_are_tempered_as_the_fit_has_learnt(section, fit, path):
+    adata = section.copy()
+    found = predict(adata, model=path)
+    params, scores = adata.uns["pdvi"]["params"], adata.uns["pdvi"]["scores"]["calibration"]
+    assert params["temperature"] == fit.params["temperature"] > 1.0
+    calibrated = adata.obsm["pdvi_posterior_calibrated"]
+    np.testing.assert_allclose(calibrated, temper(found.posterior, fit.params["temperature"]), atol=1e-6)
+    np.testing.assert_array_equal(adata.obs["pdvi_confidence_calibrated"], calibrated.max(axis=1))
+    assert scores["ece_calibrated"] == pytest.approx(fit.scores["calibration"]["ece_calibrated"], abs=0.02)
+    assert scores["ece_calibrated"] < scores["ece"]
+
+
+def test_a_model_of_a_fit_without_restarts_calibrates_nothing(section, tmp_path):
+    adata = section.copy()
+    spatialpdvi.fit(adata, **OPTIONS)
+    fit = spatialpdvi.fit(adata, k=4, n_top_genes=100, init="pdvi_domain", key_added="again")
+    save_model(fit, tmp_path / "model.npz")
+    found = predict(adata, model=tmp_path / "model.npz")
+    assert found.calibration is None
+    assert "pdvi_posterior_calibrated" not in adata.obsm
+    assert "pdvi_confidence_calibrated" not in adata.obs
+    assert "temperature" not in adata.uns["pdvi"]["params"]
+    assert set(adata.uns["pdvi"]["scores"]["calibration"]) == {"accuracy", "ece", "reliability"}
 
 
 def test_f_never_rises_and_posteriors_end_stationary(section, fit):
@@ -260,6 +286,9 @@ def _rewritten(path, change):
     [
         (lambda a, f: f.update(format=1), r"to be of format 2, found 1"),
         (lambda a, f: f.pop("format"), r"to be of format 2, found None"),
+        (lambda a, f: f.pop("temperature"), r"damaged \(no 'temperature'\)"),
+        (lambda a, f: f.update(temperature=0.5), r"damaged \(temperature 0.5\)"),
+        (lambda a, f: f.update(temperature="hot"), r"damaged"),
         (lambda a, f: a.pop("rotation"), r"damaged \(no 'rotation'\)"),
         (lambda a, f: a.update(rotation=a["rotation"][:3]), r"damaged \(rotation of float64 and shape \(3, 15\)\)"),
         (lambda a, f: a["noise_sd"].fill(0.0), r"damaged \(noise_sd with values that cannot be\)"),
