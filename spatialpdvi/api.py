@@ -319,18 +319,25 @@ def evaluate_file(
 def plot_file(
     path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
 ) -> "Figure":
-    """Picture of a fitted h5ad file: annotation, domains, confidence and convergence (`plot_section`)."""
+    """Picture of a fitted h5ad file: annotation, domains, confidence, convergence, reliability (`plot_section`)."""
+    from spatialpdvi.calibration import calibration_scores
     from spatialpdvi.io.fitted import read_fitted
     from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.plotting import plot_section
 
     with H5adSource(path) as source:
         fitted = read_fitted(source, Keys(key_added), label_key=label_key, spatial_key=spatial_key)
+    calibration = None
+    if fitted.annotation is not None:
+        # not what the fit has stored: that is of the labels it was given
+        domains, codes = fitted.domains.codes, fitted.annotation.codes
+        calibration = calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)
     return plot_section(
         fitted.coordinates,
         fitted.domains,
         annotation=fitted.annotation,
-        confidence=fitted.confidence,
+        confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
+        calibration=calibration,
         trace=fitted.summary["trace"],
         scores=fitted.summary["scores"],
         colours=fitted.colours,

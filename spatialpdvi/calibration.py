@@ -28,6 +28,11 @@ class Calibration(NamedTuple):
     temperature: float  # 1 or more: posteriors are only ever made less sure
     posterior: np.ndarray  # (n, K) float32, rows sum to 1
 
+    @property
+    def confidence(self) -> np.ndarray:
+        """Largest calibrated posterior of each spot (n,) float32."""
+        return np.asarray(self.posterior.max(axis=1))
+
 
 def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
     """Posterior ``softmax(log(phi) / T)`` whose mean confidence is the agreement between two restarts.
@@ -94,17 +99,19 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(np.average(np.abs(bins["confidence"] - bins["correct"]), weights=bins["spots"]))
 
 
-def calibration_scores(posterior: np.ndarray, calibration: Calibration | None, codes: np.ndarray) -> dict[str, Any]:
+def calibration_scores(
+    domains: np.ndarray, codes: np.ndarray, *, confidence: np.ndarray, calibrated: np.ndarray | None = None
+) -> dict[str, Any]:
     """How far confidences are from the share of spots that have their domain's most frequent label.
 
     Parameters
     ----------
-    posterior
-        phi (n, K).
-    calibration
-        The same made less sure, where that is known.
+    domains
+        Domain of each spot (n,).
     codes
         Known label of each spot (n,), negative where there is none.
+    confidence, calibrated
+        Largest posterior of each spot (n,), and that of the calibrated posterior where there is one.
 
     Returns
     -------
@@ -115,11 +122,10 @@ def calibration_scores(posterior: np.ndarray, calibration: Calibration | None, c
     scored = codes >= 0
     if not scored.any():
         return {}
-    correct = is_of_majority(posterior.argmax(axis=1)[scored], codes[scored].astype(np.int64))
+    correct = is_of_majority(domains[scored], codes[scored].astype(np.int64))
     found: dict[str, Any] = {"accuracy": float(correct.mean())}
-    surer = {"": posterior} if calibration is None else {"": posterior, "_calibrated": calibration.posterior}
-    for ending, phi in surer.items():
-        confidence = phi.max(axis=1)[scored]
-        found[f"ece{ending}"] = calibration_error(confidence, correct)
-        found[f"reliability{ending}"] = reliability(confidence, correct)
+    for ending, values in (("", confidence), ("_calibrated", calibrated)):
+        if values is not None:
+            found[f"ece{ending}"] = calibration_error(values[scored], correct)
+            found[f"reliability{ending}"] = reliability(values[scored], correct)
     return found

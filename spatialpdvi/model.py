@@ -133,7 +133,8 @@ class Model:
         """
         if facts.get("format") != FORMAT:
             msg = (
-                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. Use the version of spatialpdvi that wrote it "
+                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. "
+                f"Use the version of spatialpdvi that wrote it "
                 f"({facts.get('version', 'unknown')}), or fit it again."
             )
             raise InputError(msg)

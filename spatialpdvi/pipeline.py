@@ -80,7 +80,12 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         scored["baseline"] = section_scores(section, prepared.start.labels)
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
-            scored["calibration"] = calibration_scores(posterior, calibration, section.labels.codes)
+            scored["calibration"] = calibration_scores(
+                domains,
+                section.labels.codes,
+                confidence=posterior.max(axis=1),
+                calibrated=None if calibration is None else calibration.confidence,
+            )
     borders = border_lengths(
         domains, section.coordinates, options.k, samples=section.blocks(across=options.across_sections)
     )

@@ -122,7 +122,12 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         scored = section_scores(section, domains)
         scored["baseline"] = section_scores(section, labels)
         if section.labels is not None:
-            scored["calibration"] = calibration_scores(posterior, calibration, section.labels.codes)
+            scored["calibration"] = calibration_scores(
+                domains,
+                section.labels.codes,
+                confidence=posterior.max(axis=1),
+                calibrated=None if calibration is None else calibration.confidence,
+            )
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
     return FitResult(

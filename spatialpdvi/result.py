@@ -140,7 +140,7 @@ class FitResult:
         if self.agreement is not None:
             elements["obs", keys.agreement] = self.agreement
         if self.calibration is not None:
-            elements["obs", keys.calibrated_confidence] = self.calibration.posterior.max(axis=1)
+            elements["obs", keys.calibrated_confidence] = self.calibration.confidence
             elements["obsm", keys.calibrated] = self.calibration.posterior
         if self.store_features:
             elements["obsm", keys.features] = self.features

@@ -88,6 +88,17 @@ def test_what_is_written_can_be_made_again(toy_section):
         assert np.average(bins["correct"], weights=bins["spots"]) == pytest.approx(correct.mean())
 
 
+def test_what_is_unsure_is_at_borders(toy_section):
+    result = spatialpdvi.fit(toy_section.copy(), k=4, n_top_genes=100)
+    phi = result.calibration.posterior.astype(np.float64)
+    entropy = -(phi * np.log(np.maximum(phi, 1e-30))).sum(axis=1)
+    edges = result.graph.tocoo()
+    border = np.zeros(entropy.size, dtype=bool)
+    border[edges.row[result.domains[edges.row] != result.domains[edges.col]]] = True
+    assert 0.05 < border.mean() < 0.5
+    assert entropy[border].mean() > 2.0 * entropy[~border].mean()
+
+
 def test_without_restarts_there_is_nothing_to_learn_from(toy_section):
     section = toy_section.copy()
     spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2)

@@ -24,6 +24,13 @@ TRACE = {
     "neg_elbo": [-3.0e6, -3.1e6, np.nan, -3.2e6, -3.25e6, -3.26e6],
     "gradient_norm": [10.0, 1.0, np.nan, 0.1, 0.01, 0.0],
 }
+CALIBRATION = {
+    "accuracy": 0.8,
+    "ece": 0.2,
+    "reliability": {"confidence": [0.55, 0.98], "correct": [0.0, 0.8], "spots": [4, 236]},
+    "ece_calibrated": 0.031,
+    "reliability_calibrated": {"confidence": [0.65, 0.75, 0.87], "correct": [0.6, 0.8, 0.9], "spots": [60, 60, 120]},
+}
 
 
 def lattice(columns, rows):
@@ -34,6 +41,17 @@ def panels(figure):
     """Axes by the text above them."""
     found = {axes.texts[0].get_text(): axes for axes in figure.axes if axes.texts}
     return {title: axes for title, axes in found.items() if title}
+
+
+def _expect_apart(figure):
+    """Panels overlap neither each other nor the title, and none is cut off."""
+    figure.canvas.draw()
+    boxes = [axes.get_tightbbox() for axes in panels(figure).values()]
+    for box in boxes:
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 < figure._suptitle.get_window_extent().y0
+    for one, other in itertools.combinations(boxes, 2):
+        assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
 
 
 def legend_of(axes):
@@ -80,6 +98,7 @@ def full(section):
         confidence=np.linspace(0.43, 1, 240),
         trace=TRACE,
         scores={"ari": 0.51234, "nmi": 0.6, "pas": 0.1, "n_spots": 240, "baseline": {}},
+        calibration=CALIBRATION,
         title="A section",
     )
 
@@ -87,9 +106,10 @@ def full(section):
 class TestPanels:
     def test_all_of_them_from_left_to_right(self, full):
         by_title = panels(full)
-        assert list(by_title) == ["Annotation", "Domains", "Confidence", "Convergence"]
-        lefts = [axes.get_position().x0 for axes in by_title.values()]
-        assert lefts == sorted(lefts)
+        assert list(by_title) == ["Annotation", "Domains", "Confidence", "Convergence", "Reliability"]
+        boxes = [axes.get_position() for axes in by_title.values()]
+        places = [(-round(box.y1, 6), box.x0) for box in boxes]  # row by row
+        assert places == sorted(places)
         assert full.get_suptitle() == "A section"
 
     def test_only_what_is_given(self, section):
@@ -103,14 +123,22 @@ class TestPanels:
 
     def test_nothing_overlaps_and_nothing_is_cut_off(self, full):
         full.canvas.draw()
-        boxes = [axes.get_tightbbox() for axes in panels(full).values()]
-        for left, right in itertools.pairwise(boxes):
-            assert left.x1 < right.x0
-        page = full.bbox
-        assert boxes[0].x0 >= 0
-        assert boxes[-1].x1 <= page.x1
-        assert min(box.y0 for box in boxes) >= 0
-        assert max(box.y1 for box in boxes) < full._suptitle.get_window_extent().y0
+        _expect_apart(full)
+
+    def test_a_wide_section_has_its_panels_in_rows(self):
+        coordinates = lattice(40, 20)
+        domains = (coordinates[:, 0] // 10).astype(int)
+        figure = plot_section(
+            coordinates,
+            domains,
+            annotation=domains,
+            confidence=np.linspace(0.4, 1, 800),
+            trace=TRACE,
+            calibration=CALIBRATION,
+            title="Wide",
+        )
+        _expect_apart(figure)
+        assert len({round(axes.get_position().y1, 6) for axes in panels(figure).values()}) == 2
 
     def test_forty_domains_have_a_legend_that_fits(self):
         coordinates = lattice(40, 40)
@@ -240,6 +268,35 @@ class TestTrace:
         )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             plot_section(section[0], section[1], trace={"neg_elbo": [1, 2, 3], "epoch": [1, 2]})
+
+
+class TestReliability:
+    def test_curves_bars_and_errors(self, full):
+        upper, lower = panels(full)["Reliability"].child_axes
+        lines = {line.get_label(): line.get_xydata() for line in upper.lines}
+        posterior, calibrated = lines["posterior, ECE 0.200"], lines["calibrated, ECE 0.031"]
+        np.testing.assert_allclose(posterior, [[0.98, 0.8]])  # the other bin holds 4 spots
+        np.testing.assert_allclose(calibrated, [[0.65, 0.6], [0.75, 0.8], [0.87, 0.9]])
+        np.testing.assert_allclose(upper.lines[0].get_xydata(), [[0, 0], [1, 1]])
+        heights = [bar.get_height() for bar in lower.patches]
+        np.testing.assert_allclose(heights, [4 / 240, 236 / 240, 0.25, 0.25, 0.5])
+        places = [bar.get_x() + bar.get_width() / 2 for bar in lower.patches]
+        np.testing.assert_array_equal(np.floor(10 * np.array(places)), [5, 9, 6, 7, 8])
+
+    def test_without_calibration_one_curve(self, section):
+        known = {key: CALIBRATION[key] for key in ("accuracy", "ece", "reliability")}
+        figure = plot_section(section[0], section[1], calibration=known)
+        labels = [text.get_text() for text in panels(figure)["Reliability"].child_axes[0].get_legend().get_texts()]
+        assert labels == ["posterior, ECE 0.200"]
+
+    @pytest.mark.parametrize("calibration", [None, {}, {"accuracy": 0.5, "ece": 0.1}])
+    def test_without_bins_no_panel(self, section, calibration):
+        assert list(panels(plot_section(section[0], section[1], calibration=calibration))) == ["Domains"]
+
+    def test_unequal_columns(self, section):
+        wrong = {"ece": 0.1, "reliability": {"confidence": [0.5], "correct": [0.5, 0.6], "spots": [3]}}
+        with pytest.raises(InputError, match=r"Expected columns of equal length in 'reliability', found 'confidence'"):
+            plot_section(section[0], section[1], calibration=wrong)
 
 
 class TestColours:

@@ -31,6 +31,9 @@ def plot(
 ) -> None:
     """Draw the domains of a fitted SECTION beside its annotation, their confidence, and the fit's convergence.
 
+    Where spots are labelled, also how reliable confidences are: the share of spots that have their domain's most
+    frequent label, by confidence.
+
     \b
     Example:
       spatialpdvi plot embryo.h5ad -o domains.png

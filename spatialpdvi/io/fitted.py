@@ -20,7 +20,8 @@ class Fitted(NamedTuple):
 
     coordinates: np.ndarray  # (n, 2|3) float64
     domains: pd.Categorical  # (n,)
-    confidence: np.ndarray  # (n,), the calibrated one where there is one
+    confidence: np.ndarray  # (n,)
+    calibrated: np.ndarray | None  # (n,): the calibrated confidence, where there is one
     annotation: pd.Categorical | None  # (n,); missing has code -1
     colours: dict[str, str] | None  # of the domains by name, where they are stored; not checked to be colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
@@ -30,11 +31,12 @@ def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spa
     """Read and check what a fit with ``keys`` has written, and the annotation where there is one."""
     check_fitted(source, keys)
     annotation, _ = read_labels(source, label_key)
-    calibrated = keys.calibrated_confidence in source.obs_keys()
+    has_calibrated = keys.calibrated_confidence in source.obs_keys()
     return Fitted(
         coordinates=read_coordinates(source, spatial_key),
         domains=read_domains(source, keys.domain),
-        confidence=_read_confidence(source, keys.calibrated_confidence if calibrated else keys.confidence),
+        confidence=_read_confidence(source, keys.confidence),
+        calibrated=_read_confidence(source, keys.calibrated_confidence) if has_calibrated else None,
         annotation=annotation,
         colours=_read_colours(source, keys),
         summary=_read_summary(source, keys.uns),

@@ -20,11 +20,11 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.spots import Spots
 
-__all__ = ["Heading", "draw_confidence", "draw_labels", "draw_trace"]
+__all__ = ["TEXT", "Heading", "add_heading", "draw_confidence", "draw_labels", "draw_trace", "tidy"]
 
 Floats = NDArray[np.float64]
 
-_TEXT = 8  # points
+TEXT = 8  # points
 _LINE = 12.5  # points from one line of a legend to the next
 _OBJECTIVE, _GRADIENT = "#3f6fb5", "#d9711a"
 
@@ -73,7 +73,7 @@ def draw_labels(
         drawn.set_cmap(ListedColormap(list(colours)))
         drawn.set_clim(-0.5, len(colours) - 0.5)
     axes.set_axis_off()
-    head = _add_heading(axes, heading)
+    head = add_heading(axes, heading)
     handles = [_swatch(*entry) for entry in zip(colours, labels.names, strict=True)]
     if not known.all():
         handles.append(_swatch(UNLABELLED, "unlabelled"))
@@ -90,11 +90,11 @@ def draw_confidence(axes: Axes, spots: Spots, confidence: Floats, *, heading: He
     lowest = float(np.floor(10 * finite.min(initial=0.9)) / 10)  # a round number below them all
     drawn.set_clim(lowest, 1)
     axes.set_axis_off()
-    _add_heading(axes, heading)
+    add_heading(axes, heading)
     bar_axes = axes.inset_axes((1 + 0.1 / spots.size[0], 0.25, 0.12 / spots.size[0], 0.5))
     bar = axes.figure.colorbar(drawn, cax=bar_axes)
-    bar.set_label("posterior of the domain", fontsize=_TEXT)
-    bar.ax.tick_params(labelsize=_TEXT, length=2)
+    bar.set_label("posterior of the domain", fontsize=TEXT)
+    bar.ax.tick_params(labelsize=TEXT, length=2)
     bar.outline.set_visible(False)
     return 0.68
 
@@ -116,12 +116,12 @@ def draw_trace(axes: Axes, trace: Mapping[str, ArrayLike], *, heading: Heading) 
     power = 3 * int(np.log10(largest) // 3)
     unit = rf"$10^{{{power}}}$ nats" if power else "nats"
     _curve(axes, epoch, objective / 10.0**power, colour=_OBJECTIVE)
-    _add_heading(axes, heading)
-    axes.set_xlabel("epoch", fontsize=_TEXT)
+    add_heading(axes, heading)
+    axes.set_xlabel("epoch", fontsize=TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes.set_ylabel(f"negative ELBO ({unit})", fontsize=_TEXT, color=_OBJECTIVE)
+    axes.set_ylabel(f"negative ELBO ({unit})", fontsize=TEXT, color=_OBJECTIVE)
     axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
-    _tidy(axes)
+    tidy(axes)
     key = "gradient_norm" if "gradient_norm" in trace else "stationarity"
     gradient = _column(trace, key) if key in trace else np.full(epoch.shape, np.nan)
     if not (gradient > 0).any():
@@ -129,8 +129,8 @@ def draw_trace(axes: Axes, trace: Mapping[str, ArrayLike], *, heading: Heading) 
     right = axes.twinx()
     right.set_yscale("log")
     _curve(right, epoch, np.where(gradient > 0, gradient, np.nan), colour=_GRADIENT)
-    right.set_ylabel(key.replace("_", " "), fontsize=_TEXT, color=_GRADIENT)
-    _tidy(right)
+    right.set_ylabel(key.replace("_", " "), fontsize=TEXT, color=_GRADIENT)
+    tidy(right)
 
 
 def _scatter(axes: Axes, spots: Spots, chosen: NDArray[np.bool_]) -> PathCollection:
@@ -139,13 +139,13 @@ def _scatter(axes: Axes, spots: Spots, chosen: NDArray[np.bool_]) -> PathCollect
     return axes.scatter(x, y, s=spots.area, marker=spots.marker, linewidths=0, rasterized=True)
 
 
-def _add_heading(axes: Axes, heading: Heading) -> Annotation:
+def add_heading(axes: Axes, heading: Heading) -> Annotation:
     """Write title and note; the wider one's artist."""
     above = _above(axes, 6 if heading.note is None else 18, heading.title)
     above.set_fontsize(10)
     if heading.note:
         above = _above(axes, 6, heading.note)
-        above.set(fontsize=_TEXT, color="#555555")
+        above.set(fontsize=TEXT, color="#555555")
     return above
 
 
@@ -168,13 +168,13 @@ def _add_legend(axes: Axes, handles: list[Line2D], *, height: float) -> Legend:
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
         ncols=-(-len(handles) // rows),
-        fontsize=_TEXT,
+        fontsize=TEXT,
         frameon=False,
         borderaxespad=0.0,
         handlelength=1.0,
         handletextpad=0.4,
         columnspacing=1.0,
-        labelspacing=_LINE / _TEXT - 1.15,
+        labelspacing=_LINE / TEXT - 1.15,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)  # names are the user's own, dollars and all
@@ -195,8 +195,9 @@ def _curve(axes: Axes, epoch: Floats, values: Floats, *, colour: str) -> None:
     axes.plot(epoch[known], values[known], color=colour, linewidth=1.2, marker=marker)
 
 
-def _tidy(axes: Axes) -> None:
-    axes.tick_params(labelsize=_TEXT, length=3)
+def tidy(axes: Axes) -> None:
+    """Small figures at the ticks, and no line above the chart."""
+    axes.tick_params(labelsize=TEXT, length=3)
     axes.spines["top"].set_visible(False)
 
 

@@ -1,0 +1,95 @@
+"""How sure the posteriors are and how sure they may be, on every labelled section, over seeds; where they are unsure.
+
+One row per section, means over seeds. *Border* spots have a neighbour (in the fit's graph) of another domain; the last
+columns set their mean entropy of the calibrated posterior against that of all other spots.
+"""
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import anndata as ad
+import click
+import numpy as np
+from sections import Section, sections
+
+from spatialpdvi import FitOptions, InputWarning, fit_file
+from spatialpdvi.calibration import is_of_majority
+from spatialpdvi.result import FitResult
+
+HEADER = (
+    "section",
+    "accuracy",
+    "ECE",
+    "calibrated",
+    "Brier",
+    "calibrated",
+    "log loss",
+    "calibrated",
+    "temperature",
+    "at borders",
+    "border entropy",
+    "interior entropy",
+    "ratio",
+)
+_LEAST = 1e-6  # a confidence of 1 that is wrong once would have no finite log loss
+
+
+@click.command()
+@click.option("--seeds", default=5, show_default=True)
+@click.option("--only", multiple=True, help="Sections by name; all by default.")
+def main(seeds: int, only: tuple[str, ...]) -> None:
+    """Print one row per section, and the mean of them all."""
+    warnings.simplefilter("ignore", InputWarning)
+    print(f"Seeds 0 to {seeds - 1}, default settings.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for section in sections():
+            if not only or section.path.stem in only:
+                output = Path(folder) / "out.h5ad"
+                rows.append(np.mean([_numbers(section, seed, output) for seed in range(seeds)], axis=0))
+                _show(section.path.stem, rows[-1])
+    _show("mean", np.mean(rows, axis=0))
+
+
+def _show(name: str, values: np.ndarray) -> None:
+    places = (3, 3, 3, 3, 3, 2, 2, 1, 2, 2, 2, 1)
+    cells = [f"{value:.{n}f}" for value, n in zip(values, places, strict=True)]
+    print(f"| {' | '.join([name, *cells])} |", flush=True)
+
+
+def _numbers(section: Section, seed: int, output: Path) -> list[float]:
+    result = fit_file(section.path, FitOptions(k=section.k, seed=seed, **section.options), output=output)
+    assert result.calibration is not None  # there are restarts
+    codes = ad.read_h5ad(section.path, backed="r").obs["annotation"].astype("category").cat.codes.to_numpy()
+    scored = codes >= 0
+    correct = is_of_majority(result.domains[scored], codes[scored].astype(np.int64))
+    brier, loss = zip(
+        *(_proper(values[scored], correct) for values in (result.confidence, result.calibration.confidence)),
+        strict=True,
+    )
+    scores = result.scores["calibration"]
+    errors = (scores["ece"], scores["ece_calibrated"])
+    return [scores["accuracy"], *errors, *brier, *loss, result.calibration.temperature, *_borders(result)]
+
+
+def _proper(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, float]:
+    """Brier score and log loss of confidences (n,) in being right (n,)."""
+    p = np.clip(confidence.astype(np.float64), _LEAST, 1.0 - _LEAST)
+    return float(((p - correct) ** 2).mean()), float(-np.log(np.where(correct, p, 1.0 - p)).mean())
+
+
+def _borders(result: FitResult) -> tuple[float, float, float, float]:
+    """Share of spots at borders, mean calibrated entropy there and elsewhere, and their ratio."""
+    assert result.calibration is not None
+    phi = result.calibration.posterior.astype(np.float64)
+    entropy = -(phi * np.log(phi, out=np.zeros_like(phi), where=phi > 0)).sum(axis=1)
+    edges = result.graph.tocoo()
+    border = np.zeros(entropy.size, dtype=bool)
+    border[edges.row[result.domains[edges.row] != result.domains[edges.col]]] = True
+    at, elsewhere = float(entropy[border].mean()), float(entropy[~border].mean())
+    return float(border.mean()), at, elsewhere, at / elsewhere
+
+
+if __name__ == "__main__":
+    main()
