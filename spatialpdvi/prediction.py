@@ -13,6 +13,7 @@ from spatialpdvi.features.projection import GeneProjection, centre_samples
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.io.sections import Section
 from spatialpdvi.io.sources import Source
+from spatialpdvi.likeness import Likeness, likeness_of, tell_unlike
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.options import FitOptions
@@ -32,12 +33,13 @@ from spatialpdvi.threads import single_threaded
 __all__ = ["predict_options", "predict_section", "read_new"]
 
 _FEWEST = 0.5  # of the model's genes: with fewer a section is not of its kind
-_OUTSIDE = 0.05  # of the spots: with more beyond the model's reach the user is told
+_MISSED = 0.01  # of the model's genes: with more missing the user is told
 _MOST_SWEEPS = 500
 _SHOWN = (
     *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
     *("tau", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
 )
+_MORE_NEIGHBORS = "fit a model with a larger --n-neighbors: it is the model's"
 _REASONS = {
     Stop.CONVERGED: "Converged: the domains are the model's, and every posterior is stationary within the tolerance.",
     Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} sweeps.",
@@ -106,21 +108,24 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     with progress.stage("features"), single_threaded():
         raw, found = _raw_features(section, model)
         features = _model_features(raw, section, model, options)
-    found["outside"] = _share_outside(features, model)
     terms = data_term(wrap_features(features), model.lam, 1.0 / model.hyperparameters.noise_sd**2)
     labels = terms.argmax(axis=1)
     with progress.stage("graph") as stage:
-        normals, patching = lay_graph(section, features, labels, options, stage)
+        normals, patching = lay_graph(section, features, labels, options, stage, advice=_MORE_NEIGHBORS)
     problem = PottsGMM(wrap_features(features[patching.order]), patching.patches, model.hyperparameters)
     with progress.stage("posteriors"):
         phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.k), model, options)
     posterior = np.empty_like(phi)
     posterior[patching.order] = phi
     domains = posterior.argmax(axis=1)
+    likeness = [likeness_of(features[spots], domains[spots], model) for spots in section.spots_of_samples()]
+    tell_unlike(section, likeness, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
         scored = section_scores(section, domains)
         scored["baseline"] = section_scores(section, labels)
+        if section.samples is not None:
+            scored["samples"] |= {name: np.array([getattr(of, name) for of in likeness]) for name in Likeness._fields}
         if section.labels is not None:
             scored["calibration"] = calibration_scores(
                 domains,
@@ -128,6 +133,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
                 confidence=posterior.max(axis=1),
                 calibrated=None if calibration is None else calibration.confidence,
             )
+    found |= likeness_of(features, domains, model)._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
     return FitResult(
@@ -173,7 +179,7 @@ def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str,
 
 
 def _check_genes(section: Section, genes: GeneProjection) -> int:
-    """Number of the model's genes that the section lacks; of a few the user is told, many are refused."""
+    """Number of the model's genes that the section lacks; of more than a few the user is told, many are refused."""
     names = section.gene_names
     used = names[names.isin(genes.counted)]
     if used.has_duplicates:
@@ -188,9 +194,10 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
             "or fit another model."
         )
         raise InputError(msg)
-    if missing:
+    if missing > _MISSED * n:
         msg = (
-            f"Expected all {n:,} genes of the model, found {missing:,} of them missing; they count as 0 in every spot."
+            f"Expected all {n:,} genes of the model, found {missing:,} of them missing ({missing / n:.0%}); they count "
+            "as 0 in every spot."
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
     return missing
@@ -203,20 +210,6 @@ def _model_features(raw: np.ndarray, section: Section, model: Model, options: Fi
         raw = centre_samples(raw, samples, model.space.centre)
     (averaged,) = neighbor_averages(raw, section.coordinates, (options.smooth or 0,), samples=samples)
     return (averaged @ model.rotation).astype(np.float32)
-
-
-def _share_outside(features: np.ndarray, model: Model) -> float:
-    """Share of the spots that are farther from every domain than those of the fit; of many the user is told."""
-    outside = model.distance(features) > model.reach
-    share = float(outside.mean())
-    if share > _OUTSIDE:
-        msg = (
-            f"Expected spots like those of the model, found {outside.sum():,} of {outside.size:,} ({share:.0%}) "
-            "farther from every domain than 99.9 % of those. Their domains may mean little: try --correct center, or "
-            "fit the sections together."
-        )
-        warnings.warn(msg, InputWarning, stacklevel=2)
-    return share
 
 
 def _settle(

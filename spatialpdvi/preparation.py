@@ -115,9 +115,18 @@ def prepare(
 
 
 def lay_graph(
-    section: Section, fitted: np.ndarray | sp.csr_matrix, labels: np.ndarray, options: FitOptions, stage: Stage
+    section: Section,
+    fitted: np.ndarray | sp.csr_matrix,
+    labels: np.ndarray,
+    options: FitOptions,
+    stage: Stage,
+    *,
+    advice: str = "raise --n-neighbors",
 ) -> tuple[np.ndarray, Patching]:
-    """Border normals (n, 3) between start labels (n,), and patches with the edges that they and the features weigh."""
+    """Border normals (n, 3) between start labels (n,), and patches with the edges that they and the features weigh.
+
+    ``advice`` is what is said of spots without neighbours.
+    """
     n = section.coordinates.shape[0]
     samples = section.blocks(across=options.across_sections)
     normals = np.empty((n, 3))
@@ -125,7 +134,7 @@ def lay_graph(
         normals[spots] = border_directions(section.coordinates[spots], labels[spots], options.flow_neighbors)
     patching = make_patches(
         section.coordinates,
-        _weigh_graph(section, fitted, normals, options),
+        _weigh_graph(section, fitted, normals, options, advice=advice),
         options.n_patches or default_n_patches(n),
         keep_cross_edges=options.cross_patch_edges,
         samples=samples,
@@ -241,7 +250,7 @@ def _check_sizes(n: int, options: FitOptions) -> None:
 
 
 def _weigh_graph(
-    section: Section, x: np.ndarray | sp.csr_matrix, normals: np.ndarray, options: FitOptions
+    section: Section, x: np.ndarray | sp.csr_matrix, normals: np.ndarray, options: FitOptions, *, advice: str
 ) -> sp.csr_matrix:
     pattern = section.graph
     if pattern is None:
@@ -250,7 +259,7 @@ def _weigh_graph(
         pattern = _within_samples(pattern, np.asarray(section.samples.codes), options)
     isolated = int((np.diff(pattern.indptr) == 0).sum())
     if isolated:
-        advice = "choose another --graph" if section.graph is not None else "raise --n-neighbors"
+        advice = "choose another --graph" if section.graph is not None else advice
         msg = (
             f"Expected every spot to have a neighbour, found {isolated} isolated ones; their domain follows from "
             f"their expression alone. To join them, {advice}."

@@ -84,6 +84,10 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     print_calibration(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes, in the model's order: {sizes}")
+    click.echo(
+        f"like the model's spots: {result.params['outside']:.1%} are farther from every domain than 99.9 % of those; "
+        f"domains moved by {result.params['shift']:.0%} of the way to the next one"
+    )
     certificate = result.certificate
     click.echo(
         f"certificate: {certificate.reason} {certificate.epochs} sweeps; posteriors within "

@@ -51,6 +51,7 @@ def test_the_section_of_the_fit_has_the_domains_of_the_fit(section, options):
     np.testing.assert_allclose(again.features, fit.features, atol=1e-3)
     assert again.certificate.converged
     assert again.params["outside"] == pytest.approx(1e-3, abs=2e-3)
+    assert again.params["shift"] < 0.05
 
 
 def test_a_mirrored_copy_has_the_same_domains(section, fit):
@@ -167,10 +168,15 @@ def test_genes_are_matched_by_name(section, fit):
 def test_missing_genes_are_told_and_too_many_refused(section, fit):
     used = fit.model.space.genes.genes
     few = section[:, ~section.var_names.isin(used[:3])].copy()
-    with pytest.warns(InputWarning, match=rf"Expected all {used.size} genes of the model, found 3 of them missing"):
+    with pytest.warns(
+        InputWarning, match=rf"Expected all {used.size} genes of the model, found 3 of them missing \(3%\)"
+    ):
         found = predict(few, model=fit.model)
     assert found.params["n_genes_missing"] == 3
     assert adjusted_rand_score(fit.domains, found.domains) > 0.7
+    # one in a hundred is told by its number alone
+    almost = section[:, ~section.var_names.isin(used[:1])].copy()
+    assert predict(almost, model=fit.model).params["n_genes_missing"] == 1
     many = section[:, ~section.var_names.isin(used[: used.size // 2 + 1])].copy()
     with pytest.raises(
         InputError, match=rf"Expected most of the model's {used.size} genes, found {used.size // 2 - 1}"
@@ -246,7 +252,52 @@ def test_several_sections_stay_apart(section, fit):
     alone = predict(section.copy(), model=fit.model)
     assert (found.domains[:900] == alone.domains).mean() > 0.99
     assert (found.domains[900:] == alone.domains).mean() > 0.99
-    assert list(found.scores["samples"]["sample"]) == ["a", "b"]
+    samples = found.scores["samples"]
+    assert list(samples["sample"]) == ["a", "b"]
+    assert samples["shift"].shape == samples["outside"].shape == (2,)
+    assert samples["shift"][0] == pytest.approx(alone.params["shift"], abs=1e-3)
+
+
+def test_tissue_of_another_kind_is_told_with_numbers(fit):
+    from spatialpdvi.synthetic import simulate
+
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    with pytest.warns(InputWarning, match=r"found 900 of 900 \(100.0%\) farther .* moved by 1\d\d\d% of the way"):
+        found = predict(other, model=fit.model)
+    assert found.params["outside"] == 1.0
+    assert found.params["shift"] > 10.0
+
+
+def test_domains_between_those_of_the_model_are_told_though_none_is_far(section):
+    """Every spot lies within the reach, and half of the way to another domain."""
+    section = section.copy()
+    rng = np.random.default_rng(0)
+    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 4.0 + rng.normal(size=(900, 4))
+    fit = spatialpdvi.fit(section.copy(), k=4, rep="X_emb", smooth=0, n_init=2)
+    other = section.copy()
+    other.obsm["X_emb"] = np.full((900, 4), 1.1) + 0.3 * rng.normal(size=(900, 4))
+    with pytest.warns(InputWarning, match=r"found 0 of 900 \(0.0%\) farther .* try --correct center"):
+        found = predict(other, model=fit.model)
+    assert found.params["shift"] > 0.45
+
+
+def test_the_section_of_several_that_is_unlike_is_named(section, fit):
+    from spatialpdvi.synthetic import simulate
+
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    both = ad.concat({"a": section, "b": other}, label="slice", index_unique="-")
+    with pytest.warns(InputWarning, match=r"those of the model in 'b', found 783 of 900") as caught:
+        found = predict(both, model=fit.model, sample_key="slice", correct="center")
+    (said,) = [str(w.message) for w in caught if "of the model in" in str(w.message)]
+    assert "try --correct center" not in said
+    assert found.scores["samples"]["outside"][0] < 0.05 < found.scores["samples"]["outside"][1]
+
+
+def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, fit):
+    apart = section.copy()
+    apart.obsm["spatial"][3] = 1e6
+    with pytest.warns(InputWarning, match=r"found 1 isolated ones.* fit a model with a larger --n-neighbors"):
+        predict(apart, model=fit.model)
 
 
 def test_a_model_of_sections_that_were_centred_centres(section):
