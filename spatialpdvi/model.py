@@ -28,7 +28,8 @@ class Space(NamedTuple):
     genes: GeneProjection | None  # None with `rep`
     rep: str | None  # key in obsm
     n_columns: int  # of obsm[rep]; 0 with genes
-    centre: np.ndarray  # (d,) mean over the spots of the fit
+    centre: np.ndarray  # (d,) mean over the spots of the fit, of columns that are given less the origin
+    origin: np.ndarray  # (d,) taken off columns that are given; 0 with genes, and where they are near zero
 
     @property
     def n_features(self) -> int:
@@ -100,6 +101,7 @@ class Model:
         """Arrays and facts that a file holds; `from_parts` is the way back."""
         arrays = {
             "centre": self.space.centre,
+            "origin": self.space.origin,
             "rotation": self.rotation,
             "domain_mean": self.lam.m,
             "log_variance": self.lam.rho,
@@ -167,13 +169,14 @@ class Model:
                 components=_array(arrays, "components", d, g),
                 **facts["recipe"],
             )
+        origin = np.zeros(d) if facts["format"] == 1 else _array(arrays, "origin", d)
         hyperparameters = Hyperparameters(
             noise_sd=_array(arrays, "noise_sd", d, positive=True),
             prior_sd=_array(arrays, "prior_sd", d, positive=True),
             prior_mean=_array(arrays, "prior_mean", d),
         )
         return cls(
-            space=Space(genes, facts["rep"], int(facts["n_columns"]), _array(arrays, "centre", d)),
+            space=Space(genes, facts["rep"], int(facts["n_columns"]), _array(arrays, "centre", d), origin),
             rotation=_array(arrays, "rotation", d, d),
             lam=PottsGlobals(_array(arrays, "domain_mean", k, d), _array(arrays, "log_variance", k, d)),
             hyperparameters=hyperparameters,

@@ -175,6 +175,8 @@ def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str,
         raise InputError(msg)
     x = x[:, : space.n_features]
     dense = x if isinstance(x, np.ndarray) else x.toarray()
+    if space.origin.any():
+        dense = dense - space.origin
     return np.ascontiguousarray(dense), {"rep_columns": space.n_features}
 
 

@@ -99,6 +99,7 @@ def prepare(
             restarts, agreed = _restart(features, options)
             labels, agreement = agreed.labels, agreed.agreement
             found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity, "restart_accord": agreed.accord}
+            found["start"] = "consensus" if agreed.collapsed is None else "restart"
             stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
         fitted, rotation = features.base, None
         if options.whiten and isinstance(fitted, np.ndarray):
@@ -235,7 +236,15 @@ def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarra
         for view in map(in_unit_range, features.views)
         for method in methods
     )
-    return restarts, consensus(restarts, options.k)
+    agreed = consensus(restarts, options.k)
+    if agreed.collapsed is not None:
+        msg = (
+            f"Expected restarts to agree on {options.k} domains, found that they agree on {agreed.collapsed} at the "
+            f"most ({options.k} have {features.smoothed.shape[0] / options.k:,.1f} spots each). The start is the "
+            "restart that is most like all others instead. Lower --k to have what they agree on."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    return restarts, agreed
 
 
 def _one_kmeans(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:

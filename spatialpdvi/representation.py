@@ -25,7 +25,18 @@ __all__ = ["FeatureSet", "make_features"]
 
 _WIDEST = 60  # columns that restarts see as they are; of more they see principal components
 _SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
-_Raw = tuple[np.ndarray | sp.csr_matrix, np.ndarray, dict[str, Any], GeneProjection | None]
+_FAR = 10.0  # sd from zero: columns whose mean is farther are fitted about their mean
+_DIGITS = 0.1  # of a column's sd: the coarsest step between its numbers that leaves them worth fitting
+
+
+class _Raw(NamedTuple):
+    """Features before they are averaged in space."""
+
+    fitted: np.ndarray | sp.csr_matrix  # (n, d)
+    components: np.ndarray  # (n, p) dense: what restarts see, the same where possible
+    found: dict[str, Any]  # for params
+    genes: GeneProjection | None = None  # how they follow from counts, where that is the same for other sections
+    origin: np.ndarray | None = None  # (d,) what was taken off columns that are given; None where they are as they were
 
 
 class FeatureSet(NamedTuple):
@@ -43,9 +54,8 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
     """Features by `--rep`, or from the counts by the paper's preprocessing; averaged over neighbours in space."""
     _check_correction(section, options)
     _check_across(section, options)
-    raw, components, found, genes = (
-        _from_counts(section, options, progress) if section.features is None else _given(section, options)
-    )
+    made = _from_counts(section, options, progress) if section.features is None else _given(section, options)
+    raw, components = made.fitted, made.components
     samples = section.spots_of_samples()
     if options.correct == "center":
         raw, components = _centred(raw, components, samples)
@@ -69,7 +79,8 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
         if raw is not components:
             (base,) = neighbor_averages(raw, section.coordinates, (scale,), samples=samples)
     store = section.features is None or base is not section.features
-    return FeatureSet(base, smoothed, tuple(views), store, {**found, "smooth": int(scale)}, _space(section, raw, genes))
+    found = {**made.found, "smooth": int(scale)}
+    return FeatureSet(base, smoothed, tuple(views), store, found, _space(section, raw, made))
 
 
 def _check_correction(section: Section, options: FitOptions) -> None:
@@ -103,10 +114,7 @@ def _check_across(section: Section, options: FitOptions) -> None:
 
 
 def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _Raw:
-    """What is fitted; the dense columns that restarts see, the same where possible; what is to be known of them.
-
-    Also how they follow from counts, where that is the same for other sections.
-    """
+    """Principal components of the counts, or the scaled genes themselves."""
     counts = section.counts
     assert counts is not None  # a section has counts or features
     with progress.stage("genes") as stage:
@@ -140,12 +148,13 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _
         warnings.warn(msg, InputWarning, stacklevel=2)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     if not n_pcs or kept is None:
-        return components if n_pcs else scaled, components, found, None
-    return components, components, found, learn_projection(kept, pca, section.gene_names, **recipe)
+        return _Raw(components if n_pcs else scaled, components, found)
+    genes_kept = learn_projection(kept, pca, section.gene_names, **recipe)
+    return _Raw(components, components, found, genes_kept)
 
 
 def _given(section: Section, options: FitOptions) -> _Raw:
-    """As `_from_counts`, of the features that `--rep` names."""
+    """The features that `--rep` names."""
     x = section.features
     assert x is not None
     width = x.shape[1]
@@ -156,12 +165,42 @@ def _given(section: Section, options: FitOptions) -> _Raw:
         raise InputError(msg)
     d = options.n_pcs or (min(DEFAULT_N_PCS, width) if _are_components(x) else width)
     chosen = x if d == width else x[:, :d]
-    found = {"rep_columns": int(d)}
+    found: dict[str, Any] = {"rep_columns": int(d)}
+    origin = None
     if isinstance(chosen, np.ndarray):
         chosen = np.ascontiguousarray(chosen)
+        origin = _far_origin(chosen, section)
+        if origin is not None:
+            found["rep_centred"] = True
+            chosen = (chosen - origin).astype(chosen.dtype)
         if d <= _WIDEST:
-            return chosen, chosen, found, None
-    return chosen, principal_components(chosen, DEFAULT_N_PCS, seed=options.seed).scores, found, None
+            return _Raw(chosen, chosen, found, origin=origin)
+    components = principal_components(chosen, DEFAULT_N_PCS, seed=options.seed).scores
+    return _Raw(chosen, components, found, origin=origin)
+
+
+def _far_origin(x: np.ndarray, section: Section) -> np.ndarray | None:
+    """Mean (d,) of columns some of which lie far from zero beside their spread; None where none does.
+
+    F and its data term hold squares of the features: at a mean of 1e8 sd their differences have no digits left, and
+    from some 100 sd on F settles to fewer digits than its tolerance asks. A shift of all spots changes neither domains
+    nor posteriors, and the cosines of edges between features that all lie on one side of zero say nothing.
+    """
+    mean, sd = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    varies = x.min(axis=0) < x.max(axis=0)  # the spread of a constant is that of rounding
+    if not (np.abs(mean) > _FAR * sd)[varies].any():
+        return None
+    steps = np.spacing(np.abs(mean).astype(x.dtype)).astype(np.float64)
+    coarse = np.flatnonzero(varies & (steps > _DIGITS * sd))
+    if coarse.size:
+        worst = coarse[0]
+        msg = (
+            f"Expected features with digits to tell spots apart, found {coarse.size:,} columns of {section.rep!r} so "
+            f"far from zero that {x.dtype} has few left (first: column {worst}, mean {mean[worst]:.3g}, standard "
+            f"deviation {sd[worst]:.3g}, steps of {steps[worst]:.3g}). Take the mean off before they are stored."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)
+    return np.asarray(mean)
 
 
 def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:
@@ -196,8 +235,10 @@ def _harmonised(
     return harmonise(components, samples, seed=options.seed)
 
 
-def _space(section: Section, raw: np.ndarray | sp.csr_matrix, genes: GeneProjection | None) -> Space | None:
-    if not isinstance(raw, np.ndarray) or (genes is None and section.features is None):
+def _space(section: Section, raw: np.ndarray | sp.csr_matrix, made: _Raw) -> Space | None:
+    if not isinstance(raw, np.ndarray) or (made.genes is None and section.features is None):
         return None
     width = 0 if section.features is None else int(section.features.shape[1])
-    return Space(genes, section.rep, width, raw.mean(axis=0, dtype=np.float64))
+    centre = raw.mean(axis=0, dtype=np.float64)
+    origin = np.zeros_like(centre) if made.origin is None else made.origin
+    return Space(made.genes, section.rep, width, centre, origin)

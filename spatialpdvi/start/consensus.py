@@ -9,6 +9,10 @@ A restart that disagrees with the others says little by its rows of pi and count
 domains still votes for the pair. The power 1/sqrt(R) is ours: R restarts on one tissue are not R independent witnesses.
 EM has many optima, and a vote that is matched to one restart inherits that restart's: it begins at several of them, and
 the one whose classes make what was said most likely is taken.
+
+With few spots to a label there is little that restarts agree on, and classes merge until hardly any is left. Where
+fewer than half the labels of the most typical restart are left (the one with the largest mean ARI to all others), that
+restart is taken as it is, and `Consensus.collapsed` tells it.
 """
 
 from collections.abc import Sequence
@@ -27,16 +31,18 @@ _COMPARED = 5_000  # spots on which the beginnings are compared, and restarts wi
 _BLOCK = 100_000  # spots whose votes are in hand at a time
 _STEPS = 50
 _SETTLED = 1e-3  # largest change of gamma
+_LEFT = 0.5  # of the labels of a restart: a consensus of fewer has collapsed
 _SURE = 0.9  # weight of a restart's own label at the beginning
 
 
 class Consensus(NamedTuple):
-    """What restarts say together."""
+    """What restarts say together, or the most typical of them."""
 
     labels: np.ndarray  # (n,) int64 in 0..K-1
     agreement: np.ndarray  # (n,) float32: share of restarts that, matched to the labels, say the same of the spot
     similarity: float  # mean ARI between two restarts, NaN for a single one
     accord: float  # chance that two restarts, matched to the labels, say the same of a spot; 1 for a single one
+    collapsed: int | None = None  # classes that were left, where the labels are those of one restart for that reason
 
 
 class _Profiles(NamedTuple):
@@ -68,8 +74,13 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     everything = _profiles(said, k)
     gamma, _ = _posterior(everything, classes.table, classes.share)
     labels = _expect(everything, gamma).gamma.argmax(axis=1)[everything.where]
+    alike = _alike(some)
+    typical = said[alike.mean(axis=1).argmax()]
+    left, collapsed = np.unique(labels).size, None
+    if left < _LEFT * np.unique(typical).size:
+        labels, collapsed = typical, left
     agreement, accord = _agreement(said, labels, k)
-    return Consensus(labels, agreement, _similarity(some), accord)
+    return Consensus(labels, agreement, _similarity(alike), accord, collapsed)
 
 
 def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:
@@ -98,10 +109,19 @@ def _agreement(said: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray
     return (same / n_restarts).astype(np.float32), accord
 
 
-def _similarity(said: np.ndarray) -> float:
+def _alike(said: np.ndarray) -> np.ndarray:
+    """ARI (R, R) between labellings."""
+    alike = np.eye(len(said))
+    for a in range(len(said)):
+        for b in range(a):
+            alike[a, b] = alike[b, a] = adjusted_rand_index(said[a], said[b])
+    return alike
+
+
+def _similarity(alike: np.ndarray) -> float:
     """Mean ARI between two labellings."""
-    pairs = [adjusted_rand_index(said[a], said[b]) for a in range(len(said)) for b in range(a)]
-    return float(np.mean(pairs)) if pairs else float("nan")
+    pairs = alike[np.tril_indices(len(alike), -1)]
+    return float(np.mean(pairs)) if pairs.size else float("nan")
 
 
 def _profiles(said: np.ndarray, k: int) -> _Profiles:

@@ -1,5 +1,6 @@
 """Odd but usable inputs: they work, with a warning where something is odd."""
 
+import re
 import warnings
 
 import anndata
@@ -129,6 +130,51 @@ def test_as_many_domains_as_spots(section):
         result = spatialpdvi.fit(small, k=12, n_top_genes=100, n_pcs=3)
     assert result.posterior.shape == (12, 12)
     assert np.isfinite(result.posterior).all()
+
+
+def test_hundreds_of_domains_on_few_spots(section):
+    with pytest.warns(InputWarning) as caught:
+        result = _fit(section, k=200, n_init=2)
+    said = [str(w.message) for w in caught]
+    assert any(
+        re.search(r"agree on 200 domains, found that they agree on \d+ at the most .* Lower --k", s) for s in said
+    )
+    assert result.params["start"] == "restart"
+    assert (result.domain_sizes > 0).sum() > 150
+
+
+def test_the_start_is_told(section):
+    assert _fit(section).params["start"] == "consensus"
+    assert "start" not in _fit(section, init="annotation").params
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e8, 1e12])
+def test_features_far_from_zero_are_fitted_about_their_mean(section, offset):
+    rng = np.random.default_rng(0)
+    section.obsm["X_near"] = 3.0 * np.eye(4)[section.obs["annotation"].cat.codes] + rng.normal(size=(600, 4))
+    section.obsm["X_near"] -= section.obsm["X_near"].mean(axis=0)
+    section.obsm["X_far"] = section.obsm["X_near"] + offset * np.array([1.0, -1.0, 0.5, 0.0])
+    near, far = (spatialpdvi.fit(section, k=4, rep=rep, n_init=2) for rep in ("X_near", "X_far"))
+    assert far.params["rep_centred"] is True
+    assert "rep_centred" not in near.params
+    np.testing.assert_array_equal(far.domains, near.domains)
+    np.testing.assert_allclose(far.posterior, near.posterior, atol=0.01)
+    assert far.certificate.relative_change < 1e-6
+    again = spatialpdvi.predict(section, model=far.model)
+    assert (again.domains == far.domains).mean() > 0.99
+
+
+def test_far_features_without_digits_are_told(section):
+    rng = np.random.default_rng(0)
+    x = 3.0 * np.eye(4)[section.obs["annotation"].cat.codes] + rng.normal(size=(600, 4))
+    section.obsm["X_far"] = (x + 1e8).astype(np.float32)
+    with pytest.warns(InputWarning, match=r"found 4 columns of 'X_far' so far from zero that float32 has few left"):
+        spatialpdvi.fit(section, k=4, rep="X_far", n_init=2)
+
+
+def test_columns_that_are_constant_move_nothing(section):
+    section.obsm["X_one"] = np.column_stack([section.obsm["X_pca"], np.full(600, 7.3)])
+    assert "rep_centred" not in spatialpdvi.fit(section, k=4, rep="X_one", n_init=2).params
 
 
 def test_no_labels_at_all(section):

@@ -77,5 +77,25 @@ def test_empty_classes_are_fine():
     assert adjusted_rand_score(found.labels, said) == 1.0
 
 
+def test_where_restarts_agree_on_next_to_nothing_the_most_typical_is_taken():
+    rng = np.random.default_rng(0)
+    restarts = [rng.integers(60, size=120) for _ in range(9)]
+    restarts[4] = np.where(rng.random(120) < 0.5, restarts[3], restarts[4])
+    found = consensus(restarts, 60)
+    assert found.collapsed < 30
+    mean_ari = [np.mean([adjusted_rand_score(a, b) for b in restarts if b is not a]) for a in restarts]
+    np.testing.assert_array_equal(found.labels, restarts[np.argmax(mean_ari)])
+    assert np.argmax(mean_ari) in (3, 4)
+    expected = np.mean([match_labels(said, found.labels, 60)[said] == found.labels for said in restarts], axis=0)
+    np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+
+
+def test_a_consensus_that_merges_some_classes_stays():
+    _, restarts = _restarts()
+    assert consensus(restarts, 4).collapsed is None
+    merged = [np.where(said == 0, 1, said) for said in restarts]
+    assert consensus(merged, 4).collapsed is None
+
+
 def test_matching_takes_labels_to_those_they_share_most_spots_with():
     np.testing.assert_array_equal(match_labels(np.array([0, 0, 1, 2]), np.array([2, 2, 0, 1]), 3), [2, 0, 1])
