@@ -16,7 +16,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
-from spatialpdvi.plotting.spots import place_spots
+from spatialpdvi.plotting.spots import place_spots, side_by_side
 
 TRACE = {
     "epoch": np.arange(6),
@@ -364,6 +364,16 @@ class TestSpots:
         hexagonal = grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])
         assert place_spots(hexagonal)[1:3] == (pytest.approx(1), "o")
         assert place_spots(np.random.default_rng(0).random((300, 2))).marker == "o"
+
+    def test_sections_that_lie_upon_each_other_are_moved_apart(self):
+        one, other = lattice(4, 6), 2.0 * lattice(3, 3) + 100
+        both = np.vstack([one, other])
+        parts = [np.arange(24), np.arange(24, 33)]
+        moved = side_by_side(both, parts)
+        np.testing.assert_array_equal(moved[:24], one)
+        np.testing.assert_array_equal(moved[24:] - moved[24], other - other[0])
+        assert (moved[24:].min(axis=0) > one.max(axis=0)).any()
+        np.testing.assert_array_equal(side_by_side(other, [np.arange(9)]), other)
 
     def test_duplicates_do_not_shrink_the_spacing(self):
         assert place_spots(np.repeat(lattice(5, 5), 3, axis=0)).spacing == 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
 from spatialpdvi.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ _EXIT_INTERRUPTED = 130
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError` as one sentence and exit 2; Ctrl-C exits 130; anything else keeps its traceback.
+    """Print an `InputError` as one sentence and exit 2, memory that has run out too; Ctrl-C exits 130.
+
+    Anything else keeps its traceback.
 
     SIGTERM, a cluster's way of ending a job, leaves by the same door as Ctrl-C, so that temporary files are removed.
     """
@@ -60,26 +63,32 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as stop:
             # a command that keeps what is finished says so in the exception
             _fail(f"Interrupted: {str(stop) or 'nothing was written.'}", _EXIT_INTERRUPTED)
+        except (MemoryError, OSError, ImportError) as error:
+            if not is_out_of_memory(error):
+                raise
+            _fail(f"Error: {out_of_memory(error)}", EXIT_INPUT)
 
     return wrapped
 
 
 @contextmanager
 def true_interruption(*outputs: Path | None) -> Iterator[None]:
-    """Let a `KeyboardInterrupt` say which of the outputs were written before it came.
+    """Let a `KeyboardInterrupt` say which of the outputs were written before it came; a `MemoryError` too.
 
     A file that is replaced is another file afterwards, whichever moment the signal came in: that is what is asked.
     """
     before = [(path, _identity(path)) for path in outputs if path is not None]
     try:
         yield
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, MemoryError) as stop:
         written = [repr(str(path)) for path, old in before if _identity(path) != old]
         if not written:
             raise
         missing = [repr(str(path)) for path, old in before if _identity(path) == old]
         msg = f"{' and '.join(written)} had been written, complete"
         msg += f"; {' and '.join(missing)} had not." if missing else "."
+        if isinstance(stop, MemoryError):
+            raise OutOfMemoryError(stop, msg) from stop
         raise KeyboardInterrupt(msg) from stop
 
 

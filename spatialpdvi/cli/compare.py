@@ -6,16 +6,12 @@ from typing import Any
 import click
 
 from spatialpdvi.cli.common import FILE, display, limit_threads, user_errors, verbosity
+from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, Plan, parse_solvers
+from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, Plan, parse_solvers
 from spatialpdvi.options import FitOptions
 
 __all__ = ["compare"]
-
-_SHARED = (
-    *("k", "beta", "layer", "spatial_key", "label_key", "rep", "n_top_genes", "n_pcs", "n_neighbors"),
-    *("max_epochs", "tol", "tol_objective"),
-)
 
 
 @click.command(cls=GroupedCommand)
@@ -27,7 +23,7 @@ _SHARED = (
     required=True,
     help="Folder to write to; made where it is missing. Finished runs in it are kept.",
 )
-@table_options(_SHARED)
+@table_options(SHARED)
 @click.option("--solvers", help="Names with commas between. Default: every solver there is.")
 @click.option("--seeds", default=DEFAULT_SEEDS, show_default=True, help="Starts, from seeds 0, 1, ...")
 @click.option(
@@ -67,8 +63,10 @@ def compare(
     try:
         with display(quiet=quiet, verbose=verbose) as progress:
             comparison = compare_file(section, plan, output=output, progress=progress)
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, MemoryError) as stop:
         msg = f"finished runs are kept in {click.format_filename(output)}; the same command goes on from there."
+        if isinstance(stop, MemoryError):
+            raise OutOfMemoryError(stop, f"F{msg[1:]}") from stop
         raise KeyboardInterrupt(msg) from stop
     if not quiet:
         click.echo(comparison.table, nl=False)

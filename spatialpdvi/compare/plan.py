@@ -3,12 +3,24 @@
 from dataclasses import dataclass
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.options import SOLVERS, FitOptions
+from spatialpdvi.options import SOLVER_OPTIONS, SOLVERS, FitOptions, option_table
 
-__all__ = ["DEFAULT_SEEDS", "DEFAULT_TUNE_EPOCHS", "Plan", "parse_solvers"]
+__all__ = ["DEFAULT_SEEDS", "DEFAULT_TUNE_EPOCHS", "SHARED", "Plan", "parse_solvers"]
 
 DEFAULT_SEEDS = 5
 DEFAULT_TUNE_EPOCHS = 10
+
+# options of a fit that a comparison has no use for, and why
+_REFUSED = {
+    "solver": "name the solvers with --solvers",
+    "seed": "its seeds are 0, 1, ...; choose how many with --seeds",
+    "restarts": "all solvers of a seed begin at one start",
+    "key_added": "nothing is written into the section",
+    "save_graph": "nothing is written into the section",
+    **dict.fromkeys(SOLVER_OPTIONS, "steps are tuned and all else is the solver's own"),
+}
+# those that it shares with a fit
+SHARED = tuple(row["name"] for row in option_table() if row["name"] not in _REFUSED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +30,7 @@ class Plan:
     Parameters
     ----------
     options
-        Everything but solver and seed, which the comparison sets itself.
+        Those in `SHARED`; all others are as they are by default.
     solvers
         Names in the registry, in the order of table and pictures.
     n_seeds
@@ -29,7 +41,7 @@ class Plan:
     Raises
     ------
     InputError
-        Where a solver is unknown or named twice, or a number is below 1.
+        Where a solver is unknown or named twice, a number is below 1, or an option is not of a comparison.
     """
 
     options: FitOptions
@@ -38,6 +50,12 @@ class Plan:
     tune_epochs: int = DEFAULT_TUNE_EPOCHS
 
     def __post_init__(self) -> None:
+        for row in option_table():
+            value = getattr(self.options, row["name"])
+            if row["name"] in _REFUSED and value != row["default"]:
+                reason = _REFUSED[row["name"]]
+                msg = f"Expected no `{row['flag']}` in a comparison, found {value!r}: {reason}. Leave it out."
+                raise InputError(msg)
         unknown = [name for name in self.solvers if name not in SOLVERS]
         if unknown or not self.solvers:
             found = ", ".join(map(repr, unknown)) or "none"

@@ -30,7 +30,7 @@ def open_h5ad(path: str | Path) -> h5py.File:
         raise _damaged(path) from error
     try:
         _check_anndata(file, path)
-    except InputError:
+    except (InputError, MemoryError):
         file.close()
         raise
     # Whatever damaged bytes make h5py raise, the file is to blame.

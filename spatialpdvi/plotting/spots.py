@@ -1,5 +1,6 @@
 """Spots as markers that fill their share of the section: size and shape follow the spacing."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,13 +8,14 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-__all__ = ["Spots", "place_spots"]
+__all__ = ["Spots", "place_spots", "side_by_side"]
 
 Floats = NDArray[np.float64]
 
 _SAMPLE = 20_000  # spots that are asked for their neighbours
 _WIDEST, _NARROWEST = 6.5, 1.8  # inches
 _HIGHEST, _LOWEST = 4.2, 2.4
+_APART = 0.1  # of a section's width: the space between two
 
 
 class Spots(NamedTuple):
@@ -58,6 +60,28 @@ def place_spots(position: Floats) -> Spots:
     across = float(np.clip(_HIGHEST * width / height, _NARROWEST, _WIDEST))
     up = float(np.clip(across * height / width, _LOWEST, _HIGHEST))
     return Spots(position, spacing, "s" if on_lattice > 0.95 else "o", (across, up))
+
+
+def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Floats:
+    """Positions (n, 2) of several sections, which may lie upon each other, moved apart in rows; of one as they are.
+
+    Parameters
+    ----------
+    position
+        (n, 2).
+    sections
+        Spots of each section, in reading order.
+    """
+    if len(sections) == 1:
+        return position
+    cell = (1.0 + _APART) * np.max([np.ptp(position[spots], axis=0) for spots in sections], axis=0)
+    columns = int(np.ceil(np.sqrt(len(sections) * cell[1] / max(cell[0], 1e-300))))
+    columns = min(max(columns, 1), len(sections))
+    moved = np.empty_like(position)
+    for number, spots in enumerate(sections):
+        row, column = divmod(number, columns)
+        moved[spots] = position[spots] - position[spots].min(axis=0) + cell * [column, row]
+    return moved
 
 
 def _extent(position: Floats, spacing: float) -> Floats:

@@ -1,18 +1,20 @@
 """The command as a user runs it: same start, tuned steps, kept runs, bad input."""
 
 import json
+import re
 from pathlib import Path
 
+import anndata
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import interrupt_at
 
-from spatialpdvi import FitOptions, fit_file
+from spatialpdvi import FitOptions, InputError, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.compare import runs as runs_module
-from spatialpdvi.compare.plan import parse_solvers
-from spatialpdvi.options import SOLVERS
+from spatialpdvi.compare.plan import SHARED, Plan, parse_solvers
+from spatialpdvi.options import SOLVER_OPTIONS, SOLVERS
 from spatialpdvi.solvers import SOLVERS as REGISTRY
 
 FAST = ["--k", "4", "--rep", "X_pca", "--tune-epochs", "2", "--seeds", "2"]
@@ -195,6 +197,70 @@ def test_places_that_cannot_be_written_are_refused(toy_file, tmp_path):
     assert "found no" in _run(toy_file, *FAST, "-o", tmp_path / "no" / "out", code=2).stderr
     _run(tmp_path / "none.h5ad", *FAST, "-o", tmp_path / "out", code=2)
     assert toy_file.read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+SHARED_BY_ALL = ["--transform", "sqrt", "--smooth", "4", "--no-whiten", "--n-init", "1", "--n-top-genes", "100"]
+OF_THE_GRAPH = ["--tau", "0.5", "--flow-neighbors", "50", "--n-patches", "3", "--no-cross-patch-edges", "--clip", "5"]
+
+
+def test_it_has_every_option_of_a_fit_that_all_solvers_can_share(toy_file, tmp_path):
+    arguments = ["--k", "4", "--seeds", "1", "--solvers", "cavi", *SHARED_BY_ALL, *OF_THE_GRAPH]
+    _run(toy_file, *arguments, "-o", tmp_path / "out")
+    content = _content(tmp_path / "out")
+    chosen = {
+        "transform": "sqrt",
+        "smooth": 4,
+        "whiten": False,
+        "n_init": 1,
+        "n_top_genes": 100,
+        "tau": 0.5,
+        "flow_neighbors": 50,
+        "n_patches": 3,
+        "cross_patch_edges": False,
+        "clip": 5.0,
+    }
+    assert {name: content["params"][name] for name in chosen} == chosen
+    fit = fit_file(toy_file, FitOptions(k=4, solver="cavi", **chosen), output=tmp_path / "fit.h5ad")
+    assert content["runs"][0]["trace"]["neg_elbo"] == fit.trace["neg_elbo"].tolist()
+
+
+def test_several_sections_and_a_given_start(toy_file, tmp_path):
+    adata = anndata.read_h5ad(toy_file)
+    adata.obs["slice"] = np.where(np.arange(adata.n_obs) % 2, "a", "b")
+    adata.write_h5ad(toy_file)
+    options = {"k": 4, "rep": "X_pca", "sample_key": "slice", "correct": "center", "init": "annotation"}
+    flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    _run(toy_file, *flags, "--seeds", "1", "--solvers", "memoized", "-o", tmp_path / "out")
+    run = _content(tmp_path / "out")["runs"][0]
+    fit = fit_file(toy_file, FitOptions(solver="memoized", **options), output=tmp_path / "fit.h5ad")
+    assert run["trace"]["neg_elbo"] == fit.trace["neg_elbo"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"restarts": "best"},
+            "Expected no `--restarts` in a comparison, found 'best': all solvers of a seed",
+        ),
+        ({"seed": 3}, "Expected no `--seed` in a comparison, found 3"),
+        ({"solver": "cavi"}, "Expected no `--solver` in a comparison, found 'cavi': name the solvers with --solvers"),
+        ({"step_size": 0.1}, "Expected no `--step-size` in a comparison, found 0.1: steps are tuned"),
+        ({"save_graph": True}, "Expected no `--save-graph` in a comparison, found True: nothing is written"),
+    ],
+)
+def test_options_of_a_single_fit_are_refused(options, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        Plan(options=FitOptions(k=4, **options))
+    assert not set(options) & set(SHARED)
+
+
+def test_options_are_either_shared_or_refused(toy_file, tmp_path):
+    rest = set(FitOptions.__dataclass_fields__) - set(SHARED)
+    assert rest == {"solver", "seed", "restarts", "key_added", "save_graph", *SOLVER_OPTIONS}
+    shown = _run(toy_file, *FAST, "--restarts", "best", "-o", tmp_path / "out", code=2)
+    assert "No such option" in shown.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,139 @@
+"""Memory that runs out is one sentence and exit code 2, and files stay as they were."""
+
+import errno
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi import api, prediction
+from spatialpdvi.cli import main
+from spatialpdvi.compare import bench, work
+
+FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "1"]
+ASKED = re.escape("found none for 8.00 PiB more (an array of (1048576, 1073741824))")
+
+
+def _too_much(*_, **__):
+    return np.empty((1 << 20, 1 << 30))
+
+
+def _contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _run(*arguments, code=2):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def _sentence(result):
+    """The last line of stderr: stages are told above it."""
+    return result.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def fitted(toy_file):
+    _run("fit", toy_file, *FIT, "--save-model", toy_file.with_name("model.npz"), "-q", code=0)
+    return toy_file
+
+
+def test_of_a_fit(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "fit_section", _too_much)
+    before = _contents(tmp_path)
+    said = _sentence(_run("fit", toy_file, *FIT, "--report", tmp_path / "report.json"))
+    assert re.fullmatch(rf"Error: Expected memory for what was asked, {ASKED}\. Use .* Nothing was written\.", said)
+    assert "Use fewer components (--n-pcs), fewer genes (--n-top-genes), or a machine with more memory." in said
+    assert _contents(tmp_path) == before
+
+
+def test_after_the_result(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.io.atomic.write_json", _too_much)
+    report = tmp_path / "report.json"
+    said = _sentence(_run("fit", toy_file, *FIT, "--report", report))
+    assert said.endswith(f"{str(toy_file)!r} had been written, complete; {str(report)!r} had not.")
+
+
+def test_of_a_prediction(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction, "data_term", _too_much)
+    before = _contents(tmp_path)
+    said = _sentence(_run("predict", fitted, "--model", tmp_path / "model.npz"))
+    assert re.search(rf"{ASKED}\. Use a machine with more memory\. Nothing was written\.$", said)
+    assert _contents(tmp_path) == before
+
+
+def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
+    arguments = ["compare", toy_file, "--k", "4", "--rep", "X_pca", "--solvers", "cavi,memoized", "--seeds", "1"]
+    original = work.run_solver
+
+    def second_fails(prepared, name, **options):
+        return original(prepared, name, **options) if name == "cavi" else _too_much()
+
+    monkeypatch.setattr(work, "run_solver", second_fails)
+    out = tmp_path / "out"
+    said = _sentence(_run(*arguments, "-o", out))
+    assert re.search(ASKED, said)
+    assert said.endswith(f"Finished runs are kept in {out}; the same command goes on from there.")
+    assert [path.name for path in (out / "runs").iterdir()] == ["cavi.seed0.json"]
+    monkeypatch.setattr(bench, "make_features", _too_much)
+    assert re.search(ASKED, _sentence(_run(*arguments, "-o", tmp_path / "other")))
+    assert not (tmp_path / "other").exists()
+
+
+def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
+    before = _contents(tmp_path)
+    monkeypatch.setattr("spatialpdvi.scores.scores", _too_much)
+    assert re.search(ASKED, _sentence(_run("evaluate", fitted)))
+    monkeypatch.setattr("spatialpdvi.plotting.plot_section", _too_much)
+    said = _sentence(_run("plot", fitted, "-o", tmp_path / "picture.png"))
+    assert "Use a smaller --dpi, or a machine with more memory." in said
+    monkeypatch.setattr("spatialpdvi.synthetic.simulate", _too_much)
+    said = _sentence(_run("simulate", tmp_path / "new.h5ad"))
+    assert "Use fewer spots (--n-spots), fewer genes (--n-genes), or a machine with more memory." in said
+    assert _contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Allocation failed (probably too large)."),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("lib.so: failed to map segment from shared object"),
+    ],
+)
+def test_however_it_is_said(toy_file, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(api, "read_inputs", fail)
+    assert "Expected memory for what was asked, found none left. Use" in _sentence(_run("fit", toy_file, *FIT))
+
+
+def test_a_file_that_memory_does_not_suffice_to_open_is_not_called_damaged(toy_file, monkeypatch):
+    def fail(*_):
+        try:
+            _too_much()
+        except MemoryError as error:
+            error.add_note("as other libraries do")
+            raise
+
+    monkeypatch.setattr("spatialpdvi.io.opening._check_anndata", fail)
+    said = _sentence(_run("fit", toy_file, *FIT))
+    assert re.search(ASKED, said)
+    assert "damaged" not in said
+    assert said.endswith("Nothing was written.")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), ImportError("no module named x")])
+def test_other_errors_keep_their_traceback(toy_file, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(api, "read_inputs", fail)
+    result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT])
+    assert result.exception is error
+    assert result.exit_code == 1
