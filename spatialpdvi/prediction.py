@@ -39,7 +39,7 @@ _SHOWN = (
     *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
     *("tau", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
 )
-_MORE_NEIGHBORS = "fit a model with a larger --n-neighbors: it is the model's"
+_MORE_NEIGHBORS = "fit a model with a larger --n-neighbors"
 _REASONS = {
     Stop.CONVERGED: "Converged: the domains are the model's, and every posterior is stationary within the tolerance.",
     Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} sweeps.",

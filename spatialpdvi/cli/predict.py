@@ -85,8 +85,8 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes, in the model's order: {sizes}")
     click.echo(
-        f"like the model's spots: {result.params['outside']:.1%} are farther from every domain than 99.9 % of those; "
-        f"domains moved by {result.params['shift']:.0%} of the way to the next one"
+        f"beside the spots of the model's fit: {result.params['outside']:.1%} farther from every domain than 99.9% of "
+        f"those; domains moved by {result.params['shift']:.0%} of the way to the next one"
     )
     certificate = result.certificate
     click.echo(

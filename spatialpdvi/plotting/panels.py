@@ -198,6 +198,7 @@ def _curve(axes: Axes, epoch: Floats, values: Floats, *, colour: str) -> None:
 def tidy(axes: Axes) -> None:
     """Small figures at the ticks, and no line above the chart."""
     axes.tick_params(labelsize=TEXT, length=3)
+    axes.tick_params(which="minor", labelsize=TEXT, length=2)  # labelled on a logarithmic axis of less than a decade
     axes.spines["top"].set_visible(False)
 
 

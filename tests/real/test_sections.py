@@ -1,8 +1,10 @@
 """Default settings on real labelled sections: floors that a plain prototype passed, and solvers against each other."""
 
+import anndata
+import numpy as np
 import pytest
 
-from spatialpdvi import FitOptions, fit_file, markers_file
+from spatialpdvi import FitOptions, InputWarning, fit, fit_file, markers_file, predict, predict_file
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 # file -> (K, least ARI, options); other seeds and sections are in benchmarks/accuracy.py
@@ -49,3 +51,28 @@ def test_white_matter_has_the_genes_of_myelin(real_data, tmp_path):
     domain = obs["pdvi_domain"][obs["annotation"] == "WM"].mode()[0]
     genes = set(table["gene"][table["domain"] == domain])
     assert {"MBP", "PLP1", "MOBP", "CNP"} <= genes
+
+
+@pytest.mark.filterwarnings("ignore:Expected all 3,000 genes of the model:spatialpdvi.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:Expected every spot to have a neighbour:spatialpdvi.errors.InputWarning")
+def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_path):
+    fitted = fit_file(real_data / "dlpfc_151673.h5ad", FitOptions(k=7), output=tmp_path / "fit.h5ad")
+    found = predict_file(real_data / "dlpfc_151676.h5ad", model=fitted.model, output=tmp_path / "out.h5ad")
+    for result in (fitted, found):
+        scores = result.scores["calibration"]
+        assert scores["ece_calibrated"] < 0.12
+        assert scores["ece"] > 0.2
+    assert found.scores["ari"] > 0.48
+    assert 0.1 < found.params["shift"] < 0.45
+    assert found.params["outside"] < 0.01
+
+
+@pytest.mark.filterwarnings("ignore:Expected at least --n-top-genes:spatialpdvi.errors.InputWarning")
+def test_tissue_with_its_genes_renamed_is_told(real_data):
+    section = anndata.read_h5ad(real_data / "starmap_mpfc_BZ5.h5ad")
+    model = fit(section.copy(), k=4).model
+    assert predict(section.copy(), model=model).params["shift"] < 0.05
+    section.var_names = np.random.default_rng(0).permutation(section.var_names)
+    with pytest.warns(InputWarning, match="Expected spots like those of the model"):
+        found = predict(section, model=model)
+    assert found.params["outside"] > 0.9
