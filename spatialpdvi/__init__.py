@@ -7,9 +7,19 @@ are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost n
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spatialpdvi.api import evaluate, fit, fit_file, fit_files, load_model, predict, predict_file, save_model
+    from spatialpdvi.api import (
+        evaluate,
+        fit,
+        fit_file,
+        fit_files,
+        load_model,
+        markers,
+        markers_file,
+        predict,
+        predict_file,
+        save_model,
+    )
     from spatialpdvi.errors import InputError, InputWarning
-    from spatialpdvi.marking import markers, markers_file
     from spatialpdvi.options import FitOptions
     from spatialpdvi.plotting import plot_section
     from spatialpdvi.result import FitResult
@@ -46,8 +56,8 @@ _HOME = {
     "fit_file": "api",
     "fit_files": "api",
     "load_model": "api",
-    "markers": "marking",
-    "markers_file": "marking",
+    "markers": "api",
+    "markers_file": "api",
     "plot_section": "plotting",
     "predict": "api",
     "predict_file": "api",

@@ -11,11 +11,12 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # room -> rooms it may import from; `errors` is open to all
 ALLOWED = {
-    "__init__": {"api", "marking", "options", "plotting", "result", "synthetic"},
+    "__init__": {"api", "options", "plotting", "result", "synthetic"},
     "__main__": {"cli"},
-    "cli": {"", "api", "compare", "io", "marking", "options", "plotting", "progress", "result", "synthetic"},
+    "cli": {"", "api", "compare", "io", "options", "plotting", "progress", "result", "synthetic"},
     "api": {
         "calibration",
+        "interpretation",
         "io",
         "keeping",
         "model",
@@ -102,7 +103,6 @@ ALLOWED = {
     "calibration": set(),
     "colours": set(),
     "interpretation": {"features", "threads"},
-    "marking": {"interpretation", "io", "progress"},
     "certificate": {"optimise", "problems"},
     "optimise": {"problems", "solvers"},
     "solvers": {"problems"},
@@ -128,14 +128,14 @@ ALLOWED = {
 HOMES = {
     "click": {"cli"},
     "rich": {"progress"},
-    "anndata": {"api", "features", "interpretation", "io", "marking", "synthetic"},
+    "anndata": {"api", "features", "interpretation", "io", "synthetic"},
     "scanpy": {"features", "interpretation"},
     "h5py": {"io"},
     "harmonypy": {"features"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"scores", "start"},
-    "pandas": {"features", "interpretation", "io", "marking", "plotting", "result", "scores", "synthetic"},
+    "pandas": {"features", "interpretation", "io", "plotting", "result", "scores", "synthetic"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

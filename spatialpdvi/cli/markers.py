@@ -43,8 +43,8 @@ def markers(
       spatialpdvi markers embryo.h5ad -n 5
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
+    from spatialpdvi.api import markers_file
     from spatialpdvi.io.atomic import check_distinct, check_writable, write_text
-    from spatialpdvi.marking import markers_file
 
     if output is not None:
         check_distinct(output, "--output", (section,))

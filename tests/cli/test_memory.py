@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from spatialpdvi import api, prediction
+from spatialpdvi import prediction
+from spatialpdvi.api import fitting
 from spatialpdvi.cli import main
 from spatialpdvi.compare import bench, work
 
@@ -42,7 +43,7 @@ def fitted(toy_file):
 
 
 def test_of_a_fit(toy_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(api, "fit_section", _too_much)
+    monkeypatch.setattr(fitting, "fit_section", _too_much)
     before = _contents(tmp_path)
     said = _sentence(_run("fit", toy_file, *FIT, "--report", tmp_path / "report.json"))
     assert re.fullmatch(rf"Error: Expected memory for what was asked, {ASKED}\. Use .* Nothing was written\.", said)
@@ -109,7 +110,7 @@ def test_however_it_is_said(toy_file, monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(api, "read_inputs", fail)
+    monkeypatch.setattr(fitting, "read_inputs", fail)
     assert "Expected memory for what was asked, found none left. Use" in _sentence(_run("fit", toy_file, *FIT))
 
 
@@ -133,7 +134,7 @@ def test_other_errors_keep_their_traceback(toy_file, monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(api, "read_inputs", fail)
+    monkeypatch.setattr(fitting, "read_inputs", fail)
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT])
     assert result.exception is error
     assert result.exit_code == 1

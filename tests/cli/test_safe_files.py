@@ -138,7 +138,7 @@ def test_an_interruption_before_the_write(toy_file, monkeypatch):
     import spatialpdvi.api
 
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, spatialpdvi.api, "fit_section")
+    _interrupt_in(monkeypatch, spatialpdvi.api.fitting, "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted: nothing was written.\n")
     assert toy_file.read_bytes() == before

@@ -1,0 +1,164 @@
+"""Fit an AnnData in memory, a file on disk, or several files together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi.api.files import checked_file
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.keys import Keys, check_free
+from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.keeping import check_keepable
+from spatialpdvi.options import FitOptions
+from spatialpdvi.pipeline import fit_section, read_inputs
+from spatialpdvi.progress import Progress
+from spatialpdvi.result import FitResult
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+__all__ = ["fit", "fit_file", "fit_files"]
+
+
+def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options: Any) -> FitResult:
+    """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
+
+    Parameters
+    ----------
+    adata
+        Spots x genes with raw counts in a layer, X or raw.X, and coordinates in ``obsm['spatial']``.
+    k
+        Number of domains.
+    progress
+        Where stages are shown; nothing is shown by default.
+    options
+        Any field of `spatialpdvi.FitOptions`: the command line's options with underscores.
+
+    Returns
+    -------
+    The fit, with domains, posteriors, trace, certificate and scores.
+
+    Raises
+    ------
+    InputError
+        Where the data or an option cannot be used; ``adata`` is then as it was.
+    """
+    from spatialpdvi.io.writing import apply_elements
+
+    chosen = FitOptions(k=k, **options)
+    keys = Keys(chosen.key_added)
+    source = AnnDataSource(adata)
+    check_free(source, keys)
+    result = fit_section(read_inputs(source, chosen), chosen, progress or Progress())
+    apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+    return result
+
+
+def fit_file(
+    path: str | Path,
+    options: FitOptions,
+    *,
+    output: str | Path | None = None,
+    keep_model: bool = False,
+    find_markers: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Find the spatial domains of an h5ad file and write them into it, or into a copy at ``output``.
+
+    Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
+    either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
+    before it begins; with ``find_markers`` a result that was made of counts has its ``markers``.
+    """
+    from spatialpdvi.io.writing import write_elements
+
+    progress = progress or Progress()
+    keys = Keys(options.key_added)
+    target = path if output is None else output
+    with progress.stage("read") as stage:
+        with checked_file(path, target, keys) as source:
+            section = read_inputs(source, options)
+            if keep_model:
+                check_keepable(section, options)
+        stage.note(f"{section.coordinates.shape[0]:,} spots")
+    result = fit_section(section, options, progress, find_markers=find_markers)
+    with progress.stage("write"):
+        elements = result.elements(keys, save_graph=options.save_graph)
+        write_elements(path, target, elements, remove=keys.all_pairs())
+    return result
+
+
+def fit_files(
+    paths: Sequence[str | Path],
+    options: FitOptions,
+    *,
+    output: str | Path | None = None,
+    keep_model: bool = False,
+    find_markers: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Find the domains of several sections in one fit: a domain means the same in all of them.
+
+    No edge, average or patch reaches from one section into another, but with ``across_sections``. Genes are
+    matched by name.
+
+    Parameters
+    ----------
+    paths
+        At least two h5ad files; the sections are named by their files.
+    options
+        Of the fit; ``sample_key`` is refused, since the files are the samples.
+    output
+        Folder of the files to write, under their names; None writes back into the inputs. Each file is replaced in
+        one instant, the files one after the other.
+    keep_model
+        Whether to refuse, before it begins, a fit whose ``model`` would be None.
+    find_markers
+        Whether a result that was made of counts has its ``markers``.
+
+    Returns
+    -------
+    The joint fit, spots of the first file first. Every file gets its own spots' part of it.
+
+    Raises
+    ------
+    InputError
+        Where the data or an option cannot be used; nothing is written then.
+    """
+    from spatialpdvi.io.joining import join_sections
+    from spatialpdvi.io.writing import write_elements
+
+    progress = progress or Progress()
+    keys = Keys(options.key_added)
+    names = _names_of(paths)
+    if options.sample_key is not None:
+        msg = "Expected no `--sample-key` beside several files, which are the samples, found it. Leave it out."
+        raise InputError(msg)
+    targets = [Path(path) if output is None else Path(output) / Path(path).name for path in paths]
+    if output is not None and not Path(output).is_dir():
+        msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
+        raise InputError(msg)
+    with progress.stage("read") as stage:
+        sections = []
+        for path, target in zip(paths, targets, strict=True):
+            with checked_file(path, target, keys) as source:
+                sections.append(read_inputs(source, options))
+        section = join_sections(sections, names)
+        if keep_model:
+            check_keepable(section, options)
+        stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
+    result = fit_section(section, options, progress, find_markers=find_markers)
+    with progress.stage("write"):
+        for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
+            elements = result.part(spots).elements(keys, save_graph=options.save_graph)
+            write_elements(path, target, elements, remove=keys.all_pairs())
+    return result
+
+
+def _names_of(paths: Sequence[str | Path]) -> list[str]:
+    """Names of files without their endings, all different."""
+    names = [Path(path).stem for path in paths]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        msg = f"Expected files of different names, found {', '.join(map(repr, repeated))} twice. Rename one."
+        raise InputError(msg)
+    return names

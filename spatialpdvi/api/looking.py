@@ -1,0 +1,75 @@
+"""Score and draw domains that are there already."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi.io.keys import Keys
+from spatialpdvi.io.sources import AnnDataSource, Source
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from matplotlib.figure import Figure
+
+__all__ = ["evaluate", "evaluate_file", "plot_file"]
+
+
+def evaluate(
+    adata: "AnnData", *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+) -> dict[str, Any]:
+    """Scores of one column of obs against another, and its spatial coherence (`spatialpdvi.scores.scores`).
+
+    Raises
+    ------
+    InputError
+        Where a key is missing, or the column of domains has missing values.
+    """
+    return _evaluate(AnnDataSource(adata), label_key, domain_key, spatial_key)
+
+
+def evaluate_file(
+    path: str | Path, *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+) -> dict[str, Any]:
+    """`evaluate` for an h5ad file; only the columns and the coordinates are read."""
+    from spatialpdvi.io.h5ad import H5adSource
+
+    with H5adSource(path) as source:
+        return _evaluate(source, label_key, domain_key, spatial_key)
+
+
+def plot_file(
+    path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
+) -> "Figure":
+    """Picture of a fitted h5ad file: annotation, domains, confidence, convergence, reliability (`plot_section`)."""
+    from spatialpdvi.calibration import calibration_scores
+    from spatialpdvi.io.fitted import read_fitted
+    from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.plotting import plot_section
+
+    with H5adSource(path) as source:
+        fitted = read_fitted(source, Keys(key_added), label_key=label_key, spatial_key=spatial_key)
+    calibration = None
+    if fitted.annotation is not None:
+        # not what the fit has stored: that is of the labels it was given
+        domains, codes = fitted.domains.codes, fitted.annotation.codes
+        calibration = calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)
+    return plot_section(
+        fitted.coordinates,
+        fitted.domains,
+        annotation=fitted.annotation,
+        confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
+        calibration=calibration,
+        trace=fitted.summary["trace"],
+        scores=fitted.summary["scores"],
+        colours=fitted.colours,
+        title=Path(path).stem,
+    )
+
+
+def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
+    from spatialpdvi.io.coordinates import read_coordinates
+    from spatialpdvi.io.labels import read_domains, read_labels
+    from spatialpdvi.scores import scores
+
+    labels, _ = read_labels(source, label_key)
+    domains = read_domains(source, domain_key)
+    return scores(domains, read_coordinates(source, spatial_key), labels=labels)
