@@ -23,11 +23,9 @@ from spatialpdvi.start import (
     Consensus,
     Start,
     consensus,
-    in_unit_range,
-    kmeans_labels,
-    mixture_labels,
     noise_rotation,
     one_hot,
+    restart_labels,
     start_from_labels,
 )
 from spatialpdvi.threads import single_threaded
@@ -35,7 +33,6 @@ from spatialpdvi.threads import single_threaded
 __all__ = ["Prepared", "count_crossing", "lay_graph", "prepare"]
 
 _FEW_CROSS = 0.1  # of the spots: with fewer that have an edge into another section the user is told
-_MIXTURES = 3  # restarts by a mixture for each by k-means
 
 
 class Prepared(NamedTuple):
@@ -224,18 +221,8 @@ def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
 
 
 def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarray, ...], Consensus]:
-    """Labels by ``n_init`` mixtures and a third as many k-means on every scale, and their consensus.
-
-    The mixtures are right more often; the few k-means are wrong elsewhere, and keep the consensus off what mixtures
-    get wrong together.
-    """
-    methods = [mixture_labels] * options.n_init + [_one_kmeans] * -(-options.n_init // _MIXTURES)
-    rng = np.random.default_rng(options.seed)
-    restarts = tuple(
-        method(view, options.k, seed=int(rng.integers(2**32)))
-        for view in map(in_unit_range, features.views)
-        for method in methods
-    )
+    """Restarts on every scale, and their consensus."""
+    restarts = restart_labels(features.views, options.k, n_init=options.n_init, seed=options.seed)
     agreed = consensus(restarts, options.k)
     if agreed.collapsed is not None:
         msg = (
@@ -245,10 +232,6 @@ def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarra
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
     return restarts, agreed
-
-
-def _one_kmeans(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
-    return kmeans_labels(features, k, seed=seed, n_init=1)
 
 
 def _check_sizes(n: int, options: FitOptions) -> None:

@@ -1,7 +1,7 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
 from spatialpdvi.start.consensus import Consensus, consensus
-from spatialpdvi.start.labels import in_unit_range, kmeans_labels, mixture_labels
+from spatialpdvi.start.labels import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.start.parameters import Start, one_hot, start_from_labels
 from spatialpdvi.start.rotation import noise_rotation
 
@@ -14,5 +14,6 @@ __all__ = [
     "mixture_labels",
     "noise_rotation",
     "one_hot",
+    "restart_labels",
     "start_from_labels",
 ]

@@ -125,12 +125,32 @@ def _similarity(alike: np.ndarray) -> float:
 
 
 def _profiles(said: np.ndarray, k: int) -> _Profiles:
-    labels, where, weight = np.unique(said.T, axis=0, return_inverse=True, return_counts=True)
+    labels, where, weight = _distinct_columns(said, k)
     u, n_restarts = labels.shape
     columns = (labels + k * np.arange(n_restarts)).ravel()
     rows = np.arange(0, columns.size + 1, n_restarts)
     indicators = sp.csr_matrix((np.ones(columns.size), columns, rows), shape=(u, n_restarts * k))
-    return _Profiles(labels, indicators, weight.astype(np.float64), where.ravel())
+    return _Profiles(labels, indicators, weight.astype(np.float64), where)
+
+
+def _distinct_columns(said: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Different columns of said (R, n) as rows in lexicographic order, each column's place among them, their numbers.
+
+    Labels are packed into as few 64-bit numbers as hold them, most significant first: sorting these is several times
+    faster than `numpy.unique` of rows, with the same result.
+    """
+    n_restarts, n = said.shape
+    kind = np.dtype(">u1" if k <= 1 << 8 else ">u2" if k <= 1 << 16 else ">u4")
+    width = 8 // kind.itemsize
+    packed = np.zeros((n, -(-n_restarts // width) * width), dtype=kind)
+    packed[:, :n_restarts] = said.T
+    keys = packed.view(">u8").astype(np.uint64)
+    order = np.lexsort(keys.T[::-1])
+    ordered = keys[order]
+    first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    where = np.empty(n, dtype=np.int64)
+    where[order] = np.cumsum(first) - 1
+    return said.T[order[first]], where, np.diff(np.append(np.flatnonzero(first), n))
 
 
 def _sure(labels: np.ndarray, k: int) -> np.ndarray:

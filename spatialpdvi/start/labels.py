@@ -1,29 +1,48 @@
-"""Labels of spots by their features alone: k-means, and a Gaussian mixture of one common covariance."""
+"""Labels by clustering of smoothed features: Gaussian mixtures and k-means, one by one or many side by side."""
 
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["in_unit_range", "kmeans_labels", "mixture_labels"]
+from spatialpdvi.threads import n_threads
+
+__all__ = ["in_unit_range", "kmeans_labels", "mixture_labels", "restart_labels"]
 
 _LEARNT_FROM = 20_000  # spots at the most; the others are labelled by what these taught
 _MOST_STEPS = 200
-_RIDGE = 1e-4  # of the mean variance, added to the common covariance
+_RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
+_MIXTURES = 3  # restarts by a mixture for each by k-means
+
+
+def restart_labels(views: Sequence[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Labels (n,) by ``n_init`` mixtures and a third as many k-means on every view.
+
+    The mixtures are right more often; the few k-means are wrong elsewhere, and keep a consensus off what mixtures get
+    wrong together. Restarts know nothing of each other and run side by side, each on one thread: the same bits for
+    any number of them. Call inside `spatialpdvi.threads.single_threaded`.
+
+    Parameters
+    ----------
+    views
+        (n, d) each, any unit: the features at several scales.
+    """
+    methods: list[Callable[..., np.ndarray]] = [_mixture] * n_init + [_kmeans] * -(-n_init // _MIXTURES)
+    rng = np.random.default_rng(seed)
+    tasks = [(method, view, int(rng.integers(2**32))) for view in map(in_unit_range, views) for method in methods]
+    with _unworried(), ThreadPoolExecutor(n_threads(), initializer=_stay_single) as pool:
+        return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]), tasks))
 
 
 def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
-    """Labels (n,) by scikit-learn's k-means with ``n_init`` seeded k-means++ starts.
+    """k-means labels (n,) by scikit-learn, the best of ``n_init`` starts, learnt from 20,000 spots at the most.
 
-    Call inside `spatialpdvi.threads.single_threaded`: its parallel sums arrive in any order.
+    Call inside `spatialpdvi.threads.single_threaded`: its sums depend on the number of threads.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        # fewer distinct spots than clusters: some start empty, and the fit says how many domains are left
-        warnings.filterwarnings("ignore", message="Number of distinct clusters", category=ConvergenceWarning)
-        means = KMeans(k, n_init=n_init, random_state=seed).fit(_some(features, seed))
-        return np.asarray(means.predict(features), dtype=np.int64)
+    with _unworried():
+        return _kmeans(features, k, seed=seed, n_init=n_init)
 
 
 def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
@@ -33,22 +52,8 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     quality or depth are, where k-means cuts them across. Learnt from 20,000 spots at the most. Call inside
     `spatialpdvi.threads.single_threaded`.
     """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.mixture import GaussianMixture
-
-    features = features.astype(np.float64)
-    some = _some(features, seed)
-    variance = float(some.var(axis=0).mean())
-    if variance == 0.0 or _are_few(some, k):
-        return kmeans_labels(features, k, seed=seed, n_init=1)
-    mixture = GaussianMixture(
-        k, covariance_type="tied", reg_covar=_RIDGE * variance, max_iter=_MOST_STEPS, random_state=seed
-    )
-    with warnings.catch_warnings():
-        # a start, not a result: the steps that it was given are enough to tell clusters apart
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        mixture.fit(some)
-    return np.asarray(mixture.predict(features), dtype=np.int64)
+    with _unworried():
+        return _mixture(features, k, seed=seed)
 
 
 def in_unit_range(features: np.ndarray) -> np.ndarray:
@@ -58,6 +63,49 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     """
     centred = features - features.mean(axis=0, dtype=np.float64)
     return np.asarray(centred / (np.abs(centred).max() or 1.0)).astype(np.float32)
+
+
+def _kmeans(features: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    means = KMeans(k, n_init=n_init, random_state=seed).fit(_some(features, seed))
+    return np.asarray(means.predict(features), dtype=np.int64)
+
+
+def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
+    from sklearn.mixture import GaussianMixture
+
+    some = _some(features, seed).astype(np.float64)
+    variance = float(some.var(axis=0).mean())
+    if variance == 0.0 or _are_few(some, k):
+        return _kmeans(features, k, seed=seed)
+    mixture = GaussianMixture(
+        k, covariance_type="tied", reg_covar=_RIDGE * variance, max_iter=_MOST_STEPS, random_state=seed
+    ).fit(some)
+    # with one covariance for all the log posterior is linear in x: a single product, where `predict` makes K of them
+    weight = mixture.precisions_ @ mixture.means_.T
+    with np.errstate(divide="ignore"):  # a component without weight: never chosen
+        offset = np.log(mixture.weights_) - 0.5 * (mixture.means_.T * weight).sum(axis=0)
+    return np.asarray((features.astype(np.float64) @ weight + offset).argmax(axis=1), dtype=np.int64)
+
+
+def _stay_single() -> None:
+    """Limit this thread's OpenMP, whose settings are each thread's own; whoever started it puts BLAS back."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
+@contextmanager
+def _unworried() -> Iterator[None]:
+    """Without warnings that do not concern a start; for all threads, so not to be entered within one of several."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        # fewer distinct spots than clusters: some start empty, and the fit says how many domains are left; and the
+        # steps that a mixture was given are enough to tell clusters apart
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def _are_few(features: np.ndarray, k: int) -> bool:
