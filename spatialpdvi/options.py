@@ -5,6 +5,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, get_args
 
+from spatialpdvi.domain_counts import read_k
 from spatialpdvi.errors import InputError
 from spatialpdvi.memory import parse_size
 
@@ -58,7 +59,13 @@ class FitOptions:
         Where a value is out of range, naming the command line's option.
     """
 
-    k: int = field(metadata={"help": "Number of domains, at least 2.", "group": "Model"})
+    k: int | str = field(
+        metadata={
+            "help": "Number of domains, at least 2; of `fit` also a range such as 4:15, or auto: one is chosen.",
+            "group": "Model",
+            "type": str,
+        }
+    )
 
     layer: str | None = _option(
         None,
@@ -186,8 +193,10 @@ class FitOptions:
     save_graph: bool = _option(False, "Write the edge weights and flow directions too.", group="Output")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "k", read_k(self.k))
         for f in fields(self):
-            _check_type(f, getattr(self, f.name))
+            if f.name != "k":
+                _check_type(f, getattr(self, f.name))
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= least):
@@ -213,12 +222,29 @@ class FitOptions:
                 "themselves stay sparse, and nothing is taken off them. Choose --correct none or another --n-pcs."
             )
             raise InputError(msg)
+        if isinstance(self.k, str) and self.init is not None:
+            msg = (
+                f"Expected one number for `--k` with `--init`, found {self.k}: labels to start from are of one number "
+                "of domains. Give that, or leave --init out."
+            )
+            raise InputError(msg)
         if self.transform == "pearson" and self.n_pcs == 0:
             msg = (
                 "Expected `--n-pcs` of at least 1 with `--transform pearson`, found 0: residuals are dense, and too "
                 "large to be fitted gene by gene. Choose another --transform or --n-pcs."
             )
             raise InputError(msg)
+
+    @property
+    def n_domains(self) -> int:
+        """K, where it is one number; a range of them is an `InputError`."""
+        if isinstance(self.k, str):
+            msg = (
+                f"Expected one number of domains with `--k` here, found {self.k}. Give a number; `spatialpdvi fit "
+                f"--k {self.k}` recommends one."
+            )
+            raise InputError(msg)
+        return self.k
 
 
 _CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS}
@@ -235,7 +261,6 @@ _IDLE = {
 _LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
 
 _AT_LEAST = {
-    "k": 2,
     "n_top_genes": 1,
     "n_pcs": 0,
     "smooth": 0,

@@ -1,6 +1,7 @@
 """The whole fit of one section on one page: prepare it, run the solver, hold what was found against what is known."""
 
 import warnings
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -9,8 +10,10 @@ import scipy.sparse as sp
 
 from spatialpdvi import __version__
 from spatialpdvi.calibration import Calibration, calibrate, calibration_scores
-from spatialpdvi.certificate import certify, gradient_norm
+from spatialpdvi.certificate import certify
+from spatialpdvi.choosing.scan import Scan, scan_domains
 from spatialpdvi.colours import border_lengths, domain_colours
+from spatialpdvi.empty import explain_empty
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.interpretation import marker_genes, rank_markers
@@ -18,25 +21,19 @@ from spatialpdvi.io.sections import Section, read_section
 from spatialpdvi.io.sources import Source
 from spatialpdvi.keeping import keep, unkept
 from spatialpdvi.memory import free_memory, parse_size
-from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
-from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
+from spatialpdvi.options import FitOptions
 from spatialpdvi.preparation import Prepared, count_crossing, prepare
 from spatialpdvi.problems.base import blockwise
-from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.progress import Progress
+from spatialpdvi.representation import RawFeatures, raw_features
 from spatialpdvi.result import FitResult, name_domains, order_by_size
 from spatialpdvi.scores import adjusted_rand_index, label_agreement, scores
-from spatialpdvi.solvers import Solver, SolverSettings, make_solver
-from spatialpdvi.start import Start, in_unit_range, kmeans_labels
+from spatialpdvi.solvers import Solver, SolverSettings
+from spatialpdvi.solving import solve, solver_from, stop_rule, trace_columns
+from spatialpdvi.start import in_unit_range, kmeans_labels
 from spatialpdvi.threads import single_threaded
 
-__all__ = [
-    "fit_section",
-    "library_versions",
-    "read_inputs",
-    "section_scores",
-    "solver_from",
-    "trace_columns",
-]
+__all__ = ["fit_section", "library_versions", "read_inputs", "section_scores"]
 
 _TRIVIAL_SEEDS = 5
 
@@ -59,10 +56,10 @@ def read_inputs(source: Source, options: FitOptions) -> Section:
 def fit_section(section: Section, options: FitOptions, progress: Progress, *, find_markers: bool = False) -> FitResult:
     """Fit a section that was read and checked; raises as `prepare` does."""
     solver = solver_from(options)
-    prepared = prepare(section, options, progress)
-    rule = StopRule(options.tol, options.tol_objective, options.max_epochs)
+    options, scan, raw = _settle_k(section, options, progress)
+    prepared = prepare(section, options, progress, raw=raw)
     with progress.stage("fit") as stage:
-        optimum, ari = _optimise_all(prepared, solver, options, rule, stage)
+        optimum, ari, begun = solve(prepared, solver, options=options, stage=stage)
         # the certificate is of what is written, and float32 is
         phi = optimum.phi.astype(np.float32)
         final = prepared.problem.evaluate(phi.astype(np.float64), optimum.lam)
@@ -71,7 +68,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
     by_size = order_by_size(posterior)
     posterior = np.ascontiguousarray(posterior[:, by_size])
     domains = posterior.argmax(axis=1)
-    _warn_of_empty(domains, options.k)
+    _warn_of_empty(domains, np.argsort(by_size)[begun.labels], options.n_domains)
     calibration = None
     if "restart_accord" in prepared.found:
         calibration = calibrate(posterior, prepared.found["restart_accord"])
@@ -86,10 +83,8 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
                 confidence=posterior.max(axis=1),
                 calibrated=None if calibration is None else calibration.confidence,
             )
-    borders = border_lengths(
-        domains, section.coordinates, options.k, samples=section.blocks(across=options.across_sections)
-    )
-    colours = domain_colours(borders)
+    blocks = section.blocks(across=options.across_sections)
+    colours = domain_colours(border_lengths(domains, section.coordinates, options.n_domains, samples=blocks))
     markers = _markers(section, domains, options, progress) if find_markers else None
     lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), optimum.lam)
     return FitResult(
@@ -105,7 +100,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         graph=prepared.patching.graph,
         flow=flow_directions(prepared.normals, section.coordinates.shape[1]),
         trace=trace_columns(optimum.trace, ari),
-        certificate=certify(final, optimum.trace, optimum.stop, rule=rule),
+        certificate=certify(final, optimum.trace, optimum.stop, rule=stop_rule(options)),
         scores=scored,
         params=_params(options, section, prepared, solver, calibration=calibration),
         seconds=progress.seconds,
@@ -114,63 +109,19 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         if unkept(section, options)
         else keep(prepared, lam, options, calibration=calibration, colours=colours),
         markers=markers,
+        scan=scan,
     )
 
 
-def solver_from(options: FitOptions) -> Solver:
-    """Solver that the options name; one that it does not have is an `InputError`."""
-    chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
-    settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
-    steps = (options.step_mean, options.step_log_variance)
-    return make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen)
-
-
-def _optimise_all(
-    prepared: Prepared, solver: Solver, options: FitOptions, rule: StopRule, stage: Stage
-) -> tuple[Optimum, list[float]]:
-    """Run the solver from the start, or from that and every restart for the lowest F."""
-    starts = [prepared.start]
-    if options.restarts == "best":
-        starts += prepared.other_starts()
-    best = None
-    for position, start in enumerate(starts):
-        stage.advance(position, len(starts))
-        found = _optimise(prepared, start, solver=solver, options=options, rule=rule, stage=stage)
-        if best is None or _final(found) < _final(best):
-            best = found
-    assert best is not None  # there is always a start
-    return best
-
-
-def _final(found: tuple[Optimum, list[float]]) -> float:
-    """F at the end; infinite where it left the finite numbers."""
-    f = found[0].trace[-1].evaluation.neg_elbo
-    return f if np.isfinite(f) else np.inf
-
-
-def _optimise(
-    prepared: Prepared, start: Start, *, solver: Solver, options: FitOptions, rule: StopRule, stage: Stage
-) -> tuple[Optimum, list[float]]:
-    """Run the solver; also returns ARI by epoch, empty without labels."""
-    ari: list[float] = []
-
-    def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
-        score = ""
-        if prepared.codes is not None:
-            ari.append(prepared.ari(phi))
-            score = f"  ARI {ari[-1]:.3f}"
-        e = row.evaluation
-        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
-
-    optimum = optimise(
-        prepared.problem,
-        solver,
-        prepared.initial(start),
-        rule=rule,
-        rng=np.random.default_rng(options.seed),
-        on_epoch=on_epoch,
-    )
-    return optimum, ari
+def _settle_k(
+    section: Section, options: FitOptions, progress: Progress
+) -> tuple[FitOptions, Scan | None, RawFeatures | None]:
+    """Options with one K: as given, or chosen from a range; the fit that follows is what that K alone would give."""
+    if not isinstance(options.k, str):
+        return options, None, None
+    raw = raw_features(section, options, progress, keep_scaled=True)
+    scan = scan_domains(section, options, raw, progress)
+    return replace(options, k=scan.k), scan, raw._replace(scaled=None)
 
 
 def section_scores(section: Section, domains: np.ndarray) -> dict[str, Any]:
@@ -200,28 +151,11 @@ def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:
     with single_threaded():
         ari = [
             adjusted_rand_index(
-                prepared.codes[scored], kmeans_labels(features, options.k, seed=seed, n_init=1)[order][scored]
+                prepared.codes[scored], kmeans_labels(features, options.n_domains, seed=seed, n_init=1)[order][scored]
             )
             for seed in range(_TRIVIAL_SEEDS)
         ]
     return {"ari": float(np.mean(ari)), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": _TRIVIAL_SEEDS}
-
-
-def trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarray]:
-    """Columns of equal length, one entry per epoch."""
-    evaluations = [row.evaluation for row in trace]
-    columns = {
-        "epoch": np.array([row.epoch for row in trace]),
-        "seconds": np.array([row.seconds for row in trace]),
-        "neg_elbo": np.array([e.neg_elbo for e in evaluations]),
-        "gradient_norm": np.array([gradient_norm(e) for e in evaluations]),
-        "stationarity_mean": np.array([e.stationarity["mean"] for e in evaluations]),
-        "stationarity_log_variance": np.array([e.stationarity["log_variance"] for e in evaluations]),
-        "stationarity_posterior": np.array([e.residual_mean for e in evaluations]),
-    }
-    if ari:
-        columns["ari"] = np.array(ari)
-    return columns
 
 
 def _markers(
@@ -237,17 +171,18 @@ def _markers(
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
         return None
-    named = name_domains(domains, options.k)
+    named = name_domains(domains, options.n_domains)
     with progress.stage("markers"):
         return marker_genes(rank_markers(section.counts, section.gene_names.to_numpy(), named), named)
 
 
-def _warn_of_empty(domains: np.ndarray, k: int) -> None:
+def _warn_of_empty(domains: np.ndarray, begun: np.ndarray, k: int) -> None:
+    """Say which domains ended without a spot and why, from the labels that the fit began with, numbered as domains."""
     filled = np.unique(domains).size
     if filled < k:
         msg = (
-            f"Expected {k} domains, found spots in {filled}; the last {k - filled} categories are empty. "
-            "Lower --k, or start elsewhere with another --seed or --init."
+            f"Expected {k} domains, found spots in {filled}; the last {k - filled} categories are empty: "
+            f"{explain_empty(domains, begun, k)}. Lower --k, or start elsewhere with another --seed or --init."
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
 

@@ -17,7 +17,7 @@ from spatialpdvi.likeness import Likeness, likeness_of, tell_unlike
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import library_versions, read_inputs, section_scores, trace_columns
+from spatialpdvi.pipeline import library_versions, read_inputs, section_scores
 from spatialpdvi.preparation import lay_graph
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import wrap_features
@@ -27,6 +27,7 @@ from spatialpdvi.result import FitResult
 from spatialpdvi.smoothing import neighbor_averages
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.held import Held
+from spatialpdvi.solving import trace_columns
 from spatialpdvi.start import one_hot
 from spatialpdvi.threads import single_threaded
 
@@ -114,7 +115,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         normals, patching = lay_graph(section, features, labels, options, stage, advice=_MORE_NEIGHBORS)
     problem = PottsGMM(wrap_features(features[patching.order]), patching.patches, model.hyperparameters)
     with progress.stage("posteriors"):
-        phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.k), model, options)
+        phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.n_domains), model, options)
     posterior = np.empty_like(phi)
     posterior[patching.order] = phi
     domains = posterior.argmax(axis=1)

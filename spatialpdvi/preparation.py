@@ -17,7 +17,7 @@ from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
 from spatialpdvi.progress import Progress, Stage
-from spatialpdvi.representation import FeatureSet, make_features
+from spatialpdvi.representation import FeatureSet, RawFeatures, make_features
 from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.start import (
     Consensus,
@@ -70,11 +70,17 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    section: Section, options: FitOptions, progress: Progress, *, features: FeatureSet | None = None
+    section: Section,
+    options: FitOptions,
+    progress: Progress,
+    *,
+    features: FeatureSet | None = None,
+    raw: RawFeatures | None = None,
 ) -> Prepared:
     """Features, start, graph and patches of a section: everything but the solver.
 
-    ``features`` are those of `make_features`, where several starts share them.
+    ``features`` are those of `make_features`, where several starts share them; ``raw`` those of `raw_features`, where
+    several numbers of domains do.
 
     Raises
     ------
@@ -87,7 +93,7 @@ def prepare(
         msg = f"Expected no {idle} beside {chosen}, which leaves it nothing to do; {idle} is not used."
         warnings.warn(msg, InputWarning, stacklevel=2)
     if features is None:
-        features = make_features(section, options, progress)
+        features = make_features(section, options, progress, raw=raw)
     with progress.stage("start") as stage, single_threaded():
         restarts: tuple[np.ndarray, ...] = ()
         agreement, found = None, dict(features.found)
@@ -100,9 +106,9 @@ def prepare(
             stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
         fitted, rotation = features.base, None
         if options.whiten and isinstance(fitted, np.ndarray):
-            rotation = noise_rotation(fitted, labels, options.k)
+            rotation = noise_rotation(fitted, labels, options.n_domains)
             fitted = (fitted @ rotation).astype(fitted.dtype)
-        start = start_from_labels(fitted, labels, options.k)
+        start = start_from_labels(fitted, labels, options.n_domains)
     with progress.stage("graph") as stage:
         normals, patching = lay_graph(section, fitted, labels, options, stage)
     problem = PottsGMM(wrap_features(fitted[patching.order]), patching.patches, start.hyperparameters)
@@ -211,9 +217,9 @@ def _within_samples(graph: sp.csr_matrix, codes: np.ndarray, options: FitOptions
 
 def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
     labels = section.init_labels
-    if labels is not None and labels.max() >= options.k:
+    if labels is not None and labels.max() >= options.n_domains:
         msg = (
-            f"Expected `--init` to name at most --k {options.k} labels, found {labels.max() + 1} in "
+            f"Expected `--init` to name at most --k {options.n_domains} labels, found {labels.max() + 1} in "
             f"obs[{options.init!r}]. Raise --k or start from another column."
         )
         raise InputError(msg)
@@ -222,20 +228,21 @@ def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
 
 def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarray, ...], Consensus]:
     """Restarts on every scale, and their consensus."""
-    restarts = restart_labels(features.views, options.k, n_init=options.n_init, seed=options.seed)
-    agreed = consensus(restarts, options.k)
+    k = options.n_domains
+    restarts = restart_labels(features.views, k, n_init=options.n_init, seed=options.seed)
+    agreed = consensus(restarts, k)
     if agreed.collapsed is not None:
         msg = (
-            f"Expected restarts to agree on {options.k} domains, found that they agree on {agreed.collapsed} at the "
-            f"most ({options.k} have {features.smoothed.shape[0] / options.k:,.1f} spots each). The start is the "
-            "restart that is most like all others instead. Lower --k to have what they agree on."
+            f"Expected restarts to agree on {k} domains, found that they agree on {agreed.collapsed} at the most "
+            f"({k} have {features.smoothed.shape[0] / k:,.1f} spots each). The start is the restart that is most like "
+            "all others instead. Lower --k to have what they agree on."
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
     return restarts, agreed
 
 
 def _check_sizes(n: int, options: FitOptions) -> None:
-    for flag, value in (("--k", options.k), ("--n-patches", options.n_patches), ("--smooth", options.smooth)):
+    for flag, value in (("--k", options.n_domains), ("--n-patches", options.n_patches), ("--smooth", options.smooth)):
         if value is not None and value > n:
             msg = f"Expected `{flag}` to be at most the number of spots, {n}, found {value}. Lower it."
             raise InputError(msg)

@@ -21,7 +21,7 @@ from spatialpdvi.progress import Progress
 from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["FeatureSet", "make_features"]
+__all__ = ["FeatureSet", "RawFeatures", "correct_sections", "make_features", "raw_features"]
 
 _WIDEST = 60  # columns that restarts see as they are; of more they see principal components
 _SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
@@ -29,14 +29,15 @@ _FAR = 10.0  # sd from zero: columns whose mean is farther are fitted about thei
 _DIGITS = 0.1  # of a column's sd: the coarsest step between its numbers that leaves them worth fitting
 
 
-class _Raw(NamedTuple):
-    """Features before they are averaged in space."""
+class RawFeatures(NamedTuple):
+    """Features of a section before they are averaged in space: the same for every number of domains."""
 
-    fitted: np.ndarray | sp.csr_matrix  # (n, d)
+    values: np.ndarray | sp.csr_matrix  # (n, d): what is fitted
     components: np.ndarray  # (n, p) dense: what restarts see, the same where possible
     found: dict[str, Any]  # for params
     genes: GeneProjection | None = None  # how they follow from counts, where that is the same for other sections
     origin: np.ndarray | None = None  # (d,) what was taken off columns that are given; None where they are as they were
+    scaled: np.ndarray | sp.csr_matrix | None = None  # (n, genes) that components are of, where asked for and counts
 
 
 class FeatureSet(NamedTuple):
@@ -50,22 +51,45 @@ class FeatureSet(NamedTuple):
     space: Space | None = None  # None where another section cannot be brought into it
 
 
-def make_features(section: Section, options: FitOptions, progress: Progress) -> FeatureSet:
-    """Features by `--rep`, or from the counts by the paper's preprocessing; averaged over neighbours in space."""
+def raw_features(
+    section: Section, options: FitOptions, progress: Progress, *, keep_scaled: bool = False
+) -> RawFeatures:
+    """Features by `--rep`, or from the counts by the paper's preprocessing; sections brought together if asked.
+
+    With ``keep_scaled`` the scaled genes, which are large, stay beside their components.
+    """
     _check_correction(section, options)
     _check_across(section, options)
-    made = _from_counts(section, options, progress) if section.features is None else _given(section, options)
-    raw, components = made.fitted, made.components
+    raw = _from_counts(section, options, progress) if section.features is None else _given(section, options)
+    if not keep_scaled:
+        raw = raw._replace(scaled=None)
+    if options.correct == "harmony":
+        _check_harmonisable(raw, options)
+        with progress.stage("harmony"):
+            return _corrected(raw, section, options)
+    return _corrected(raw, section, options)
+
+
+def correct_sections(x: np.ndarray, section: Section, options: FitOptions) -> np.ndarray:
+    """Dense features (n, d) of several sections, brought together as `--correct` asks."""
     samples = section.spots_of_samples()
     if options.correct == "center":
-        raw, components = _centred(raw, components, samples)
-    elif options.correct == "harmony":
-        with progress.stage("harmony"), single_threaded():
-            raw = components = _harmonised(raw, components, samples, options)
-    samples = section.blocks(across=options.across_sections)
+        return centre_samples(x, samples)
+    if options.correct == "harmony":
+        with single_threaded():
+            return harmonise(x, samples, seed=options.seed)
+    return x
+
+
+def make_features(
+    section: Section, options: FitOptions, progress: Progress, *, raw: RawFeatures | None = None
+) -> FeatureSet:
+    """Features of a section, averaged over neighbours in space; ``raw`` are those of `raw_features`, where made."""
+    raw = raw_features(section, options, progress) if raw is None else raw
+    components, samples = raw.components, section.blocks(across=options.across_sections)
     with progress.stage("smooth") as stage:
         # an average over more than half the spots that a domain has on average would blur the domains themselves
-        most = section.coordinates.shape[0] // (2 * options.k * len(samples))
+        most = section.coordinates.shape[0] // (2 * options.n_domains * len(samples))
         scale = options.smooth
         if scale is None:
             scale = predictive_neighbors(components, section.coordinates, samples=samples, most=most, seed=options.seed)
@@ -73,14 +97,14 @@ def make_features(section: Section, options: FitOptions, progress: Progress) -> 
         views = neighbor_averages(components, section.coordinates, scales, samples=samples)
         smoothed = views[scales.index(scale)]
         stage.note(f"{scale} nearest spots" if scale else "off")
-    base = raw
-    if scale and isinstance(raw, np.ndarray):
+    base = raw.values
+    if scale and isinstance(base, np.ndarray):
         base = smoothed
-        if raw is not components:
-            (base,) = neighbor_averages(raw, section.coordinates, (scale,), samples=samples)
+        if raw.values is not components:
+            (base,) = neighbor_averages(raw.values, section.coordinates, (scale,), samples=samples)
     store = section.features is None or base is not section.features
-    found = {**made.found, "smooth": int(scale)}
-    return FeatureSet(base, smoothed, tuple(views), store, found, _space(section, raw, made))
+    found = {**raw.found, "smooth": int(scale)}
+    return FeatureSet(base, smoothed, tuple(views), store, found, _space(section, raw))
 
 
 def _check_correction(section: Section, options: FitOptions) -> None:
@@ -113,7 +137,7 @@ def _check_across(section: Section, options: FitOptions) -> None:
         raise InputError(msg)
 
 
-def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _Raw:
+def _from_counts(section: Section, options: FitOptions, progress: Progress) -> RawFeatures:
     """Principal components of the counts, or the scaled genes themselves."""
     counts = section.counts
     assert counts is not None  # a section has counts or features
@@ -148,12 +172,12 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> _
         warnings.warn(msg, InputWarning, stacklevel=2)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     if not n_pcs or kept is None:
-        return _Raw(components if n_pcs else scaled, components, found)
+        return RawFeatures(components if n_pcs else scaled, components, found, scaled=scaled)
     genes_kept = learn_projection(kept, pca, section.gene_names, **recipe)
-    return _Raw(components, components, found, genes_kept)
+    return RawFeatures(components, components, found, genes_kept, scaled=scaled)
 
 
-def _given(section: Section, options: FitOptions) -> _Raw:
+def _given(section: Section, options: FitOptions) -> RawFeatures:
     """The features that `--rep` names."""
     x = section.features
     assert x is not None
@@ -174,9 +198,9 @@ def _given(section: Section, options: FitOptions) -> _Raw:
             found["rep_centred"] = True
             chosen = (chosen - origin).astype(chosen.dtype)
         if d <= _WIDEST:
-            return _Raw(chosen, chosen, found, origin=origin)
+            return RawFeatures(chosen, chosen, found, origin=origin)
     components = principal_components(chosen, DEFAULT_N_PCS, seed=options.seed).scores
-    return _Raw(chosen, components, found, origin=origin)
+    return RawFeatures(chosen, components, found, origin=origin)
 
 
 def _far_origin(x: np.ndarray, section: Section) -> np.ndarray | None:
@@ -211,34 +235,33 @@ def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:
     return bool(variance.size > 1 and (np.diff(variance) <= 1e-6 * variance[0]).all())
 
 
-def _centred(
-    raw: np.ndarray | sp.csr_matrix, components: np.ndarray, samples: list[np.ndarray]
-) -> tuple[np.ndarray | sp.csr_matrix, np.ndarray]:
-    """Dense features whose mean is the same in every section: that of all spots."""
-    centred = centre_samples(components, samples)
-    if raw is components:
-        return centred, centred
-    return centre_samples(raw, samples) if isinstance(raw, np.ndarray) else raw, centred
+def _corrected(raw: RawFeatures, section: Section, options: FitOptions) -> RawFeatures:
+    """Features of which what is dense went through `correct_sections`."""
+    components = correct_sections(raw.components, section, options)
+    values = raw.values
+    if values is raw.components:
+        values = components
+    elif isinstance(values, np.ndarray):
+        values = correct_sections(values, section, options)
+    return raw._replace(values=values, components=components)
 
 
-def _harmonised(
-    raw: np.ndarray | sp.csr_matrix, components: np.ndarray, samples: list[np.ndarray], options: FitOptions
-) -> np.ndarray:
-    """Components corrected by Harmony, where these are what is fitted."""
-    if raw is not components:
-        kind = "dense" if isinstance(raw, np.ndarray) else "sparse"
+def _check_harmonisable(raw: RawFeatures, options: FitOptions) -> None:
+    """Refuse Harmony where components are not what is fitted."""
+    values = raw.values
+    if values is not raw.components:
+        kind = "dense" if isinstance(values, np.ndarray) else "sparse"
         msg = (
-            f"Expected at most {_WIDEST} dense columns with `--correct harmony`, found {raw.shape[1]} {kind} ones of "
-            f"--rep {options.rep!r}. Fit their leading columns with --n-pcs, or choose --correct none."
+            f"Expected at most {_WIDEST} dense columns with `--correct harmony`, found {values.shape[1]} {kind} ones "
+            f"of --rep {options.rep!r}. Fit their leading columns with --n-pcs, or choose --correct none."
         )
         raise InputError(msg)
-    return harmonise(components, samples, seed=options.seed)
 
 
-def _space(section: Section, raw: np.ndarray | sp.csr_matrix, made: _Raw) -> Space | None:
-    if not isinstance(raw, np.ndarray) or (made.genes is None and section.features is None):
+def _space(section: Section, raw: RawFeatures) -> Space | None:
+    if not isinstance(raw.values, np.ndarray) or (raw.genes is None and section.features is None):
         return None
     width = 0 if section.features is None else int(section.features.shape[1])
-    centre = raw.mean(axis=0, dtype=np.float64)
-    origin = np.zeros_like(centre) if made.origin is None else made.origin
-    return Space(made.genes, section.rep, width, centre, origin)
+    centre = raw.values.mean(axis=0, dtype=np.float64)
+    origin = np.zeros_like(centre) if raw.origin is None else raw.origin
+    return Space(raw.genes, section.rep, width, centre, origin)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.calibration import Calibration
 from spatialpdvi.certificate import Certificate
+from spatialpdvi.choosing.scan import Scan
 from spatialpdvi.io.keys import Keys
 from spatialpdvi.model import Model
 from spatialpdvi.problems.potts_gmm import Hyperparameters
@@ -57,6 +58,8 @@ class FitResult:
     model
         The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
         of a prediction.
+    scan
+        What was measured of every number of domains, and why this one; None where ``--k`` gave it.
     markers
         Marker genes of each domain by its name, where they were asked for and there are counts.
     """
@@ -79,6 +82,7 @@ class FitResult:
     seconds: dict[str, float]
     colours: tuple[str, ...]
     model: Model | None = None
+    scan: Scan | None = None
     markers: dict[str, list[str]] | None = None
 
     def __repr__(self) -> str:
@@ -157,6 +161,7 @@ class FitResult:
             "domain_sizes": self.domain_sizes.tolist(),
             "params": self.params,
             "seconds": self.seconds,
+            **({} if self.scan is None else self.scan.summary()),
         }
         return report if self.markers is None else {**report, "markers": self.markers}
 
@@ -171,6 +176,7 @@ class FitResult:
             "trace": self.trace,
             "certificate": self.certificate.as_dict(),
             "scores": self.scores,
+            **({} if self.scan is None else self.scan.summary()),
         }
 
 

@@ -10,9 +10,6 @@ from spatialpdvi.options import idle_options
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("k", "4", "Expected `--k` to be a whole number, found '4'."),
-        ("k", 4.0, "Expected `--k` to be a whole number, found 4.0."),
-        ("k", None, "Expected `--k` to be a whole number, found None."),
         ("n_patches", 2.5, "Expected `--n-patches` to be a whole number, found 2.5."),
         ("beta", "1", "Expected `--beta` to be a number, found '1'."),
         ("beta", True, "Expected `--beta` to be a number, found True."),

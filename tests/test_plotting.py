@@ -299,6 +299,35 @@ class TestReliability:
             plot_section(section[0], section[1], calibration=wrong)
 
 
+SCAN = {"k": [2, 3, 4, 5], "found_again": [1.5, 2.5, 3.75, 2.0], "neg_elbo": [5e3, 4e3, 3.5e3, 3.4e3]}
+
+
+class TestScan:
+    def test_curves_and_the_chosen_number(self, section):
+        figure = plot_section(section[0], section[1], trace=TRACE, k_scan=SCAN, k=4)
+        assert list(panels(figure)) == ["Domains", "Convergence", "How many domains"]
+        left = panels(figure)["How many domains"]
+        mark, curve = left.lines
+        assert list(mark.get_xdata()) == [4, 4]
+        assert list(curve.get_xdata()) == [2, 3, 4, 5]
+        assert list(curve.get_ydata()) == SCAN["found_again"]
+        assert left.get_ylabel() == "domains found again, net"
+        (right,) = [axes for axes in figure.axes if axes.get_ylabel() == "complete negative ELBO ($10^{3}$ nats)"]
+        np.testing.assert_allclose(right.lines[0].get_ydata(), [5, 4, 3.5, 3.4])
+
+    def test_nothing_is_marked_where_nothing_was_chosen(self, section):
+        figure = plot_section(section[0], section[1], k_scan=SCAN)
+        assert len(panels(figure)["How many domains"].lines) == 1
+
+    def test_missing_and_unequal_columns(self, section):
+        with pytest.raises(InputError, match="Expected a column 'found_again' in the scan, found k, neg_elbo"):
+            plot_section(section[0], section[1], k_scan={"k": [2], "neg_elbo": [1.0]})
+        with pytest.raises(InputError, match="in the scan, found 4 rows of 'k' and 'neg_elbo' of shape"):
+            plot_section(section[0], section[1], k_scan=SCAN | {"neg_elbo": [1.0]})
+        with pytest.raises(InputError, match="Expected a column 'k' in the scan, found found_again"):
+            plot_section(section[0], section[1], k_scan={"found_again": [1.0]})
+
+
 class TestColours:
     def test_sixty_can_be_told_apart(self):
         colours = [*palette(60), UNLABELLED, "#ffffff"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_file", "fit_files"]
 
 
-def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options: Any) -> FitResult:
+def fit(adata: "AnnData", *, k: int | str, progress: Progress | None = None, **options: Any) -> FitResult:
     """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
 
     Parameters
@@ -28,7 +28,7 @@ def fit(adata: "AnnData", *, k: int, progress: Progress | None = None, **options
     adata
         Spots x genes with raw counts in a layer, X or raw.X, and coordinates in ``obsm['spatial']``.
     k
-        Number of domains.
+        Number of domains; ``"4:15"`` or ``"auto"`` to have one chosen, which ``result.scan`` then explains.
     progress
         Where stages are shown; nothing is shown by default.
     options

@@ -39,7 +39,7 @@ def evaluate_file(
 def plot_file(
     path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
 ) -> "Figure":
-    """Picture of a fitted h5ad file: annotation, domains, confidence, convergence, reliability (`plot_section`)."""
+    """Picture of a fitted h5ad file: annotation, domains, confidence, convergence, K, reliability (`plot_section`)."""
     from spatialpdvi.calibration import calibration_scores
     from spatialpdvi.io.fitted import read_fitted
     from spatialpdvi.io.h5ad import H5adSource
@@ -59,6 +59,8 @@ def plot_file(
         confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
         calibration=calibration,
         trace=fitted.summary["trace"],
+        k_scan=fitted.summary.get("k_scan"),
+        k=len(fitted.domains.categories),
         scores=fitted.summary["scores"],
         colours=fitted.colours,
         title=Path(path).stem,

@@ -20,6 +20,7 @@ from spatialpdvi.cli.common import (
     verbosity,
 )
 from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.cli.scan import print_scan
 from spatialpdvi.options import FitOptions
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def fit(
     \b
     Example:
       spatialpdvi fit embryo.h5ad --k 20
+      spatialpdvi fit embryo.h5ad --k auto
       spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
     """
@@ -88,6 +90,8 @@ def fit(
             with true_of_the_result(targets, "the model"):
                 api.save_model(result, save_model)
         if not quiet:
+            if result.scan is not None:
+                print_scan(result.scan)
             _print_summary(result, targets, chosen.key_added)
             if save_model is not None:
                 click.echo(f"model: {click.format_filename(save_model)}")

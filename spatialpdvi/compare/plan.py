@@ -56,6 +56,7 @@ class Plan:
                 reason = _REFUSED[row["name"]]
                 msg = f"Expected no `{row['flag']}` in a comparison, found {value!r}: {reason}. Leave it out."
                 raise InputError(msg)
+        _ = self.options.n_domains  # refuses a range of them: solvers are compared on one objective
         unknown = [name for name in self.solvers if name not in SOLVERS]
         if unknown or not self.solvers:
             found = ", ".join(map(repr, unknown)) or "none"

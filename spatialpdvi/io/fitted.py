@@ -94,9 +94,12 @@ def _read_summary(source: Source, key: str) -> dict[str, Any]:
     for part in ("trace", "scores"):
         if not isinstance(summary.get(part), Mapping):
             raise _not_ours(source, name, f"no dict {part!r} in it")
-    for column, values in summary["trace"].items():
-        if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "iuf":
-            raise _not_ours(source, name, f"no column of numbers in its trace under {column!r}")
+    if not isinstance(summary.get("k_scan", {}), Mapping):
+        raise _not_ours(source, name, "no dict 'k_scan' in it")
+    for part in ("trace", "k_scan"):
+        for column, values in summary.get(part, {}).items():
+            if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "iufb":
+                raise _not_ours(source, name, f"no column of numbers in its {part} under {column!r}")
     for score, value in summary["scores"].items():
         if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
             raise _not_ours(source, name, f"no number in its scores under {score!r}")

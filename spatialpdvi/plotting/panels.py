@@ -20,13 +20,13 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.spots import Spots
 
-__all__ = ["TEXT", "Heading", "add_heading", "draw_confidence", "draw_labels", "draw_trace", "tidy"]
+__all__ = ["TEXT", "Heading", "add_heading", "draw_confidence", "draw_labels", "draw_scan", "draw_trace", "tidy"]
 
 Floats = NDArray[np.float64]
 
 TEXT = 8  # points
 _LINE = 12.5  # points from one line of a legend to the next
-_OBJECTIVE, _GRADIENT = "#3f6fb5", "#d9711a"
+_OBJECTIVE, _GRADIENT, _FOUND = "#3f6fb5", "#d9711a", "#2b8a4b"
 
 
 class Heading(NamedTuple):
@@ -112,9 +112,7 @@ def draw_trace(axes: Axes, trace: Mapping[str, ArrayLike], *, heading: Heading) 
         Printed above the chart.
     """
     epoch, objective = _column(trace, "epoch"), _column(trace, "neg_elbo")
-    largest = np.abs(objective[np.isfinite(objective)]).max(initial=1)
-    power = 3 * int(np.log10(largest) // 3)
-    unit = rf"$10^{{{power}}}$ nats" if power else "nats"
+    power, unit = _nats(objective)
     _curve(axes, epoch, objective / 10.0**power, colour=_OBJECTIVE)
     add_heading(axes, heading)
     axes.set_xlabel("epoch", fontsize=TEXT)
@@ -131,6 +129,45 @@ def draw_trace(axes: Axes, trace: Mapping[str, ArrayLike], *, heading: Heading) 
     _curve(right, epoch, np.where(gradient > 0, gradient, np.nan), colour=_GRADIENT)
     right.set_ylabel(key.replace("_", " "), fontsize=TEXT, color=_GRADIENT)
     tidy(right)
+
+
+def draw_scan(axes: Axes, scan: Mapping[str, ArrayLike], k: int | None, *, heading: Heading) -> None:
+    """How many domains are found again and, on the right, the complete bound, both against the number of domains.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    scan
+        ``k``, ``found_again`` and ``neg_elbo`` (nats) of equal length.
+    k
+        Number of domains that was chosen, marked by a bar; None for no mark.
+    heading
+        Printed above the chart.
+    """
+    counts = _column(scan, "k", length="k", what="scan")
+    found, objective = (_column(scan, name, length="k", what="scan") for name in ("found_again", "neg_elbo"))
+    if k is not None:
+        axes.axvline(k, color="#bbbbbb", linewidth=6, alpha=0.5, zorder=0)
+    _curve(axes, counts, found, colour=_FOUND)
+    add_heading(axes, heading)
+    axes.set_xlabel("number of domains", fontsize=TEXT)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.set_ylabel("domains found again, net", fontsize=TEXT, color=_FOUND)
+    tidy(axes)
+    right = axes.twinx()
+    power, unit = _nats(objective)
+    _curve(right, counts, objective / 10.0**power, colour=_OBJECTIVE)
+    right.set_ylabel(f"complete negative ELBO ({unit})", fontsize=TEXT, color=_OBJECTIVE)
+    right.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+    tidy(right)
+
+
+def _nats(objective: Floats) -> tuple[int, str]:
+    """Power of ten (of thousands) that a curve in nats is drawn in, and its unit."""
+    largest = np.abs(objective[np.isfinite(objective)]).max(initial=1)
+    power = 3 * int(np.log10(largest) // 3)
+    return power, rf"$10^{{{power}}}$ nats" if power else "nats"
 
 
 def _scatter(axes: Axes, spots: Spots, chosen: NDArray[np.bool_]) -> PathCollection:
@@ -202,19 +239,20 @@ def tidy(axes: Axes) -> None:
     axes.spines["top"].set_visible(False)
 
 
-def _column(trace: Mapping[str, ArrayLike], key: str) -> Floats:
-    if key not in trace:
+def _column(table: Mapping[str, ArrayLike], key: str, *, length: str = "epoch", what: str = "trace") -> Floats:
+    if key not in table:
         msg = (
-            f"Expected a column {key!r} in the trace, found {', '.join(sorted(trace)) or 'none'}. "
-            "Give the trace that a fit has written."
+            f"Expected a column {key!r} in the {what}, found {', '.join(sorted(table)) or 'none'}. "
+            f"Give the {what} that a fit has written."
         )
         raise InputError(msg)
-    values = np.asarray(trace[key], dtype=np.float64)
-    n = np.size(trace["epoch"])
+    values = np.asarray(table[key], dtype=np.float64)
+    n = np.size(table[length])
     if values.shape != (n,):
+        rows = "epochs" if length == "epoch" else f"rows of {length!r}"
         msg = (
-            f"Expected columns of equal length in the trace, found {n} epochs and {key!r} of "
-            f"shape {values.shape}. Give the trace that a fit has written."
+            f"Expected columns of equal length in the {what}, found {n} {rows} and {key!r} of "
+            f"shape {values.shape}. Give the {what} that a fit has written."
         )
         raise InputError(msg)
     return values

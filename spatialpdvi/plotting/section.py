@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from spatialpdvi.errors import InputError, expect_finite
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import printable, read_labels
-from spatialpdvi.plotting.panels import Heading, draw_confidence, draw_labels, draw_trace
+from spatialpdvi.plotting.panels import Heading, draw_confidence, draw_labels, draw_scan, draw_trace
 from spatialpdvi.plotting.reliability import draw_reliability
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -34,6 +34,8 @@ def plot_section(
     annotation: Any | None = None,
     confidence: ArrayLike | None = None,
     trace: Mapping[str, ArrayLike] | None = None,
+    k_scan: Mapping[str, ArrayLike] | None = None,
+    k: int | None = None,
     scores: Mapping[str, Any] | None = None,
     calibration: Mapping[str, Any] | None = None,
     title: str | None = None,
@@ -58,6 +60,10 @@ def plot_section(
     trace
         Columns ``epoch``, ``neg_elbo`` (nats) and ``gradient_norm`` (or ``stationarity``) of equal
         length; missing values are left out.
+    k_scan
+        Columns ``k``, ``found_again`` and ``neg_elbo`` (nats) of equal length, where the number of domains was chosen.
+    k
+        The number that was chosen, which the scan's chart marks.
     scores
         Scores of the domains, of which ARI, NMI, CHAOS and PAS are printed where present.
     calibration
@@ -100,6 +106,9 @@ def plot_section(
         page.keep_free(draw_confidence(page.add_map(), spots, values, heading=heading))
     if trace is not None:
         draw_trace(page.add_chart(_CHART_WIDTH, right=_CHART_RIGHT), trace, heading=Heading("Convergence", blank))
+    if k_scan is not None:
+        axes, heading = page.add_chart(_CHART_WIDTH, right=_CHART_RIGHT), Heading("How many domains", blank)
+        draw_scan(axes, k_scan, k, heading=heading)
     if reliable is not None:
         draw_reliability(page.add_chart(_CURVE_WIDTH, right=0.0), reliable)
     return page.finish(title, head=_HEAD + (_SCORES if noted else 0))

@@ -1,0 +1,91 @@
+"""The number of domains that `--k auto` chooses on every real section, beside the annotated one and the ARI of both."""
+
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import click
+import numpy as np
+from sections import Section, sections
+
+from spatialpdvi import FitOptions, InputWarning, fit_file
+from spatialpdvi.result import FitResult
+
+HEADER = (
+    "section",
+    "spots",
+    "annotated",
+    "chosen",
+    "ARI at annotated",
+    "ARI at chosen",
+    "best ARI of 2 to 20, at",
+    "found again at annotated, at chosen",
+    "restarts agree best at",
+    "halves agree best at",
+    "complete F lowest at",
+    "seconds",
+)
+
+
+@click.command()
+@click.option("--k", default="auto", show_default=True, help="Range of a scan.")
+@click.option("--only", multiple=True, help="Sections by name; all by default.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--every", is_flag=True, help="Also fit every number of the range by itself, for its ARI.")
+@click.option("--curves", is_flag=True, help="Also print the table of each scan.")
+def main(k: str, only: tuple[str, ...], seed: int, *, every: bool, curves: bool) -> None:
+    """Print one row per section."""
+    warnings.simplefilter("ignore", InputWarning)
+    print(f"`--k {k}`, seed {seed}.\n")
+    print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for section in sections():
+            if not only or section.path.stem in only:
+                began = time.perf_counter()
+                result = _fit(section, k, seed, folder)
+                seconds = time.perf_counter() - began
+                print(f"| {' | '.join(_row(section, result, seed, folder, every=every))} | {seconds:.0f} |", flush=True)
+                if curves:
+                    _print_curves(result)
+
+
+def _fit(section: Section, k: int | str, seed: int, folder: str) -> FitResult:
+    options = FitOptions(k=k, seed=seed, **section.options)
+    return fit_file(section.path, options, output=Path(folder) / "out.h5ad")
+
+
+def _row(section: Section, result: FitResult, seed: int, folder: str, *, every: bool) -> list[str]:
+    assert result.scan is not None  # --k is a range
+    table = result.scan.table
+    counts = [int(count) for count in table["k"]]
+    plain = {count: _ari(section, count, seed, folder) for count in (counts if every else [section.k])}
+    best = max(plain, key=lambda count: plain[count])
+    found = dict(zip(counts, table["found_again"], strict=True))
+    at_annotated = plain[section.k] if section.k in plain else _ari(section, section.k, seed, folder)
+    return [
+        section.path.stem,
+        f"{result.domains.size:,}",
+        str(section.k),
+        str(result.scan.k),
+        f"{at_annotated:.3f}",
+        f"{result.scores['ari']:.3f}",
+        f"{plain[best]:.3f}, {best}" if every else "",
+        f"{found.get(section.k, np.nan):.1f}, {found[result.scan.k]:.1f}",
+        *(str(counts[int(np.argmax(table[name]))]) for name in ("restart_ari", "split_ari")),
+        str(counts[int(np.argmin(table["neg_elbo"]))]),
+    ]
+
+
+def _ari(section: Section, k: int, seed: int, folder: str) -> float:
+    return float(_fit(section, k, seed, folder).scores["ari"])
+
+
+def _print_curves(result: FitResult) -> None:
+    assert result.scan is not None
+    for name, column in result.scan.table.items():
+        print(f"    {name}: {np.array2string(np.asarray(column), precision=3, max_line_width=200)}")
+
+
+if __name__ == "__main__":
+    main()

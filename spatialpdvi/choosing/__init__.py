@@ -1,0 +1,1 @@
+"""How many domains: every number of a range is fitted, and one is recommended with its reason."""
