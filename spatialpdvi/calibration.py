@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
+from spatialpdvi.overlap import overlap
+
 __all__ = [
     "Calibration",
     "calibrate",
@@ -76,8 +78,7 @@ def temper(posterior: np.ndarray, temperature: float) -> np.ndarray:
 
 def is_of_majority(domains: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Whether a spot has the label that most spots of its domain have; both (n,) codes, labels none missing."""
-    counts = np.zeros((int(domains.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
-    np.add.at(counts, (domains, labels), 1)
+    counts = overlap(domains, labels, shape=(int(domains.max()) + 1, int(labels.max()) + 1))
     return np.asarray(counts.argmax(axis=1)[domains] == labels)
 
 

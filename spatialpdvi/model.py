@@ -169,14 +169,19 @@ class Model:
                 components=_array(arrays, "components", d, g),
                 **facts["recipe"],
             )
-        origin = np.zeros(d) if facts["format"] == 1 else _array(arrays, "origin", d)
         hyperparameters = Hyperparameters(
             noise_sd=_array(arrays, "noise_sd", d, positive=True),
             prior_sd=_array(arrays, "prior_sd", d, positive=True),
             prior_mean=_array(arrays, "prior_mean", d),
         )
         return cls(
-            space=Space(genes, facts["rep"], int(facts["n_columns"]), _array(arrays, "centre", d), origin),
+            space=Space(
+                genes,
+                facts["rep"],
+                n_columns=int(facts["n_columns"]),
+                centre=_array(arrays, "centre", d),
+                origin=_array(arrays, "origin", d),
+            ),
             rotation=_array(arrays, "rotation", d, d),
             lam=PottsGlobals(_array(arrays, "domain_mean", k, d), _array(arrays, "log_variance", k, d)),
             hyperparameters=hyperparameters,

@@ -1,13 +1,12 @@
 """Every option of a fit, its default, its help and its check; the command line and Python are made from it."""
 
-import math
-from dataclasses import MISSING, Field, dataclass, field, fields
-from numbers import Integral, Real
-from typing import Any, get_args
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
 from spatialpdvi.domain_counts import read_k
 from spatialpdvi.errors import InputError
 from spatialpdvi.memory import parse_size
+from spatialpdvi.option_checks import check_range, check_type, flag_of, kind_of
 
 __all__ = [
     "CORRECTIONS",
@@ -196,23 +195,12 @@ class FitOptions:
         object.__setattr__(self, "k", read_k(self.k))
         for f in fields(self):
             if f.name != "k":
-                _check_type(f, getattr(self, f.name))
-        for name, least in _AT_LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= least):
-                msg = f"Expected `{_flag(name)}` to be at least {least}, found {value}."
-                raise InputError(msg)
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                msg = f"Expected `{_flag(name)}` to be a positive number, found {value}."
-                raise InputError(msg)
-        if self.seed > _LARGEST_SEED:
-            msg = f"Expected `--seed` to be at most {_LARGEST_SEED}, found {self.seed}."
-            raise InputError(msg)
+                check_type(f, getattr(self, f.name))
+        for f in fields(self):
+            check_range(f.name, getattr(self, f.name))
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                msg = f"Expected `{_flag(name)}` to be one of {', '.join(known)}, found {getattr(self, name)!r}."
+                msg = f"Expected `{flag_of(name)}` to be one of {', '.join(known)}, found {getattr(self, name)!r}."
                 raise InputError(msg)
         if self.memory is not None:
             parse_size(self.memory, "--memory")
@@ -258,71 +246,28 @@ _IDLE = {
     "init": ("n_init", "restarts"),
     "graph": ("n_neighbors",),
 }
-_LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
-
-_AT_LEAST = {
-    "n_top_genes": 1,
-    "n_pcs": 0,
-    "smooth": 0,
-    "n_init": 1,
-    "n_neighbors": 1,
-    "flow_neighbors": 2,
-    "tau": 0,
-    "beta": 0,
-    "n_patches": 1,
-    "batch_patches": 1,
-    "inner_rounds": 1,
-    "max_epochs": 1,
-    # posteriors are stored as float32: a certificate recomputed from the file cannot be tighter than their digits
-    "tol": 1e-6,
-    "seed": 0,
-}
-_POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Flags that were set and have nothing to do, each with the flag because of which; silence would mislead."""
     return [
-        (_flag(f.name), _flag(chosen))
+        (flag_of(f.name), flag_of(chosen))
         for chosen, idle in _IDLE.items()
         for f in fields(options)
         if getattr(options, chosen) is not None and f.name in idle and getattr(options, f.name) != f.default
     ]
 
 
-def _check_type(f: "Field[Any]", value: Any) -> None:
-    """Refuse a value of another type: text for a number, 2.5 for a count, None for what has no default."""
-    kinds = [kind for kind in get_args(f.type) or (f.type,) if kind is not type(None)]
-    if value is None and get_args(f.type):
-        return
-    if kinds[0] is bool:
-        fits, wanted = isinstance(value, bool), "True or False"
-    elif kinds[0] is int:
-        fits, wanted = isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
-    elif kinds[0] is float:
-        fits, wanted = isinstance(value, Real) and not isinstance(value, bool), "a number"
-    else:
-        fits, wanted = isinstance(value, str), "text"
-    if not fits:
-        msg = f"Expected `{_flag(f.name)}` to be {wanted}, found {value!r}."
-        raise InputError(msg)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def option_table() -> list[dict[str, Any]]:
     """One row per option: name, flag, type, default, help, group, in the order they are shown."""
     rows = []
     for f in fields(FitOptions):
-        kinds = [kind for kind in get_args(f.type) or (f.type,) if kind is not type(None)]
         default = None if f.default is MISSING else f.default
         rows.append(
             {
                 "name": f.name,
-                "flag": _flag(f.name),
-                "type": kinds[0],
+                "flag": flag_of(f.name),
+                "type": kind_of(f),
                 "required": f.default is MISSING,
                 "default": default,
                 **f.metadata,

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi import __version__
-from spatialpdvi.calibration import Calibration, calibrate, calibration_scores
+from spatialpdvi.calibration import Calibration, calibrate
 from spatialpdvi.certificate import certify
 from spatialpdvi.choosing.scan import Scan, scan_domains
 from spatialpdvi.colours import border_lengths, domain_colours
@@ -27,13 +27,14 @@ from spatialpdvi.problems.base import blockwise
 from spatialpdvi.progress import Progress
 from spatialpdvi.representation import RawFeatures, raw_features
 from spatialpdvi.result import FitResult, name_domains, order_by_size
-from spatialpdvi.scores import adjusted_rand_index, label_agreement, scores
+from spatialpdvi.scores import adjusted_rand_index
+from spatialpdvi.scoring import result_scores
 from spatialpdvi.solvers import Solver, SolverSettings
 from spatialpdvi.solving import solve, solver_from, stop_rule, trace_columns
 from spatialpdvi.start import in_unit_range, kmeans_labels
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["fit_section", "library_versions", "read_inputs", "section_scores"]
+__all__ = ["fit_section", "library_versions", "read_inputs"]
 
 _TRIVIAL_SEEDS = 5
 
@@ -73,16 +74,9 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
     if "restart_accord" in prepared.found:
         calibration = calibrate(posterior, prepared.found["restart_accord"])
     with progress.stage("scores"):
-        scored = section_scores(section, domains)
-        scored["baseline"] = section_scores(section, prepared.start.labels)
+        scored = result_scores(section, posterior, baseline=prepared.start.labels, calibration=calibration)
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
-            scored["calibration"] = calibration_scores(
-                domains,
-                section.labels.codes,
-                confidence=posterior.max(axis=1),
-                calibrated=None if calibration is None else calibration.confidence,
-            )
     blocks = section.blocks(across=options.across_sections)
     colours = domain_colours(border_lengths(domains, section.coordinates, options.n_domains, samples=blocks))
     markers = _markers(section, domains, options, progress) if find_markers else None
@@ -122,24 +116,6 @@ def _settle_k(
     raw = raw_features(section, options, progress, keep_scaled=True)
     scan = scan_domains(section, options, raw, progress)
     return replace(options, k=scan.k), scan, raw._replace(scaled=None)
-
-
-def section_scores(section: Section, domains: np.ndarray) -> dict[str, Any]:
-    """Scores over all spots; of several sections also each one's own, since CHAOS and PAS are of one place."""
-    xy, labels = section.coordinates, section.labels
-    if section.samples is None:
-        return dict(scores(domains, xy, labels=labels))
-    own = [
-        scores(domains[spots], xy[spots], labels=None if labels is None else labels[spots])
-        for spots in section.spots_of_samples()
-    ]
-    # names of sections are the user's, and may be none that a file could have as a key: columns, not a dict
-    columns: dict[str, Any] = {name: np.array([scored[name] for scored in own]) for name in own[0]}
-    agreement = {} if labels is None else label_agreement(domains, labels)
-    size = columns["n_spots"]
-    spatial = {name: float((columns[name] * size).sum() / size.sum()) for name in ("chaos", "pas")}
-    names = np.array([str(name) for name in section.samples.categories], dtype=object)
-    return {**agreement, **spatial, "n_spots": int(size.sum()), "samples": {"sample": names, **columns}}
 
 
 def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.calibration import calibration_scores, tempered
+from spatialpdvi.calibration import tempered
 from spatialpdvi.certificate import Certificate, certify
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.features.projection import GeneProjection, centre_samples
@@ -17,13 +17,14 @@ from spatialpdvi.likeness import Likeness, likeness_of, tell_unlike
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import library_versions, read_inputs, section_scores
+from spatialpdvi.pipeline import library_versions, read_inputs
 from spatialpdvi.preparation import lay_graph
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGMM, data_term
 from spatialpdvi.progress import Progress
 from spatialpdvi.result import FitResult
+from spatialpdvi.scoring import result_scores
 from spatialpdvi.smoothing import neighbor_averages
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.held import Held
@@ -123,17 +124,9 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     tell_unlike(section, likeness, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
-        scored = section_scores(section, domains)
-        scored["baseline"] = section_scores(section, labels)
+        scored = result_scores(section, posterior, baseline=labels, calibration=calibration)
         if section.samples is not None:
             scored["samples"] |= {name: np.array([getattr(of, name) for of in likeness]) for name in Likeness._fields}
-        if section.labels is not None:
-            scored["calibration"] = calibration_scores(
-                domains,
-                section.labels.codes,
-                confidence=posterior.max(axis=1),
-                calibrated=None if calibration is None else calibration.confidence,
-            )
     found |= likeness_of(features, domains, model)._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature

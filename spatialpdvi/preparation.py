@@ -23,6 +23,7 @@ from spatialpdvi.start import (
     Consensus,
     Start,
     consensus,
+    in_unit_range,
     noise_rotation,
     one_hot,
     restart_labels,
@@ -229,7 +230,7 @@ def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
 def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarray, ...], Consensus]:
     """Restarts on every scale, and their consensus."""
     k = options.n_domains
-    restarts = restart_labels(features.views, k, n_init=options.n_init, seed=options.seed)
+    restarts = restart_labels(map(in_unit_range, features.views), k, n_init=options.n_init, seed=options.seed)
     agreed = consensus(restarts, k)
     if agreed.collapsed is not None:
         msg = (

@@ -21,10 +21,10 @@ from spatialpdvi.progress import Progress
 from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["FeatureSet", "RawFeatures", "correct_sections", "make_features", "raw_features"]
+__all__ = ["SCALES", "FeatureSet", "RawFeatures", "correct_sections", "make_features", "raw_features"]
 
 _WIDEST = 60  # columns that restarts see as they are; of more they see principal components
-_SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
+SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
 _FAR = 10.0  # sd from zero: columns whose mean is farther are fitted about their mean
 _DIGITS = 0.1  # of a column's sd: the coarsest step between its numbers that leaves them worth fitting
 
@@ -93,7 +93,7 @@ def make_features(
         scale = options.smooth
         if scale is None:
             scale = predictive_neighbors(components, section.coordinates, samples=samples, most=most, seed=options.seed)
-        scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in _SCALES))
+        scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in SCALES))
         views = neighbor_averages(components, section.coordinates, scales, samples=samples)
         smoothed = views[scales.index(scale)]
         stage.note(f"{scale} nearest spots" if scale else "off")
@@ -111,12 +111,7 @@ def _check_correction(section: Section, options: FitOptions) -> None:
     """Refuse a correction that has nothing to do or to do it with, before any work is done."""
     if options.correct == "none":
         return
-    if section.samples is None or len(section.samples.categories) < 2:
-        msg = (
-            f"Expected several sections with `--correct {options.correct}`, found one. Name --sample-key, or give "
-            "more files."
-        )
-        raise InputError(msg)
+    _check_several(section, f"`--correct {options.correct}`")
     if options.correct == "harmony":
         check_harmony()
 
@@ -125,15 +120,19 @@ def _check_across(section: Section, options: FitOptions) -> None:
     """Refuse edges across sections where there is one section, or where these are not aligned in space."""
     if not options.across_sections:
         return
-    if section.samples is None or len(section.samples.categories) < 2:
-        msg = "Expected several sections with --across-sections, found one. Name --sample-key, or give more files."
-        raise InputError(msg)
+    _check_several(section, "--across-sections")
     if section.coordinates.shape[1] != 3:
         msg = (
             f"Expected coordinates in 3-D with --across-sections, found 2 columns in {options.spatial_key!r}: without "
             "a z, spots above each other would be at one place. Name aligned x, y and z with --spatial-key: a key of "
             "obsm with 3 columns, or columns of obs with commas between (x,y,z)."
         )
+        raise InputError(msg)
+
+
+def _check_several(section: Section, flag: str) -> None:
+    if section.samples is None or len(section.samples.categories) < 2:
+        msg = f"Expected several sections with {flag}, found one. Name --sample-key, or give more files."
         raise InputError(msg)
 
 

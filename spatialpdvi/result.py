@@ -155,15 +155,15 @@ class FitResult:
 
     def report(self) -> dict[str, Any]:
         """Scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
-        report = {
+        return {
             "scores": self.scores,
             "certificate": self.certificate.as_dict(),
             "domain_sizes": self.domain_sizes.tolist(),
             "params": self.params,
             "seconds": self.seconds,
             **({} if self.scan is None else self.scan.summary()),
+            **({} if self.markers is None else {"markers": self.markers}),
         }
-        return report if self.markers is None else {**report, "markers": self.markers}
 
     def _summary(self) -> dict[str, Any]:
         return {

@@ -129,7 +129,6 @@ def _fit_one(
     return row, found
 
 
-def _columns(rows: Sequence[_Row], found_again: np.ndarray) -> dict[str, np.ndarray]:
-    columns = {name: np.array([getattr(row, name) for row in rows]) for name in _Row._fields}
-    columns["persistence"] = found_again
-    return columns
+def _columns(rows: Sequence[_Row], persisting: np.ndarray) -> dict[str, np.ndarray]:
+    columns = {name: np.array(values) for name, values in zip(_Row._fields, zip(*rows, strict=True), strict=True)}
+    return {**columns, "persistence": persisting}

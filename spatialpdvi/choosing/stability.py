@@ -10,18 +10,18 @@ from scipy.optimize import linear_sum_assignment
 from spatialpdvi.choosing.replicates import Halves, gene_halves, spot_halves
 from spatialpdvi.io.sections import Section
 from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
-from spatialpdvi.representation import RawFeatures, correct_sections
+from spatialpdvi.overlap import overlap
+from spatialpdvi.representation import SCALES, RawFeatures, correct_sections
 from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.smoothing import neighbor_averages
-from spatialpdvi.start import consensus, in_unit_range, kmeans_labels, mixture_labels
+from spatialpdvi.start import consensus, in_unit_range, restart_labels
 from spatialpdvi.threads import single_threaded
 
 __all__ = ["Found", "Replication", "found_again", "persistence"]
 
 _SPLITS = 6
 _GENE_SPLITS = 2  # of these, where there are counts; the others split the spots
-_SCALES = (0.5, 1.0, 2.0)  # of the section's own, as a fit's restarts have them
-_MIXTURES = 2  # restarts of each half on each scale; one by k-means beside them
+_RESTARTS = 2  # --n-init of each half
 _ASKED = 1_200  # spots that halves are compared on, at the most; averages are over all
 
 
@@ -67,7 +67,7 @@ class Replication:
     def _at(self, n_neighbors: int) -> list[_Look]:
         """All looks, averaged over neighbours; the last ones are kept, since most K share them."""
         if self._looks is None or self._looks[0] != n_neighbors:
-            scales = list(dict.fromkeys(int(factor * n_neighbors) for factor in _SCALES))
+            scales = list(dict.fromkeys(int(factor * n_neighbors) for factor in SCALES))
             looks = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
             looks += [self._averaged(halves, scales) for halves in self._genes]
             self._looks = n_neighbors, looks
@@ -111,7 +111,7 @@ def found_again(first: np.ndarray, second: np.ndarray, k: int) -> float:
     so a domain adds to the sum if both labellings agree on more than they do not (a Dice index above one half), and
     takes from it otherwise. One that is empty in both has nothing to be found, and takes 1.
     """
-    common = np.bincount(first * k + second, minlength=k * k).reshape(k, k)
+    common = overlap(first, second, shape=(k, k))
     both = np.maximum(common.sum(axis=1)[:, None] + common.sum(axis=0), 1)
     dice = 2.0 * common / both
     return float((2.0 * dice[linear_sum_assignment(-dice)] - 1.0).sum())
@@ -122,15 +122,14 @@ def persistence(domains: Sequence[np.ndarray]) -> np.ndarray:
 
     ``domains`` are labels (n,) of rising K; at the ends of the range the one neighbour counts.
     """
-    on = [_overlap(domains[i], domains[i + 1]) for i in range(len(domains) - 1)]
-    back = [_overlap(domains[i + 1], domains[i]) for i in range(len(domains) - 1)]
+    on = [_largest_overlap(domains[i], domains[i + 1]) for i in range(len(domains) - 1)]
+    back = [_largest_overlap(domains[i + 1], domains[i]) for i in range(len(domains) - 1)]
     return np.array([np.mean(on[i : i + 1] + back[max(i - 1, 0) : i]) for i in range(len(domains))])
 
 
-def _overlap(domains: np.ndarray, others: np.ndarray) -> float:
+def _largest_overlap(domains: np.ndarray, others: np.ndarray) -> float:
     """Mean over the domains (n,) that are not empty of the largest Jaccard index with one of the others (n,)."""
-    k, other_k = int(domains.max()) + 1, int(others.max()) + 1
-    common = np.bincount(domains * other_k + others, minlength=k * other_k).reshape(k, other_k)
+    common = overlap(domains, others, shape=(int(domains.max()) + 1, int(others.max()) + 1))
     sizes = common.sum(axis=1)
     union = sizes[:, None] + common.sum(axis=0) - common
     return float((common / np.maximum(union, 1)).max(axis=1)[sizes > 0].mean())
@@ -143,9 +142,4 @@ def _some(n: int, seed: int) -> np.ndarray:
 
 
 def _labels(views: list[np.ndarray], k: int, *, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    restarts = []
-    for view in views:
-        restarts += [mixture_labels(view, k, seed=int(rng.integers(2**32))) for _ in range(_MIXTURES)]
-        restarts.append(kmeans_labels(view, k, seed=int(rng.integers(2**32)), n_init=1))
-    return consensus(restarts, k).labels
+    return consensus(restart_labels(views, k, n_init=_RESTARTS, seed=seed), k).labels

@@ -174,7 +174,10 @@ def limit_threads(threads: int | None) -> None:
 
 
 def print_scores(rows: dict[str, dict[str, Any]]) -> None:
-    """Table on stdout: one row per labelling, one column per score that it has."""
+    """Table on stdout: one row per labelling, one column per score that it has; above it how many spots are scored."""
+    first = next(iter(rows.values()))
+    if "n_scored" in first:
+        click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots are labelled and scored")
     names = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
     shown = [name for name in names if any(name in row for row in rows.values())]
     widths = [max(len(name), 6) for name in shown]

@@ -46,5 +46,4 @@ def evaluate(
             content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
             write_json(report, content, option="--report")
         if not quiet:
-            click.echo(f"{scores['n_scored']:,} of {scores['n_spots']:,} spots are labelled and scored")
             print_scores({domain_key: scores})

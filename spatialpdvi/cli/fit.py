@@ -101,10 +101,7 @@ def fit(
 
 
 def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
-    baseline = result.scores["baseline"]
-    if "n_scored" in result.scores:
-        click.echo(f"{result.scores['n_scored']:,} of {result.scores['n_spots']:,} spots are labelled and scored")
-    print_scores({"domains": result.scores, "start": baseline, **_by_sample(result.scores)})
+    print_scores({"domains": result.scores, "start": result.scores["baseline"], **_by_sample(result.scores)})
     if "trivial" in result.scores:
         trivial = result.scores["trivial"]
         click.echo(

@@ -78,8 +78,6 @@ def predict(
 
 
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:
-    if "n_scored" in result.scores:
-        click.echo(f"{result.scores['n_scored']:,} of {result.scores['n_spots']:,} spots are labelled and scored")
     print_scores({"domains": result.scores, "each spot by itself": result.scores["baseline"]})
     print_calibration(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.colours import further_colours, palette
+from spatialpdvi.overlap import overlap
 
 __all__ = ["match_colours"]
 
@@ -39,10 +40,9 @@ def match_colours(
     partner = np.full(n_domains, -1)
     if annotation is not None:
         both = (domains >= 0) & (annotation >= 0)
-        overlap = np.zeros((n_domains, n_labels), dtype=np.int64)
-        np.add.at(overlap, (domains[both], annotation[both]), 1)
-        for domain, label in zip(*linear_sum_assignment(overlap, maximize=True), strict=True):
-            if overlap[domain, label] > 0:
+        common = overlap(domains[both], annotation[both], shape=(n_domains, n_labels))
+        for domain, label in zip(*linear_sum_assignment(common, maximize=True), strict=True):
+            if common[domain, label] > 0:
                 partner[domain] = label
     if colours is None:
         alone = np.flatnonzero(partner < 0)

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
+from spatialpdvi.overlap import overlap
 from spatialpdvi.scores import adjusted_rand_index
 
 __all__ = ["Consensus", "consensus", "match_labels"]
@@ -85,8 +86,7 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
 
 def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:
     """Permutation (K,) that takes labels to those of the reference with the most spots in common."""
-    common = np.bincount(labels * k + reference, minlength=k * k).reshape(k, k)
-    return np.asarray(linear_sum_assignment(-common)[1], dtype=np.int64)
+    return np.asarray(linear_sum_assignment(-overlap(labels, reference, shape=(k, k)))[1], dtype=np.int64)
 
 
 def _agreement(said: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, float]:

@@ -1,7 +1,7 @@
 """Labels by clustering of smoothed features: Gaussian mixtures and k-means, one by one or many side by side."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -17,7 +17,7 @@ _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may
 _MIXTURES = 3  # restarts by a mixture for each by k-means
 
 
-def restart_labels(views: Sequence[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
+def restart_labels(views: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
     """Labels (n,) by ``n_init`` mixtures and a third as many k-means on every view.
 
     The mixtures are right more often; the few k-means are wrong elsewhere, and keep a consensus off what mixtures get
@@ -27,11 +27,11 @@ def restart_labels(views: Sequence[np.ndarray], k: int, *, n_init: int, seed: in
     Parameters
     ----------
     views
-        (n, d) each, any unit: the features at several scales.
+        (n, d) each: the features at several scales, in a range that clusters may be sought in (`in_unit_range`).
     """
     methods: list[Callable[..., np.ndarray]] = [_mixture] * n_init + [_kmeans] * -(-n_init // _MIXTURES)
     rng = np.random.default_rng(seed)
-    tasks = [(method, view, int(rng.integers(2**32))) for view in map(in_unit_range, views) for method in methods]
+    tasks = [(method, view, int(rng.integers(2**32))) for view in views for method in methods]
     with _unworried(), ThreadPoolExecutor(n_threads(), initializer=_stay_single) as pool:
         return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]), tasks))
 

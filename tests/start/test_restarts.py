@@ -23,9 +23,10 @@ def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
     monkeypatch.setattr(labels, "n_threads", lambda: threads)
     rng = np.random.default_rng(5)
     with single_threaded():
+        views = [in_unit_range(view) for view in views]
         together = restart_labels(views, 4, n_init=4, seed=5)
         alone = []
-        for view in map(in_unit_range, views):
+        for view in views:
             alone += [mixture_labels(view, 4, seed=int(rng.integers(2**32))) for _ in range(4)]
             alone += [kmeans_labels(view, 4, seed=int(rng.integers(2**32)), n_init=1) for _ in range(2)]
     assert len(together) == len(alone) == 18

@@ -1,0 +1,74 @@
+"""Whether the value of an option can be: its type, and its range."""
+
+import math
+from dataclasses import Field
+from numbers import Integral, Real
+from typing import Any, get_args
+
+from spatialpdvi.errors import InputError
+
+__all__ = ["check_range", "check_type", "flag_of", "kind_of"]
+
+_LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
+_AT_LEAST = {
+    "n_top_genes": 1,
+    "n_pcs": 0,
+    "smooth": 0,
+    "n_init": 1,
+    "n_neighbors": 1,
+    "flow_neighbors": 2,
+    "tau": 0,
+    "beta": 0,
+    "n_patches": 1,
+    "batch_patches": 1,
+    "inner_rounds": 1,
+    "max_epochs": 1,
+    # posteriors are stored as float32: a certificate recomputed from the file cannot be tighter than their digits
+    "tol": 1e-6,
+    "seed": 0,
+}
+_POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
+
+
+def flag_of(name: str) -> str:
+    """The command line's name of an option."""
+    return "--" + name.replace("_", "-")
+
+
+def kind_of(f: "Field[Any]") -> Any:
+    """Type of an option's values, None aside."""
+    return next(kind for kind in get_args(f.type) or (f.type,) if kind is not type(None))
+
+
+def check_type(f: "Field[Any]", value: Any) -> None:
+    """Refuse a value of another type: text for a number, 2.5 for a count, None for what has no default."""
+    if value is None and get_args(f.type):
+        return
+    kind = kind_of(f)
+    if kind is bool:
+        fits, wanted = isinstance(value, bool), "True or False"
+    elif kind is int:
+        fits, wanted = isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
+    elif kind is float:
+        fits, wanted = isinstance(value, Real) and not isinstance(value, bool), "a number"
+    else:
+        fits, wanted = isinstance(value, str), "text"
+    if not fits:
+        msg = f"Expected `{flag_of(f.name)}` to be {wanted}, found {value!r}."
+        raise InputError(msg)
+
+
+def check_range(name: str, value: Any) -> None:
+    """Refuse a number that is too small, too large or not finite; the type was checked before."""
+    if value is None:
+        return
+    least = _AT_LEAST.get(name)
+    if least is not None and not (math.isfinite(value) and value >= least):
+        msg = f"Expected `{flag_of(name)}` to be at least {least}, found {value}."
+        raise InputError(msg)
+    if name in _POSITIVE and not (math.isfinite(value) and value > 0):
+        msg = f"Expected `{flag_of(name)}` to be a positive number, found {value}."
+        raise InputError(msg)
+    if name == "seed" and value > _LARGEST_SEED:
+        msg = f"Expected `--seed` to be at most {_LARGEST_SEED}, found {value}."
+        raise InputError(msg)
