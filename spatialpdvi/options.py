@@ -10,7 +10,6 @@ from spatialpdvi.option_checks import check_range, check_type, flag_of, kind_of
 
 __all__ = [
     "CORRECTIONS",
-    "DEFAULT_N_PCS",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
@@ -20,7 +19,7 @@ __all__ = [
     "option_table",
 ]
 
-DEFAULT_N_PCS = 15
+LEAST_N_PCS = 15  # of what is chosen by default
 TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
 CORRECTIONS = ("none", "center", "harmony")
@@ -101,7 +100,7 @@ class FitOptions:
     n_pcs: int | None = _option(
         None,
         f"Principal components fitted; 0 fits the scaled genes themselves, sparse all the way. "
-        f"Default: {DEFAULT_N_PCS}; with --rep all its columns, but {DEFAULT_N_PCS} of those of a PCA.",
+        f"Default: {LEAST_N_PCS}, or K - 1 where that is more; with --rep all its columns, but so many of a PCA's.",
         group="Features",
     )
     smooth: int | None = _option(
@@ -222,6 +221,10 @@ class FitOptions:
                 "large to be fitted gene by gene. Choose another --transform or --n-pcs."
             )
             raise InputError(msg)
+
+    def components_of(self, k: int) -> int:
+        """Principal components for k domains: those asked for, or K - 1, which K means span, but at least 15."""
+        return self.n_pcs or max(LEAST_N_PCS, k - 1)
 
     @property
     def n_domains(self) -> int:

@@ -25,7 +25,7 @@ from spatialpdvi.options import FitOptions
 from spatialpdvi.preparation import Prepared, count_crossing, prepare
 from spatialpdvi.problems.base import blockwise
 from spatialpdvi.progress import Progress
-from spatialpdvi.representation import RawFeatures, raw_features
+from spatialpdvi.representation import RawFeatures, leading_components, raw_features
 from spatialpdvi.result import FitResult, name_domains, order_by_size
 from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.scoring import result_scores
@@ -115,7 +115,10 @@ def _settle_k(
         return options, None, None
     raw = raw_features(section, options, progress, keep_scaled=True)
     scan = scan_domains(section, options, raw, progress)
-    return replace(options, k=scan.k), scan, raw._replace(scaled=None)
+    options = replace(options, k=scan.k)
+    raw = raw._replace(scaled=None)
+    # a PCA for the largest K of the range has the same leading components, but not to the last bit
+    return options, scan, raw if leading_components(raw, options) is raw else None
 
 
 def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:

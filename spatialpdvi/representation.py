@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.domain_counts import candidates
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.features.components import principal_components
 from spatialpdvi.features.harmony import check_harmony, harmonise
@@ -16,12 +17,20 @@ from spatialpdvi.features.tally import tally
 from spatialpdvi.io.counts import warn_of_empty
 from spatialpdvi.io.sections import Section
 from spatialpdvi.model import Space
-from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.options import FitOptions
 from spatialpdvi.progress import Progress
 from spatialpdvi.smoothing import neighbor_averages, predictive_neighbors
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["SCALES", "FeatureSet", "RawFeatures", "correct_sections", "make_features", "raw_features"]
+__all__ = [
+    "SCALES",
+    "FeatureSet",
+    "RawFeatures",
+    "correct_sections",
+    "leading_components",
+    "make_features",
+    "raw_features",
+]
 
 _WIDEST = 60  # columns that restarts see as they are; of more they see principal components
 SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
@@ -38,6 +47,7 @@ class RawFeatures(NamedTuple):
     genes: GeneProjection | None = None  # how they follow from counts, where that is the same for other sections
     origin: np.ndarray | None = None  # (d,) what was taken off columns that are given; None where they are as they were
     scaled: np.ndarray | sp.csr_matrix | None = None  # (n, genes) that components are of, where asked for and counts
+    ranked: bool = True  # components come by falling variance, so that the first may be taken alone
 
 
 class FeatureSet(NamedTuple):
@@ -85,7 +95,7 @@ def make_features(
     section: Section, options: FitOptions, progress: Progress, *, raw: RawFeatures | None = None
 ) -> FeatureSet:
     """Features of a section, averaged over neighbours in space; ``raw`` are those of `raw_features`, where made."""
-    raw = raw_features(section, options, progress) if raw is None else raw
+    raw = raw_features(section, options, progress) if raw is None else leading_components(raw, options)
     components, samples = raw.components, section.blocks(across=options.across_sections)
     with progress.stage("smooth") as stage:
         # an average over more than half the spots that a domain has on average would blur the domains themselves
@@ -136,6 +146,21 @@ def _check_several(section: Section, flag: str) -> None:
         raise InputError(msg)
 
 
+def _most_components(section: Section, options: FitOptions) -> int:
+    """Components for the largest number of domains that is asked for."""
+    k = options.k
+    return options.components_of(candidates(k, section.coordinates.shape[0])[-1] if isinstance(k, str) else k)
+
+
+def leading_components(raw: RawFeatures, options: FitOptions) -> RawFeatures:
+    """Raw features for one K of a range, of features that have the components for its largest."""
+    d = options.components_of(options.n_domains)
+    if options.n_pcs or d >= raw.components.shape[1] or not raw.ranked:
+        return raw
+    components = np.ascontiguousarray(raw.components[:, :d])
+    return raw._replace(values=components if raw.values is raw.components else raw.values, components=components)
+
+
 def _from_counts(section: Section, options: FitOptions, progress: Progress) -> RawFeatures:
     """Principal components of the counts, or the scaled genes themselves."""
     counts = section.counts
@@ -158,11 +183,11 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> R
         else:
             kept = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
             scaled = kept.values
-    n_pcs = DEFAULT_N_PCS if options.n_pcs is None else options.n_pcs
+    fit_genes = options.n_pcs == 0
     with progress.stage("PCA") as stage:
-        pca = principal_components(scaled, n_pcs or DEFAULT_N_PCS, seed=options.seed)
+        pca = principal_components(scaled, _most_components(section, options), seed=options.seed)
         components = pca.scores
-        stage.note(f"{components.shape[1]} components" + ("" if n_pcs else ", for the start only"))
+        stage.note(f"{components.shape[1]} components" + (", for the start only" if fit_genes else ""))
     if options.n_pcs is not None and options.n_pcs > components.shape[1]:
         msg = (
             f"Expected at least {options.n_pcs + 1} spots and genes for --n-pcs {options.n_pcs}, found "
@@ -170,8 +195,8 @@ def _from_counts(section: Section, options: FitOptions, progress: Progress) -> R
         )
         warnings.warn(msg, InputWarning, stacklevel=2)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
-    if not n_pcs or kept is None:
-        return RawFeatures(components if n_pcs else scaled, components, found, scaled=scaled)
+    if fit_genes or kept is None:
+        return RawFeatures(scaled if fit_genes else components, components, found, scaled=scaled)
     genes_kept = learn_projection(kept, pca, section.gene_names, **recipe)
     return RawFeatures(components, components, found, genes_kept, scaled=scaled)
 
@@ -186,7 +211,8 @@ def _given(section: Section, options: FitOptions) -> RawFeatures:
             f"Expected `--n-pcs` to be at most the {width} columns of {section.rep!r}, found {options.n_pcs}. Lower it."
         )
         raise InputError(msg)
-    d = options.n_pcs or (min(DEFAULT_N_PCS, width) if _are_components(x) else width)
+    most = _most_components(section, options)
+    d = options.n_pcs or (min(most, width) if _are_components(x) else width)
     chosen = x if d == width else x[:, :d]
     found: dict[str, Any] = {"rep_columns": int(d)}
     origin = None
@@ -197,8 +223,8 @@ def _given(section: Section, options: FitOptions) -> RawFeatures:
             found["rep_centred"] = True
             chosen = (chosen - origin).astype(chosen.dtype)
         if d <= _WIDEST:
-            return RawFeatures(chosen, chosen, found, origin=origin)
-    components = principal_components(chosen, DEFAULT_N_PCS, seed=options.seed).scores
+            return RawFeatures(chosen, chosen, found, origin=origin, ranked=_are_components(x))
+    components = principal_components(chosen, most, seed=options.seed).scores
     return RawFeatures(chosen, components, found, origin=origin)
 
 

@@ -123,7 +123,7 @@ ALLOWED = {
         "start",
         "threads",
     },
-    "representation": {"features", "io", "model", "options", "progress", "smoothing", "threads"},
+    "representation": {"domain_counts", "features", "io", "model", "options", "progress", "smoothing", "threads"},
     "result": {"calibration", "certificate", "choosing", "io", "model", "problems"},
     "calibration": {"overlap"},
     "colours": set(),

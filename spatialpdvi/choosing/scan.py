@@ -105,7 +105,7 @@ def _fit_one(
     found = np.empty(prepared.start.labels.size, dtype=np.int64)
     found[prepared.patching.order] = optimum.phi.argmax(axis=1)
     sizes = np.bincount(found, minlength=k)
-    again = replication.of(k, n_neighbors=prepared.found["smooth"])
+    again = replication.of(k, n_neighbors=prepared.found["smooth"], n_components=prepared.features.smoothed.shape[1])
     row = _Row(
         k=k,
         neg_elbo=complete_bound(

@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.choosing.replicates import Halves, gene_halves, spot_halves
 from spatialpdvi.io.sections import Section
-from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.options import FitOptions
 from spatialpdvi.overlap import overlap
 from spatialpdvi.representation import SCALES, RawFeatures, correct_sections
 from spatialpdvi.scores import adjusted_rand_index
@@ -53,12 +53,15 @@ class Replication:
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, options)
         self._looks: tuple[int, list[_Look]] | None = None
 
-    def of(self, k: int, *, n_neighbors: int) -> Found:
-        """What is found again of k domains; a half's labels are what nine restarts on it agree on, as a fit's are."""
+    def of(self, k: int, *, n_neighbors: int, n_components: int) -> Found:
+        """What is found again of k domains; a half's labels are what nine restarts on it agree on, as a fit's are.
+
+        Of the halves the leading components are seen, as many as a fit of k domains has.
+        """
         with single_threaded():
             pairs = [
-                (_labels(first, k, seed=self._seed), _labels(second, k, seed=self._seed))
-                for first, second in self._at(n_neighbors)
+                tuple(_labels([view[:, :n_components] for view in half], k, seed=self._seed) for half in look)
+                for look in self._at(n_neighbors)
             ]
         net = [found_again(first, second, k) for first, second in pairs]
         ari = [adjusted_rand_index(first, second) for first, second in pairs]
@@ -82,8 +85,8 @@ class Replication:
         return self._seen([halves.first for halves in by_scale]), self._seen([halves.second for halves in by_scale])
 
     def _split_genes(self, scaled: np.ndarray | sp.csr_matrix, options: FitOptions) -> list[Halves]:
-        n_components = options.n_pcs or DEFAULT_N_PCS
-        split = [gene_halves(scaled, n_components, seed=self._seed + i) for i in range(_GENE_SPLITS)]
+        width = self._raw.components.shape[1]
+        split = [gene_halves(scaled, width, seed=self._seed + i) for i in range(_GENE_SPLITS)]
         return [
             Halves(*(correct_sections(half, self._section, options) for half in halves))
             for halves in split

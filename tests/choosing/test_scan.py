@@ -238,3 +238,28 @@ def test_too_few_spots_for_auto_are_told_in_python():
     section.obsm["x"] = np.random.default_rng(1).random((30, 3))
     with pytest.raises(InputError, match="Expected at least 60 spots with `--k auto`, found 30"):
         spatialpdvi.fit(section, k="auto", rep="x")
+
+
+@pytest.mark.filterwarnings("ignore:Expected 1. domains:spatialpdvi.errors.InputWarning")  # five organs are there
+@pytest.mark.parametrize("k", ["15:19", "18:19"])
+def test_numbers_beyond_the_least_components_have_their_own(tissue, k):
+    """Of a range the components are those of its largest K; each K sees its own first ones, as a plain fit does."""
+    section = tissue.copy()
+    result = spatialpdvi.fit(section, k=k, **FAST)
+    plain = spatialpdvi.fit(tissue.copy(), k=result.n_domains, **FAST)
+    assert result.params["n_features"] == plain.params["n_features"] == max(15, result.n_domains - 1)
+    np.testing.assert_array_equal(result.posterior, plain.posterior)
+
+
+def test_one_number_of_a_range_sees_as_many_components_as_alone(tissue):
+    progress, wide = Progress(), FitOptions(k="4:19", **FAST)
+    read = read_inputs(AnnDataSource(tissue), wide)
+    raw = representation.raw_features(read, wide, progress)
+    assert raw.components.shape[1] == 18
+    for k, width in ((4, 15), (17, 16), (19, 18)):
+        one = FitOptions(k=k, **FAST)
+        alone = representation.raw_features(read, one, progress)
+        seen = representation.leading_components(raw, one)
+        assert seen.values.shape[1] == alone.values.shape[1] == width
+        np.testing.assert_allclose(seen.values, alone.values, atol=1e-3)
+    assert representation.leading_components(raw, FitOptions(k=4, n_pcs=18, **FAST)) is raw
