@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         predict_file,
         save_model,
     )
+    from spatialpdvi.checkpoints import Checkpoint
     from spatialpdvi.errors import InputError, InputWarning
     from spatialpdvi.options import FitOptions
     from spatialpdvi.plotting import plot_section
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoint",
     "FitOptions",
     "FitResult",
     "InputError",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Checkpoint": "checkpoints",
     "FitOptions": "options",
     "FitResult": "result",
     "InputError": "errors",

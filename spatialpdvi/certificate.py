@@ -1,5 +1,6 @@
 """The proof that a fit converged: how far every block of the written result is from stationary, and why it stopped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ def gradient_norm(evaluation: Evaluation) -> float:
     return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
 
 
-def certify(final: Evaluation, trace: list[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
+def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
     """Certificate of a final evaluation after the epochs of ``trace``, of which there is one at least."""
     before = trace[-2].evaluation.neg_elbo
     change = abs(final.neg_elbo - before) / final.scale

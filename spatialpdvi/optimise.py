@@ -11,7 +11,7 @@ import numpy as np
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
 from spatialpdvi.solvers.base import Solver, State
 
-__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "optimise", "step"]
+__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "Underway", "optimise", "step"]
 
 
 class Stop(enum.Enum):
@@ -55,6 +55,13 @@ class TraceRow(NamedTuple):
     evaluation: Evaluation
 
 
+class Underway(NamedTuple):
+    """A run between two epochs; with the generator's state all that it needs to go on to the same bits."""
+
+    state: State
+    row: TraceRow  # of the last epoch
+
+
 class Optimum(NamedTuple):
     """Where the loop ended."""
 
@@ -68,21 +75,30 @@ class Optimum(NamedTuple):
 def optimise(
     problem: Problem,
     solver: Solver,
-    start: tuple[Any, Blocks] | State,
+    start: tuple[Any, Blocks] | State | Underway,
     *,
     rule: StopRule,
     rng: np.random.Generator,
     on_epoch: Callable[[TraceRow, Any], None] | None = None,
+    on_state: Callable[[Underway], None] | None = None,
 ) -> Optimum:
     """Run a solver until the rule is met.
 
     It begins at ``start = (phi, lambda)``, or goes on from a `State` that an earlier call ended with: the same solver
     and the generator as it was then continue to the same bits as one long run. phi is taken over and overwritten.
     ``on_epoch(row, phi)`` is called after every evaluation, epoch 0 included.
+
+    ``on_state(underway)`` is called after every epoch that another one follows, and must not change what it is given,
+    nor keep it: the next epoch overwrites it. A run that begins at such a value, saved and read again, and with the
+    generator as it was then, goes on from that epoch, whose row its trace begins with.
     """
-    state = start if isinstance(start, State) else solver.init(problem, *start)
-    seconds = 0.0
     trace: list[TraceRow] = []
+    if isinstance(start, Underway):
+        state, seconds = start.state, start.row.seconds
+        trace.append(start.row)
+    else:
+        state = start if isinstance(start, State) else solver.init(problem, *start)
+        seconds = 0.0
 
     def record(epoch: int) -> Evaluation:
         evaluation = problem.evaluate(state.phi, state.shared.lam)
@@ -91,10 +107,10 @@ def optimise(
             on_epoch(trace[-1], state.phi)
         return evaluation
 
-    evaluation = record(0)
+    evaluation = trace[-1].evaluation if trace else record(0)
     stop = Stop.EPOCHS
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
-        for epoch in range(1, rule.max_epochs + 1):
+        for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
             began = time.perf_counter()
             state = solver.begin_epoch(problem, state, evaluation)
             for batch in solver.batches(problem.n_patches, rng):
@@ -107,6 +123,8 @@ def optimise(
             if rule.is_met(evaluation, before):
                 stop = Stop.CONVERGED
                 break
+            if on_state is not None and epoch < rule.max_epochs:
+                on_state(Underway(state, trace[-1]))
     return Optimum(state.phi, state.shared.lam, state, trace, stop)
 
 

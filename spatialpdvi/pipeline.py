@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from spatialpdvi import __version__
 from spatialpdvi.calibration import Calibration, calibrate
 from spatialpdvi.certificate import certify
+from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.choosing.scan import Scan, scan_domains
 from spatialpdvi.colours import border_lengths, domain_colours
 from spatialpdvi.empty import explain_empty
@@ -30,7 +31,7 @@ from spatialpdvi.result import FitResult, name_domains, order_by_size
 from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.scoring import result_scores
 from spatialpdvi.solvers import Solver, SolverSettings
-from spatialpdvi.solving import solve, solver_from, stop_rule, trace_columns
+from spatialpdvi.solving import solve, solver_from, stop_rule
 from spatialpdvi.start import in_unit_range, kmeans_labels
 from spatialpdvi.threads import single_threaded
 
@@ -54,22 +55,34 @@ def read_inputs(source: Source, options: FitOptions) -> Section:
     )
 
 
-def fit_section(section: Section, options: FitOptions, progress: Progress, *, find_markers: bool = False) -> FitResult:
-    """Fit a section that was read and checked; raises as `prepare` does."""
+def fit_section(
+    section: Section,
+    options: FitOptions,
+    progress: Progress,
+    *,
+    find_markers: bool = False,
+    checkpoint: Checkpoint | None = None,
+) -> FitResult:
+    """Fit a section that was read and checked; raises as `prepare` does.
+
+    A ``checkpoint`` that is open keeps the fit, or has it go on; it stays for the caller to close.
+    """
     solver = solver_from(options)
     options, scan, raw = _settle_k(section, options, progress)
-    prepared = prepare(section, options, progress, raw=raw)
+    remember = None if checkpoint is None else checkpoint.restarts
+    prepared = prepare(section, options, progress, raw=raw, remember=remember)
     with progress.stage("fit") as stage:
-        optimum, ari, begun = solve(prepared, solver, options=options, stage=stage)
+        solved = solve(prepared, solver, options, stage=stage, checkpoint=checkpoint)
         # the certificate is of what is written, and float32 is
-        phi = optimum.phi.astype(np.float32)
-        final = prepared.problem.evaluate(phi.astype(np.float64), optimum.lam)
+        phi = solved.phi.astype(np.float32)
+        final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
     posterior = np.empty_like(phi)
     posterior[prepared.patching.order] = phi
     by_size = order_by_size(posterior)
     posterior = np.ascontiguousarray(posterior[:, by_size])
     domains = posterior.argmax(axis=1)
-    _warn_of_empty(domains, np.argsort(by_size)[begun.labels], options.n_domains)
+    begun = (prepared.start.labels, *prepared.restarts)[solved.position]
+    _warn_of_empty(domains, np.argsort(by_size)[begun], options.n_domains)
     calibration = None
     if "restart_accord" in prepared.found:
         calibration = calibrate(posterior, prepared.found["restart_accord"])
@@ -80,7 +93,7 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
     blocks = section.blocks(across=options.across_sections)
     colours = domain_colours(border_lengths(domains, section.coordinates, options.n_domains, samples=blocks))
     markers = _markers(section, domains, options, progress) if find_markers else None
-    lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), optimum.lam)
+    lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), solved.lam)
     return FitResult(
         domains=domains,
         posterior=posterior,
@@ -93,8 +106,8 @@ def fit_section(section: Section, options: FitOptions, progress: Progress, *, fi
         store_features=prepared.features.store,
         graph=prepared.patching.graph,
         flow=flow_directions(prepared.normals, section.coordinates.shape[1]),
-        trace=trace_columns(optimum.trace, ari),
-        certificate=certify(final, optimum.trace, optimum.stop, rule=stop_rule(options)),
+        trace=solved.columns,
+        certificate=certify(final, solved.last, solved.stop, rule=stop_rule(options)),
         scores=scored,
         params=_params(options, section, prepared, solver, calibration=calibration),
         seconds=progress.seconds,

@@ -1,6 +1,7 @@
 """What comes between features and a solver: the start, the graph and the patches."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +32,14 @@ from spatialpdvi.start import (
 )
 from spatialpdvi.threads import single_threaded
 
-__all__ = ["Prepared", "count_crossing", "lay_graph", "prepare"]
+__all__ = ["Prepared", "Remember", "count_crossing", "lay_graph", "prepare"]
 
 _FEW_CROSS = 0.1  # of the spots: with fewer that have an edge into another section the user is told
+
+
+Labels = tuple[np.ndarray, ...]
+# features that restarts see, and what makes their labels -> these, made now or earlier
+Remember = Callable[[tuple[np.ndarray, ...], Callable[[], Labels]], Labels]
 
 
 class Prepared(NamedTuple):
@@ -77,11 +83,13 @@ def prepare(
     *,
     features: FeatureSet | None = None,
     raw: RawFeatures | None = None,
+    remember: Remember | None = None,
 ) -> Prepared:
     """Features, start, graph and patches of a section: everything but the solver.
 
     ``features`` are those of `make_features`, where several starts share them; ``raw`` those of `raw_features`, where
-    several numbers of domains do.
+    several numbers of domains do. ``remember`` may hand out the labels of restarts that an earlier call made of the
+    same features.
 
     Raises
     ------
@@ -100,7 +108,7 @@ def prepare(
         agreement, found = None, dict(features.found)
         labels = _given_labels(section, options)
         if labels is None:
-            restarts, agreed = _restart(features, options)
+            restarts, agreed = _restart(features, options, remember or _make)
             labels, agreement = agreed.labels, agreed.agreement
             found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity, "restart_accord": agreed.accord}
             found["start"] = "consensus" if agreed.collapsed is None else "restart"
@@ -227,10 +235,18 @@ def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
     return labels
 
 
-def _restart(features: FeatureSet, options: FitOptions) -> tuple[tuple[np.ndarray, ...], Consensus]:
+def _make(views: tuple[np.ndarray, ...], make: Callable[[], Labels]) -> Labels:
+    return make()
+
+
+def _restart(features: FeatureSet, options: FitOptions, remember: Remember) -> tuple[Labels, Consensus]:
     """Restarts on every scale, and their consensus."""
     k = options.n_domains
-    restarts = restart_labels(map(in_unit_range, features.views), k, n_init=options.n_init, seed=options.seed)
+
+    def make() -> Labels:
+        return restart_labels(map(in_unit_range, features.views), k, n_init=options.n_init, seed=options.seed)
+
+    restarts = remember(features.views, make)
     agreed = consensus(restarts, k)
     if agreed.collapsed is not None:
         msg = (

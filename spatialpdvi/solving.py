@@ -1,15 +1,19 @@
-"""A prepared section run through the solver that the options name, from one start or from the best of all."""
+"""The solver from one start, or from several for the lowest F; it goes on from a checkpoint where there is one."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from spatialpdvi.certificate import gradient_norm
-from spatialpdvi.optimise import Optimum, StopRule, TraceRow, optimise
+from spatialpdvi.checkpoints import Checkpoint, digest, named_types, same_shapes, unpack
+from spatialpdvi.optimise import Stop, StopRule, TraceRow, Underway, optimise
 from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
 from spatialpdvi.preparation import Prepared
+from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.progress import Stage
 from spatialpdvi.solvers import Solver, SolverSettings, make_solver
+from spatialpdvi.solvers.base import State
 from spatialpdvi.start import Start
 
 __all__ = ["Solved", "solve", "solver_from", "stop_rule", "trace_columns"]
@@ -18,9 +22,26 @@ __all__ = ["Solved", "solve", "solver_from", "stop_rule", "trace_columns"]
 class Solved(NamedTuple):
     """Where the solver ended, and where it began."""
 
-    optimum: Optimum
-    ari: list[float]  # by epoch; empty without labels
-    begun: Start
+    position: int  # of the start: 0 for the prepared one, i for the i-th restart
+    phi: np.ndarray
+    lam: Blocks
+    last: tuple[TraceRow, ...]  # of the trace, the last two rows
+    stop: Stop
+    columns: dict[str, np.ndarray]  # of the whole trace
+
+
+class _Snapshot(NamedTuple):
+    """All that a checkpoint holds."""
+
+    position: int  # of the start under way
+    best: Solved | None  # of the starts before
+    run: Underway
+    columns: dict[str, np.ndarray]  # of the trace so far
+    rng: dict[str, Any]  # state of the generator
+
+
+_Keep = Callable[[Underway, Callable[[], dict[str, np.ndarray]], np.random.Generator], None]
+_TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 
 def solver_from(options: FitOptions) -> Solver:
@@ -36,51 +57,48 @@ def stop_rule(options: FitOptions) -> StopRule:
     return StopRule(options.tol, options.tol_objective, options.max_epochs)
 
 
-def solve(prepared: Prepared, solver: Solver, *, options: FitOptions, stage: Stage) -> Solved:
-    """Run the solver from the start, or from that and every restart for the lowest F."""
+def solve(
+    prepared: Prepared,
+    solver: Solver,
+    options: FitOptions,
+    *,
+    stage: Stage,
+    checkpoint: Checkpoint | None = None,
+) -> Solved:
+    """Run the solver from the prepared start, or with ``restarts="best"`` from that and every restart.
+
+    Raises
+    ------
+    InputError
+        Where the checkpoint is of another fit, or damaged.
+    """
     starts = [prepared.start]
     if options.restarts == "best":
         starts += prepared.other_starts()
-    best = None
-    for position, start in enumerate(starts):
+    begun = None if checkpoint is None else _begin(checkpoint, prepared, solver, n_starts=len(starts))
+    first, best = (0, None) if begun is None else (begun.position, begun.best)
+    for position, start in enumerate(starts[first:], start=first):
         stage.advance(position, len(starts))
-        found = _solve_from(start, prepared, solver, options=options, stage=stage)
+        found = _solve_one(
+            prepared,
+            position,
+            start,
+            solver,
+            options,
+            stage=stage,
+            begun=begun,
+            keep=_keeper(checkpoint, position, best),
+        )
+        begun = None
         if best is None or _final(found) < _final(best):
             best = found
     assert best is not None  # there is always a start
+    if checkpoint is not None and best.stop is Stop.EPOCHS and len(starts) == 1:
+        checkpoint.reached_the_limit()
     return best
 
 
-def _final(found: Solved) -> float:
-    """F at the end; infinite where it left the finite numbers."""
-    f = found.optimum.trace[-1].evaluation.neg_elbo
-    return f if np.isfinite(f) else np.inf
-
-
-def _solve_from(start: Start, prepared: Prepared, solver: Solver, *, options: FitOptions, stage: Stage) -> Solved:
-    ari: list[float] = []
-    rule = stop_rule(options)
-
-    def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
-        score = ""
-        if prepared.codes is not None:
-            ari.append(prepared.ari(phi))
-            score = f"  ARI {ari[-1]:.3f}"
-        e = row.evaluation
-        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
-
-    optimum = optimise(
-        prepared.problem,
-        solver,
-        prepared.initial(start),
-        rule=rule,
-        rng=np.random.default_rng(options.seed),
-        on_epoch=on_epoch,
-    )
-    return Solved(optimum, ari, start)
-
-
-def trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarray]:
+def trace_columns(trace: Sequence[TraceRow], ari: Sequence[float]) -> dict[str, np.ndarray]:
     """Columns of equal length, one entry per epoch."""
     evaluations = [row.evaluation for row in trace]
     columns = {
@@ -95,3 +113,101 @@ def trace_columns(trace: list[TraceRow], ari: list[float]) -> dict[str, np.ndarr
     if ari:
         columns["ari"] = np.array(ari)
     return columns
+
+
+def _solve_one(
+    prepared: Prepared,
+    position: int,
+    start: Start,
+    solver: Solver,
+    options: FitOptions,
+    *,
+    stage: Stage,
+    begun: _Snapshot | None,
+    keep: _Keep | None,
+) -> Solved:
+    """Run the solver from a start, or go on with what was begun from it."""
+    rule, rng = stop_rule(options), np.random.default_rng(options.seed)
+    rows: list[TraceRow] = []
+    ari: list[float] = []
+    if begun is not None:
+        rng.bit_generator.state = begun.rng
+        rows.append(begun.run.row)
+        ari.extend(begun.columns.get("ari", ())[-1:])
+
+    def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
+        rows.append(row)
+        score = ""
+        if prepared.codes is not None:
+            ari.append(prepared.ari(phi))
+            score = f"  ARI {ari[-1]:.3f}"
+        e = row.evaluation
+        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
+
+    def columns() -> dict[str, np.ndarray]:
+        now = trace_columns(rows, ari)
+        # the first row of now is the last of what was begun
+        return now if begun is None else {name: np.append(begun.columns[name], now[name][1:]) for name in now}
+
+    def on_state(run: Underway) -> None:
+        if keep is not None:
+            keep(run, columns, rng)
+
+    optimum = optimise(
+        prepared.problem,
+        solver,
+        prepared.initial(start) if begun is None else begun.run,
+        rule=rule,
+        rng=rng,
+        on_epoch=on_epoch,
+        on_state=on_state,
+    )
+    return Solved(position, optimum.phi, optimum.lam, tuple(optimum.trace[-2:]), optimum.stop, columns())
+
+
+def _keeper(checkpoint: Checkpoint | None, position: int, best: Solved | None) -> _Keep | None:
+    if checkpoint is None:
+        return None
+
+    def keep(run: Underway, columns: Callable[[], dict[str, np.ndarray]], rng: np.random.Generator) -> None:
+        checkpoint.after_epoch(
+            run.row.epoch, lambda: _Snapshot(position, best, run, columns(), dict(rng.bit_generator.state))
+        )
+
+    return keep
+
+
+def _begin(checkpoint: Checkpoint, prepared: Prepared, solver: Solver, *, n_starts: int) -> _Snapshot | None:
+    """What the checkpoint holds of this fit, checked against a state that the solver makes now; None where nothing."""
+
+    def read(description: Any, arrays: dict[str, np.ndarray]) -> _Snapshot:
+        like = solver.init(prepared.problem, *prepared.initial())
+        found = unpack(description, arrays, named_types(like, also=_TYPES))
+        if not isinstance(found, _Snapshot) or not 0 <= found.position < n_starts:
+            msg = "no start"
+            raise ValueError(msg)
+        lam = like.shared.lam
+        alike = same_shapes(found.run.state, like) and same_shapes(found.run.row.evaluation.curvature, lam)
+        if found.best is not None:
+            alike = alike and same_shapes((found.best.phi, found.best.lam), (like.phi, lam))
+        if not alike:
+            msg = "arrays of other shapes"
+            raise ValueError(msg)
+        np.random.default_rng().bit_generator.state = found.rng  # refuses what is none
+        return found
+
+    patching, start = prepared.patching, prepared.start
+    bounds = np.array([patch.start for patch in patching.patches])
+    parts = {
+        "features": (prepared.fitted,),
+        "edges or patches": (patching.order, bounds, patching.graph),
+        "start": (start.labels, *start.hyperparameters, *start.lam, *prepared.restarts),
+        "labels to score against": (prepared.codes,),
+    }
+    return checkpoint.begin({name: digest(*arrays) for name, arrays in parts.items()}, read)
+
+
+def _final(found: Solved) -> float:
+    """F at the end; infinite where it left the finite numbers."""
+    f = found.last[-1].evaluation.neg_elbo
+    return f if np.isfinite(f) else np.inf

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.api.files import checked_file
+from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.keys import Keys, check_free
 from spatialpdvi.io.sources import AnnDataSource
 from spatialpdvi.keeping import check_keepable
 from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import fit_section, read_inputs
+from spatialpdvi.pipeline import fit_section, library_versions, read_inputs
 from spatialpdvi.progress import Progress
 from spatialpdvi.result import FitResult
 
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_file", "fit_files"]
 
 
-def fit(adata: "AnnData", *, k: int | str, progress: Progress | None = None, **options: Any) -> FitResult:
+def fit(
+    adata: "AnnData",
+    *,
+    k: int | str,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    **options: Any,
+) -> FitResult:
     """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
 
     Parameters
@@ -31,6 +39,8 @@ def fit(adata: "AnnData", *, k: int | str, progress: Progress | None = None, **o
         Number of domains; ``"4:15"`` or ``"auto"`` to have one chosen, which ``result.scan`` then explains.
     progress
         Where stages are shown; nothing is shown by default.
+    checkpoint
+        Where the fit is kept while it runs, to go on after it was killed (`spatialpdvi.Checkpoint`).
     options
         Any field of `spatialpdvi.FitOptions`: the command line's options with underscores.
 
@@ -49,8 +59,11 @@ def fit(adata: "AnnData", *, k: int | str, progress: Progress | None = None, **o
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
     check_free(source, keys)
-    result = fit_section(read_inputs(source, chosen), chosen, progress or Progress())
+    progress = progress or Progress()
+    _open(checkpoint, chosen, progress)
+    result = fit_section(read_inputs(source, chosen), chosen, progress, checkpoint=checkpoint)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+    _close(checkpoint)
     return result
 
 
@@ -62,28 +75,32 @@ def fit_file(
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> FitResult:
     """Find the spatial domains of an h5ad file and write them into it, or into a copy at ``output``.
 
     Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
     either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
-    before it begins; with ``find_markers`` a result that was made of counts has its ``markers``.
+    before it begins; with ``find_markers`` a result that was made of counts has its ``markers``. A ``checkpoint`` keeps
+    the fit while it runs, to go on after it was killed, and is removed when the result is written.
     """
     from spatialpdvi.io.writing import write_elements
 
     progress = progress or Progress()
     keys = Keys(options.key_added)
     target = path if output is None else output
+    _open(checkpoint, options, progress)
     with progress.stage("read") as stage:
         with checked_file(path, target, keys) as source:
             section = read_inputs(source, options)
             if keep_model:
                 check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
-    result = fit_section(section, options, progress, find_markers=find_markers)
+    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint)
     with progress.stage("write"):
         elements = result.elements(keys, save_graph=options.save_graph)
         write_elements(path, target, elements, remove=keys.all_pairs())
+    _close(checkpoint)
     return result
 
 
@@ -95,6 +112,7 @@ def fit_files(
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> FitResult:
     """Find the domains of several sections in one fit: a domain means the same in all of them.
 
@@ -114,6 +132,8 @@ def fit_files(
         Whether to refuse, before it begins, a fit whose ``model`` would be None.
     find_markers
         Whether a result that was made of counts has its ``markers``.
+    checkpoint
+        Where the fit is kept while it runs; removed when all files are written.
 
     Returns
     -------
@@ -137,6 +157,7 @@ def fit_files(
     if output is not None and not Path(output).is_dir():
         msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
         raise InputError(msg)
+    _open(checkpoint, options, progress)
     with progress.stage("read") as stage:
         sections = []
         for path, target in zip(paths, targets, strict=True):
@@ -146,12 +167,23 @@ def fit_files(
         if keep_model:
             check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
-    result = fit_section(section, options, progress, find_markers=find_markers)
+    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint)
     with progress.stage("write"):
         for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
             elements = result.part(spots).elements(keys, save_graph=options.save_graph)
             write_elements(path, target, elements, remove=keys.all_pairs())
+    _close(checkpoint)
     return result
+
+
+def _open(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress) -> None:
+    if checkpoint is not None:
+        checkpoint.open(options, library_versions(), progress)
+
+
+def _close(checkpoint: Checkpoint | None) -> None:
+    if checkpoint is not None and not checkpoint.keep:
+        checkpoint.close()
 
 
 def _names_of(paths: Sequence[str | Path]) -> list[str]:

@@ -101,15 +101,15 @@ def _fit_one(
     began = time.perf_counter()
     k = options.n_domains
     prepared = prepare(section, options, Progress(), raw=raw)
-    optimum = solve(prepared, solver_from(options), options=options, stage=Stage()).optimum
+    solved = solve(prepared, solver_from(options), options, stage=Stage())
     found = np.empty(prepared.start.labels.size, dtype=np.int64)
-    found[prepared.patching.order] = optimum.phi.argmax(axis=1)
+    found[prepared.patching.order] = solved.phi.argmax(axis=1)
     sizes = np.bincount(found, minlength=k)
     again = replication.of(k, n_neighbors=prepared.found["smooth"], n_components=prepared.features.smoothed.shape[1])
     row = _Row(
         k=k,
         neg_elbo=complete_bound(
-            optimum.trace[-1].evaluation.neg_elbo,
+            solved.last[-1].evaluation.neg_elbo,
             prepared.fitted,
             prepared.patching.graph,
             k=k,
@@ -123,7 +123,7 @@ def _fit_one(
         smallest=int(sizes[sizes > 0].min()),
         n_empty=int((sizes == 0).sum()),
         smooth=int(prepared.found["smooth"]),
-        converged=optimum.stop is Stop.CONVERGED,
+        converged=solved.stop is Stop.CONVERGED,
         seconds=time.perf_counter() - began,
     )
     return row, found

@@ -19,6 +19,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
+from spatialpdvi.cli.keeping import check_kept, close, keep_in, resumable
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.cli.scan import print_scan
 from spatialpdvi.options import FitOptions
@@ -40,6 +41,18 @@ __all__ = ["fit"]
 @click.option(
     "--save-model", type=FILE, help="Also write the model here, for `predict` on other sections. Default: no."
 )
+@click.option(
+    "--checkpoint",
+    type=FILE,
+    help="Folder to keep the fit in while it runs, so that it can go on after it was killed; removed when all is "
+    "written. Default: none.",
+)
+@click.option("--checkpoint-every", type=int, help="Epochs between two checkpoints. Default: 10.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on from what --checkpoint holds, to the same result; begin where it holds nothing. Default: off.",
+)
 @verbosity
 @user_errors
 def fit(
@@ -49,6 +62,9 @@ def fit(
     threads: int | None,
     report: Path | None,
     save_model: Path | None,
+    checkpoint: Path | None,
+    checkpoint_every: int | None,
+    resume: bool,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -63,8 +79,10 @@ def fit(
       spatialpdvi fit embryo.h5ad --k auto
       spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
+      spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
     """
     chosen = FitOptions(**options)
+    check_kept(checkpoint, every=checkpoint_every, resume=resume)
     limit_threads(threads)
     from spatialpdvi import api
     from spatialpdvi.io.atomic import check_distinct, check_writable
@@ -77,8 +95,13 @@ def fit(
     if save_model is not None:
         check_distinct(save_model, "--save-model", (*sections, *targets, *([] if report is None else [report])))
         check_writable(save_model, "--save-model")
-    with true_interruption(*targets, report, save_model):
-        extra = {"keep_model": save_model is not None, "find_markers": report is not None}
+    kept = None if checkpoint is None else keep_in(checkpoint, every=checkpoint_every, resume=resume)
+    with resumable(kept), true_interruption(*targets, report, save_model):
+        extra: dict[str, Any] = {
+            "keep_model": save_model is not None,
+            "find_markers": report is not None,
+            "checkpoint": kept,
+        }
         with display(quiet=quiet, verbose=verbose) as progress:
             if several:
                 result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
@@ -95,6 +118,8 @@ def fit(
             _print_summary(result, targets, chosen.key_added)
             if save_model is not None:
                 click.echo(f"model: {click.format_filename(save_model)}")
+        if kept is not None:
+            close(kept)
         if not result.certificate.converged:
             click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
             sys.exit(EXIT_NOT_CONVERGED)

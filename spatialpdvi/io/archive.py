@@ -17,7 +17,14 @@ __all__ = ["read_archive", "write_archive"]
 _FACTS = "facts"  # the array that holds the facts, one JSON text
 
 
-def write_archive(path: str | Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], *, option: str) -> None:
+def write_archive(
+    path: str | Path,
+    arrays: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+    *,
+    option: str,
+    compress: bool = True,
+) -> None:
     """Write arrays of numbers or texts and facts that JSON has, all or nothing.
 
     Parameters
@@ -30,19 +37,28 @@ def write_archive(path: str | Path, arrays: Mapping[str, np.ndarray], facts: Map
         What `json` can write, without NaN.
     option
         Where another path is named, for messages.
+    compress
+        Whether to spend time on a smaller file.
     """
+    save = np.savez_compressed if compress else np.savez
     everything: dict[str, Any] = {_FACTS: np.array(json.dumps(facts, allow_nan=False)), **arrays}
     target = resolve(path, option=option)
     with clear_errors(path, option=option), replacing(target, target.parent) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **everything)
+        save(file, **everything)
 
 
-def read_archive(path: str | Path, *, option: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and facts that `write_archive` has written; nothing in the file is run."""
+def read_archive(
+    path: str | Path, *, option: str, writer: str = "--save-model", advice: str | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts that `write_archive` has written; nothing in the file is run.
+
+    For messages ``option`` names the path and ``writer`` what wrote the file; ``advice`` says what to do about another.
+    """
+    advice = advice or f"Check {option}."
     file = resolve(path, option=option)
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file" if not file.exists() else "a pipe or device"
-        msg = f"Expected {str(path)!r} to be a file that --save-model wrote, found {found}. Check {option}."
+        msg = f"Expected {str(path)!r} to be a file that {writer} wrote, found {found}. {advice}"
         raise InputError(msg)
     try:
         # opened here: what numpy opens itself stays open where it is no archive
@@ -52,7 +68,7 @@ def read_archive(path: str | Path, *, option: str) -> tuple[dict[str, np.ndarray
         if not isinstance(facts, dict):
             raise TypeError
     except PermissionError as error:
-        msg = f"Expected to read {str(path)!r}, found no permission to. Check {option}."
+        msg = f"Expected to read {str(path)!r}, found no permission to. {advice}"
         raise InputError(msg) from error
     except (
         AttributeError,  # an array by itself is no archive
@@ -66,8 +82,8 @@ def read_archive(path: str | Path, *, option: str) -> tuple[dict[str, np.ndarray
         zlib.error,
     ) as error:
         msg = (
-            f"Expected {str(path)!r} to be a file that `spatialpdvi fit --save-model` wrote, found another kind of "
-            f"file, or a damaged one. Check {option}."
+            f"Expected {str(path)!r} to be a file that `spatialpdvi fit {writer}` wrote, found another kind of "
+            f"file, or a damaged one. {advice}"
         )
         raise InputError(msg) from error
     return arrays, facts

@@ -1,0 +1,7 @@
+"""A fit kept on disk while it runs, so that one that was killed can go on to the same bits; nothing is pickled."""
+
+from spatialpdvi.checkpoints.checkpoint import EVERY, Checkpoint
+from spatialpdvi.checkpoints.codec import named_types, pack, same_shapes, unpack
+from spatialpdvi.checkpoints.identity import digest
+
+__all__ = ["EVERY", "Checkpoint", "digest", "named_types", "pack", "same_shapes", "unpack"]

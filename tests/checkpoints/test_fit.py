@@ -1,0 +1,376 @@
+"""A fit that was stopped goes on to the same result; what is not of this fit is refused, what is damaged is told."""
+
+import shutil
+
+import numpy as np
+import pytest
+from checkpoints.conftest import Fragile, StoppedError, same_elements
+
+import spatialpdvi
+from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
+from spatialpdvi.io.archive import read_archive, write_archive
+from spatialpdvi.progress import Progress
+
+
+class Heard(Progress):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def message(self, text):
+        self.lines.append(text)
+
+
+def _refusal(section, chosen, checkpoint, tmp_path):
+    with pytest.raises(InputError) as caught:
+        fit_file(section, chosen, output=tmp_path / "never.h5ad", checkpoint=checkpoint)
+    assert not (tmp_path / "never.h5ad").exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"restarts": "best", "max_epochs": 9},
+        {"solver": "cavi", "step_factor": None},
+        {"solver": "adam", "step_factor": None, "max_epochs": 30},
+        {"label_key": "annotation", "init": "annotation", "n_init": 6},
+    ],
+)
+def test_stopped_again_and_again_it_ends_with_the_same_result(section, options, folder, tmp_path, more):
+    chosen = options(**more)
+    straight = fit_file(section, chosen, output=tmp_path / "straight.h5ad")
+    assert len(straight.trace["epoch"]) > 7
+    stops = 0
+    while True:
+        try:
+            kept = Fragile(folder, stops_after=5, every=2, resume=True)
+            result = fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=kept)
+        except StoppedError:
+            stops += 1
+            assert not (tmp_path / "out.h5ad").exists()
+        else:
+            break
+    assert stops >= 2
+    same_elements(result, straight)
+    assert folder.exists() == (not result.certificate.converged and "restarts" not in more)
+
+
+def test_checkpoints_change_nothing_and_are_removed(section, options, folder, tmp_path):
+    straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
+    kept = fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=Checkpoint(folder, every=1))
+    same_elements(kept, straight)
+    assert not folder.exists()
+
+
+def test_files_that_cannot_be_removed_are_told(section, options, folder, tmp_path, monkeypatch):
+    def refuse(path, **_):
+        if path.suffix == ".checkpoint":
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    kept = Checkpoint(folder, every=1)
+    with pytest.warns(InputWarning, match=r"Expected to remove the checkpoint in .*, found Permission denied\. Remove"):
+        fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=kept)
+    assert (kept.saved, kept.files[0].exists()) == (None, True)
+
+
+def test_files_of_the_user_stay_in_the_folder(section, options, folder, tmp_path):
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=Checkpoint(folder, every=1))
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_an_anndata_in_memory_goes_on_too(toy_section, folder):
+    chosen = {"k": 4, "rep": "X_pca", "n_init": 1}
+    straight = spatialpdvi.fit(toy_section.copy(), **chosen)
+    with pytest.raises(StoppedError):
+        spatialpdvi.fit(toy_section.copy(), checkpoint=Fragile(folder, stops_after=3, every=2), **chosen)
+    same_elements(spatialpdvi.fit(toy_section.copy(), checkpoint=Checkpoint(folder, resume=True), **chosen), straight)
+    assert not folder.exists()
+
+
+def test_several_files_go_on_too(toy_section, options, folder, tmp_path):
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
+        toy_section[spots].copy().write_h5ad(path)
+    for name in ("straight", "out"):
+        (tmp_path / name).mkdir()
+    straight = spatialpdvi.fit_files(paths, options(), output=tmp_path / "straight")
+    with pytest.raises(StoppedError):
+        spatialpdvi.fit_files(
+            paths, options(), output=tmp_path / "out", checkpoint=Fragile(folder, stops_after=2, every=1)
+        )
+    kept = Checkpoint(folder, resume=True)
+    same_elements(spatialpdvi.fit_files(paths, options(), output=tmp_path / "out", checkpoint=kept), straight)
+
+
+def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
+    heard = Heard()
+    kept = Checkpoint(folder, resume=True)
+    fit_file(section, stopped, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
+    assert heard.lines[0] == f"Going on from the checkpoint in {str(folder)!r}: epoch 4."
+    heard = Heard()
+    fit_file(section, stopped, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
+    assert heard.lines[0] == f"There is no checkpoint in {str(folder)!r} yet: the fit starts from the beginning."
+
+
+def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch):
+    from spatialpdvi import pipeline, preparation
+
+    chosen = options()
+    straight = fit_file(section, chosen, output=tmp_path / "straight.h5ad")
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "solve", lambda *_, **__: (_ for _ in ()).throw(StoppedError))
+        with pytest.raises(StoppedError):
+            fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=Checkpoint(folder))
+    assert [path.name for path in folder.iterdir()] == ["start.checkpoint"]
+    monkeypatch.setattr(preparation, "restart_labels", lambda *_, **__: pytest.fail("made again"))
+    heard = Heard()
+    kept = Checkpoint(folder, resume=True)
+    result = fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
+    assert heard.lines[0] == f"Going on from the checkpoint in {str(folder)!r}: the restarts."
+    same_elements(result, straight)
+
+
+def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
+    straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
+    kept = Checkpoint(folder, every=2)
+    short = fit_file(section, options(max_epochs=5), output=tmp_path / "out.h5ad", checkpoint=kept)
+    assert not short.certificate.converged
+    assert len(list(folder.iterdir())) == 2
+    sentence = _refusal(section, options(max_epochs=4), Checkpoint(folder, resume=True), tmp_path)
+    assert sentence == (
+        f"Expected `--max-epochs` to be more than the 4 epochs of the checkpoint in {str(folder)!r}, found 4. Raise "
+        "it, or remove the checkpoint to begin again."
+    )
+    result = fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=Checkpoint(folder, resume=True))
+    same_elements(result, straight)
+    assert not folder.exists()
+
+
+def test_a_checkpoint_is_not_overwritten_unasked(section, stopped, folder, tmp_path):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert _refusal(section, stopped, Checkpoint(folder), tmp_path) == (
+        f"Expected no checkpoint in {str(folder)!r}, found fit.checkpoint. Go on from it with --resume, or remove it "
+        "to begin again."
+    )
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"beta": 0.5}, "--beta 1.0 there and 0.5 here"),
+        ({"seed": 1, "solver": "pdvi"}, "--solver p2dvi there and pdvi here, --seed 0 there and 1 here"),
+        ({"n_patches": 3}, "--n-patches not given there and 3 here"),
+        ({"k": 5}, "--k 4 there and 5 here"),
+    ],
+)
+def test_other_options_are_named(section, options, stopped, folder, tmp_path, more, found):
+    assert _refusal(section, options(**more), Checkpoint(folder, resume=True), tmp_path) == (
+        f"Expected the checkpoint in {str(folder)!r} to be of this very fit, found {found}. Give the options that it "
+        "was made with, or remove the checkpoint to begin again."
+    )
+
+
+def test_options_that_change_no_bit_may_change(section, options, stopped, folder, tmp_path):
+    chosen = options(key_added="other", save_graph=True, memory="2GB", max_epochs=600)
+    fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=Checkpoint(folder, resume=True))
+    assert not folder.exists()
+
+
+def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
+    from spatialpdvi.api import fitting
+
+    known = fitting.library_versions()
+    monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
+    sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
+    assert f"found numba {known['numba']} there and 0.1 here. Give" in sentence
+
+
+@pytest.mark.parametrize("kept", ["both", "fit.checkpoint"])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("features", "other features"),
+        ("coordinates", "other features"),  # they are averages over neighbours
+        ("labels", "other labels to score against"),
+    ],
+)
+def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, found, kept):
+    if kept != "both":
+        (folder / "start.checkpoint").unlink()
+    other = toy_section.copy()
+    if change == "features":
+        other.obsm["X_pca"] = other.obsm["X_pca"] + np.linspace(0, 1e-3, 600)[:, None]
+    elif change == "coordinates":
+        other.obsm["spatial"] = other.obsm["spatial"] * np.array([1.0, 1.1])
+    else:
+        other.obs["annotation"] = other.obs["annotation"].to_numpy()[::-1].copy()
+    other.write_h5ad(tmp_path / "other.h5ad")
+    sentence = _refusal(tmp_path / "other.h5ad", stopped, Checkpoint(folder, resume=True), tmp_path)
+    assert f"to be of this very fit, found {found}" in sentence
+    assert "Give the section that it was made with, on a computer of the same kind, or remove" in sentence
+
+
+def test_other_edges_are_named(toy_section, options, folder, tmp_path):
+    from spatialpdvi.graph.neighbors import mutual_knn
+
+    weighted, path, chosen = toy_section.copy(), tmp_path / "weighted.h5ad", options(graph="edges")
+    weighted.obsp["edges"] = mutual_knn(weighted.obsm["spatial"], 6)
+    weighted.write_h5ad(path)
+    with pytest.raises(StoppedError):
+        fit_file(path, chosen, output=tmp_path / "never.h5ad", checkpoint=Fragile(folder, stops_after=2, every=1))
+    weighted.obsp["edges"] = 2.0 * weighted.obsp["edges"]
+    weighted.write_h5ad(path)
+    sentence = _refusal(path, chosen, Checkpoint(folder, resume=True), tmp_path)
+    assert "to be of this very fit, found other edges or patches. Give" in sentence
+
+
+@pytest.mark.parametrize("name", ["fit.checkpoint", "start.checkpoint"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "another file", "a folder"])
+def test_a_damaged_file_is_named(section, stopped, folder, tmp_path, name, damage):
+    path = folder / name
+    content = path.read_bytes()
+    if damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "flipped":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    elif damage == "another file":
+        with path.open("wb") as file:
+            np.save(file, np.arange(3))
+    else:
+        path.unlink()
+        path.mkdir()
+    sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
+    assert sentence.startswith(f"Expected {str(path)!r} to be a file ")
+    assert sentence.endswith("then run again.") or damage == "a folder"
+
+
+@pytest.mark.parametrize("position", np.linspace(0, 0.999, 25))
+def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_path, position):
+    """Whatever byte is hit: refused in a sentence, or a byte that holds nothing."""
+    path = folder / "fit.checkpoint"
+    before, _ = read_archive(path, option="--checkpoint")
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= 0x10
+    path.write_bytes(content)
+    try:
+        after, _ = read_archive(path, option="--checkpoint")
+    except InputError:
+        return
+    assert after.keys() == before.keys()
+    for name, array in before.items():
+        assert after[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda facts, arrays: facts.update(format=0), "found format 0 there and 1 here"),
+        (lambda facts, arrays: facts.pop("digests"), "found it damaged ('digests')"),
+        (lambda facts, arrays: facts.update(epoch="four"), "found it damaged (no epoch)"),
+        (lambda facts, arrays: facts.update(value={"plain": 1}), "found it damaged (no start)"),
+        (lambda facts, arrays: arrays.pop("a0"), "found it damaged ('a0')"),
+        (lambda facts, arrays: arrays.update(a0=arrays["a0"][:10]), "found it damaged (arrays of other shapes)"),
+        (
+            lambda facts, arrays: arrays.update(a0=arrays["a0"].astype("f4")),
+            "found it damaged (arrays of other shapes)",
+        ),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(section, stopped, folder, tmp_path, change, found):
+    path = folder / "fit.checkpoint"
+    arrays, facts = read_archive(path, option="--checkpoint")
+    change(facts, arrays)
+    write_archive(path, arrays, facts, option="--checkpoint")
+    assert found in _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(section, options, folder, tmp_path, monkeypatch):
+    folder.write_text("a file")
+    assert _refusal(section, options(), Checkpoint(folder), tmp_path) == (
+        f"Expected {str(folder)!r} to be a folder to write into, found a file. Choose another --checkpoint."
+    )
+    missing = tmp_path / "no" / "kept"
+    assert "Expected the folder of" in _refusal(section, options(), Checkpoint(missing), tmp_path)
+    folder.unlink()
+    folder.mkdir()
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    assert "found it read-only. Choose another --checkpoint." in _refusal(
+        section, options(), Checkpoint(folder), tmp_path
+    )
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.5, True, None])
+def test_a_number_of_epochs_that_is_none(every):
+    with pytest.raises(InputError, match="Expected `--checkpoint-every` to be a whole number of at least 1, found"):
+        Checkpoint("kept", every=every)
+
+
+def test_a_folder_that_vanishes_is_no_reason_to_end(section, options, tmp_path):
+    parent = tmp_path / "parent"
+    parent.mkdir()
+
+    class Vanishing(Checkpoint):
+        def after_epoch(self, epoch, value):
+            if epoch == 4:
+                shutil.rmtree(parent)
+            super().after_epoch(epoch, value)
+
+    straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
+    kept = Vanishing(parent / "kept", every=2)
+    with pytest.warns(InputWarning) as told:
+        result = fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=kept)
+    assert len(told) == 1  # though every later checkpoint fails as well
+    assert "The fit goes on, and tries again after 2 epochs; the last checkpoint is of epoch 2." in str(told[0].message)
+    same_elements(result, straight)
+
+
+def test_a_checkpoint_in_a_folder_that_comes_back_is_written_again(section, options, folder, tmp_path):
+    class Vanishing(Fragile):
+        def after_epoch(self, epoch, value):
+            if epoch == 3:
+                shutil.rmtree(folder)
+            super().after_epoch(epoch, value)
+
+    with pytest.raises(StoppedError):
+        fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=Vanishing(folder, stops_after=3, every=1))
+    assert [path.name for path in folder.iterdir()] == ["fit.checkpoint"]
+    straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
+    kept = Checkpoint(folder, resume=True)
+    same_elements(fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=kept), straight)
+
+
+def test_nothing_in_a_file_is_run(section, stopped, folder, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return pytest.fail, ("unpickled",)
+
+    with (folder / "fit.checkpoint").open("wb") as file:
+        np.savez(file, facts=np.array([Trap()], dtype=object), allow_pickle=True)
+    assert "or a damaged one. Remove it" in _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
+
+
+def test_another_section_at_the_same_path(toy_section, stopped, folder, tmp_path):
+    part = toy_section[:500].copy()
+    part.write_h5ad(tmp_path / "part.h5ad")
+    assert "found other features" in _refusal(
+        tmp_path / "part.h5ad", stopped, Checkpoint(folder, resume=True), tmp_path
+    )
+
+
+def test_every_option_is_told_or_changes_no_bit():
+    from spatialpdvi.checkpoints.identity import identify
+
+    versions = dict.fromkeys(("spatialpdvi", "numba", "numpy"), "1")
+    told = identify(FitOptions(k=2), versions)
+    silent = {name for name in FitOptions(k=2).__dict__ if "--" + name.replace("_", "-") not in told}
+    assert silent == {"key_added", "save_graph", "memory", "max_epochs"}
+    assert "--max-epochs" in identify(FitOptions(k=2, restarts="best"), versions)

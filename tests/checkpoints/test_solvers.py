@@ -1,0 +1,64 @@
+"""Every solver goes on from a file to the same bits, at whatever epoch it was cut."""
+
+import numpy as np
+import pytest
+
+from spatialpdvi.checkpoints import named_types, pack, same_shapes, unpack
+from spatialpdvi.io.archive import read_archive, write_archive
+from spatialpdvi.optimise import StopRule, TraceRow, Underway, optimise
+from spatialpdvi.problems.base import Evaluation
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+from spatialpdvi.solvers.base import State
+
+RULE = StopRule(1e-12, 1e-15, 24)  # P2D-VI grows cautious at its tenth and twentieth epoch
+
+
+def _same(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    elif isinstance(a, tuple | list):
+        assert len(a) == len(b)
+        for left, right in zip(a, b, strict=True):
+            _same(left, right)
+    else:
+        assert a == b
+
+
+def _without_seconds(rows):
+    return [(row.epoch, *row.evaluation) for row in rows]
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_patches": 3}])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_run_that_is_read_from_a_file_ends_with_the_same_bits(name, settings, toy, tmp_path):
+    kept = {}
+    rng = np.random.default_rng(2)
+
+    def keep(run):
+        description, arrays = pack((run, dict(rng.bit_generator.state)))
+        path = tmp_path / f"{run.row.epoch}"
+        write_archive(path, arrays, {"value": description}, option="--checkpoint", compress=False)
+        kept[run.row.epoch] = path
+
+    def solver():
+        return make_solver(name, SolverSettings(**settings))
+
+    def start():
+        return toy.phi.copy(), toy.lam
+
+    straight = optimise(toy.problem, solver(), start(), rule=RULE, rng=rng, on_state=keep)
+    assert list(kept) == list(range(1, RULE.max_epochs))  # none after the last
+    for epoch in (1, 2, 9, 10, 23):
+        arrays, facts = read_archive(kept[epoch], option="--checkpoint")
+        like = solver().init(toy.problem, *start())
+        run, state = unpack(facts["value"], arrays, named_types(like, also=(State, Underway, TraceRow, Evaluation)))
+        assert same_shapes(run.state, like)
+        again = np.random.default_rng()
+        again.bit_generator.state = state
+        end = optimise(toy.problem, solver(), run, rule=RULE, rng=again)
+        _same(end.state, straight.state)
+        assert end.stop is straight.stop
+        assert end.trace[0].seconds == straight.trace[epoch].seconds
+        _same(_without_seconds(end.trace), _without_seconds(straight.trace[epoch:]))
+        assert again.bit_generator.state == rng.bit_generator.state
