@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from spatialpdvi import __version__
 from spatialpdvi.calibration import Calibration, calibrate
@@ -153,15 +152,8 @@ def _trivial(prepared: Prepared, options: FitOptions) -> dict[str, float | int]:
 def _markers(
     section: Section, domains: np.ndarray, options: FitOptions, progress: Progress
 ) -> dict[str, list[str]] | None:
-    """Marker genes of each domain; None where the fit has no counts, or none that are in memory."""
+    """Marker genes of each domain; None where the fit has no counts."""
     if section.counts is None:
-        return None
-    if not isinstance(section.counts, sp.csr_matrix):
-        msg = (
-            "Expected counts in memory to rank marker genes for the report, found ones that are read block by block; "
-            "the report has none. Raise --memory for them."
-        )
-        warnings.warn(msg, InputWarning, stacklevel=2)
         return None
     named = name_domains(domains, options.n_domains)
     with progress.stage("markers"):

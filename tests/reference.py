@@ -1,5 +1,7 @@
 """The objective written out from DESIGN 3 in plain NumPy, sharing no code with the package: slow, dense, obvious."""
 
+import warnings
+
 import numpy as np
 
 
@@ -40,3 +42,40 @@ def central_difference(function, point, step=1e-5):
         moved[index] -= 2 * step
         gradient[index] = (up - function(moved)) / (2 * step)
     return gradient
+
+
+def scanpy_markers(counts, genes, domains, n):
+    """Marker genes as `rank_markers` gives them, by scanpy's `rank_genes_groups` on a normalised copy."""
+    import anndata as ad
+    import pandas as pd
+    import scanpy as sc
+
+    expressed = np.flatnonzero(np.asarray(counts.sum(axis=0)).ravel())
+    section = ad.AnnData(
+        counts[:, expressed].astype(np.float32),
+        obs=pd.DataFrame({"domain": domains}, index=np.arange(counts.shape[0]).astype(str)),
+        var=pd.DataFrame(index=genes[expressed]),
+    )
+    section.X = section.X.astype(np.float64).multiply(1e4 / np.asarray(counts.sum(axis=1)).ravel()[:, None]).tocsr()
+    section.X = section.X.log1p().astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.PerformanceWarning)
+        sc.tl.rank_genes_groups(section, "domain", method="t-test_overestim_var", pts=True)
+    found = section.uns["rank_genes_groups"]
+    titles = ("domain", "gene", "score", "log_fold_change", "p_adjusted", "share_in", "share_out")
+    parts = []
+    for domain in domains.categories:
+        genes = found["names"][domain][:n]
+        columns = (found[key][domain][:n].astype(float) for key in ("scores", "logfoldchanges", "pvals_adj"))
+        shares = (found[key][domain].loc[genes].to_numpy() for key in ("pts", "pts_rest"))
+        part = pd.DataFrame(dict(zip(titles, (domain, genes, *columns, *shares), strict=True)))
+        parts.append(part[part["score"] > 0])
+    return pd.concat(parts, ignore_index=True)
+
+
+def assert_is_scanpys(table, expected):
+    """Two tables of markers: the same genes in the same order, numbers to the digits of scanpy's float32."""
+    np.testing.assert_array_equal(table["domain"], expected["domain"])
+    np.testing.assert_array_equal(table["gene"], expected["gene"])
+    for column in list(expected)[2:]:
+        np.testing.assert_allclose(table[column], expected[column], rtol=2e-6, atol=1e-6, err_msg=column)

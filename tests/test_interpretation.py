@@ -9,11 +9,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from reference import assert_is_scanpys, scanpy_markers
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
 from spatialpdvi.cli import main
+from spatialpdvi.features import moments
 from spatialpdvi.interpretation import COLUMNS, marker_genes, rank_markers
+from spatialpdvi.io import streaming
 
 
 def make_counts(n=300, genes=40, k=3, seed=0):
@@ -24,6 +27,17 @@ def make_counts(n=300, genes=40, k=3, seed=0):
     rate[np.arange(n), codes] = 8.0
     rate[:, -1] = 0.0
     return sp.csr_matrix(rng.poisson(rate).astype(np.float32)), pd.Categorical.from_codes(codes, list("abc")[:k])
+
+
+class Cut:
+    """A matrix that is handed out some rows at a time."""
+
+    def __init__(self, matrix, step):
+        self.matrix, self.step, self.shape = matrix, step, matrix.shape
+
+    def blocks(self):
+        for first in range(0, self.shape[0], self.step):
+            yield self.matrix[first : first + self.step]
 
 
 def names(n):
@@ -52,6 +66,48 @@ def test_scores_are_welchs_t_with_the_domains_own_size():
         assert (own["score"] > 0).all()
         assert own["p_adjusted"].iloc[0] < 1e-6
     assert "gene39" not in set(table["gene"])
+
+
+def test_the_table_is_scanpys(toy_section):
+    toy = sp.csr_matrix(toy_section.X), pd.Categorical(toy_section.obs["annotation"].astype(str))
+    counts, domains = make_counts(n=900, genes=120, k=3, seed=3)
+    counts.data *= np.random.default_rng(0).choice([1, 1, 1, 40, 5000], counts.nnz)
+    for matrix, labels in (toy, (counts, domains)):
+        genes = names(matrix.shape[1])
+        table = rank_markers(matrix, genes, labels, n=50)
+        assert_is_scanpys(table, scanpy_markers(matrix, genes, labels, 50))
+        assert len(table) > 10 * len(labels.categories)
+
+
+def test_sums_do_not_depend_on_threads_or_on_how_rows_are_cut(monkeypatch):
+    counts, domains = make_counts(n=2000, genes=300)
+    codes = domains.codes.astype(np.int64)
+    whole = moments.moments_by_group(counts, codes, 3, target_sum=1e4)
+    for step, threads in ((1, 1), (7, 1), (999, 3), (2000, 16)):
+        monkeypatch.setattr(moments, "n_threads", lambda threads=threads: threads)
+        other = moments.moments_by_group(Cut(counts, step), codes, 3, target_sum=1e4)
+        for a, b in zip(whole, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+    dense = counts.toarray().astype(float)
+    y = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))
+    others = whole.others()
+    for group in range(3):
+        for found, spots in ((whole, codes == group), (others, codes != group)):
+            assert found.sizes[group] == spots.sum()
+            np.testing.assert_allclose(found.sums[group], y[spots].sum(axis=0), rtol=1e-6)
+            np.testing.assert_allclose(found.squares[group], (y[spots] ** 2).sum(axis=0), rtol=1e-6)
+            np.testing.assert_array_equal(found.present[group], (y[spots] > 0).sum(axis=0))
+
+
+def test_spots_without_counts_and_zeros_that_are_stored_express_nothing():
+    counts, domains = make_counts()
+    empty = sp.csr_matrix(sp.diags(np.r_[np.zeros(40), np.ones(260)]) @ counts)
+    found = moments.moments_by_group(empty, domains.codes.astype(np.int64), 3, target_sum=1e4)
+    empty.eliminate_zeros()
+    assert (found.present.sum(axis=0) == empty.getnnz(axis=0)).all()
+    assert np.isfinite(found.sums).all()
+    rows = rank_markers(Cut(sp.csr_matrix((300, 40)), 30), names(40), domains)
+    assert rows.empty
 
 
 def test_names_may_repeat_and_order_of_spots_does_not_matter():
@@ -214,6 +270,21 @@ def test_the_report_of_a_fit_lists_genes(toy_file, tmp_path):
     content = json.loads(report.read_text())["markers"]
     table = spatialpdvi.markers(ad.read_h5ad(toy_file))
     assert content == {name: table["gene"][table["domain"] == name].tolist() for name in "0123"}
+
+
+def test_counts_read_block_by_block_have_the_same_markers(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "_VALUES", 3000)
+    common = ("fit", toy_file, "--k", 4, "--n-top-genes", 100, "--n-init", 1)
+    found = []
+    for memory in ("1GB", "1KB"):
+        report = tmp_path / f"{memory}.json"
+        shown = run(*common, "--memory", memory, "--report", report, "-o", tmp_path / "out.h5ad")
+        assert "Warning" not in shown
+        table = tmp_path / f"{memory}.csv"
+        run("markers", tmp_path / "out.h5ad", "--memory", memory, "-o", table)
+        found.append((json.loads(report.read_text())["markers"], table.read_bytes()))
+    assert found[0] == found[1]
+    assert "to be a size such as 8GB" in run("markers", toy_file, "--memory", "much", code=2)
 
 
 def test_somebody_elses_columns_are_not_replaced(fitted):

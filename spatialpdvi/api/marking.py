@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.io.keys import Keys, check_free
 from spatialpdvi.io.sources import AnnDataSource, Source
+from spatialpdvi.memory import free_memory, parse_size
 from spatialpdvi.progress import Progress
 
 if TYPE_CHECKING:
@@ -69,29 +70,36 @@ def markers_file(
     layer: str | None = None,
     gene_key: str | None = None,
     store: bool = False,
+    memory: str | None = None,
     progress: Progress | None = None,
 ) -> "DataFrame":
-    """`markers` for a fitted h5ad file; with ``store`` they are written into it, all or nothing."""
+    """`markers` for a fitted h5ad file; with ``store`` they are written into it, all or nothing.
+
+    Counts that would take more than half of ``memory`` ("8GB"; by default what is free) are read block by block.
+    """
     from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.io.writing import check_output, write_elements
 
     progress, keys = progress or Progress(), Keys(key_added)
+    most = free_memory() if memory is None else parse_size(memory, "--memory")
     with progress.stage("markers"), H5adSource(path) as source:
         if store:
             check_output(path, path)
-        table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key)
+        table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
     if store:
         with progress.stage("write"):
             write_elements(path, path, _columns(table, keys))
     return table
 
 
-def _markers(source: Source, keys: Keys, *, n: int, layer: str | None, gene_key: str | None) -> "DataFrame":
+def _markers(
+    source: Source, keys: Keys, *, n: int, layer: str | None, gene_key: str | None, memory: int | None = None
+) -> "DataFrame":
     from spatialpdvi.interpretation import rank_markers
     from spatialpdvi.io.expression import read_expression
 
     check_free(source, keys)
-    found = read_expression(source, keys, layer=layer, gene_key=gene_key)
+    found = read_expression(source, keys, layer=layer, gene_key=gene_key, memory=memory)
     return rank_markers(found.counts, found.genes, found.domains, n=n)
 
 

@@ -19,6 +19,10 @@ __all__ = ["markers"]
 @click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
 @click.option("--layer", help="Where the raw counts are: a layer, or X or raw.X. Default: where the fit had them.")
 @click.option("--gene-key", help="Column of var with names of the genes to show. Default: the names in var.")
+@click.option(
+    "--memory",
+    help="Memory that counts may take, as 8GB; larger ones are read block by block. Default: what is free.",
+)
 @verbosity
 @user_errors
 def markers(
@@ -30,6 +34,7 @@ def markers(
     key_added: str,
     layer: str | None,
     gene_key: str | None,
+    memory: str | None,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -52,7 +57,14 @@ def markers(
     with true_interruption(section if store else None, output):
         with display(quiet=quiet, verbose=verbose) as progress:
             table = markers_file(
-                section, n=n_genes, key_added=key_added, layer=layer, gene_key=gene_key, store=store, progress=progress
+                section,
+                n=n_genes,
+                key_added=key_added,
+                layer=layer,
+                gene_key=gene_key,
+                store=store,
+                memory=memory,
+                progress=progress,
             )
         if output is not None:
             with true_of_the_result([section], "the table") if store else nullcontext():

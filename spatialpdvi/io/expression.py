@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, list_keys
 from spatialpdvi.io.counts import read_counts
@@ -14,6 +13,7 @@ from spatialpdvi.io.keys import Keys
 from spatialpdvi.io.labels import read_domains
 from spatialpdvi.io.matrices import layer_of
 from spatialpdvi.io.sources import Source
+from spatialpdvi.streams import CountRows
 
 __all__ = ["Expression", "read_expression"]
 
@@ -23,12 +23,14 @@ _HINT = "Point --layer at the counts; features of --rep have no genes that could
 class Expression(NamedTuple):
     """Counts of a fitted section."""
 
-    counts: sp.csr_matrix  # (n, genes), whole numbers >= 0
+    counts: CountRows  # (n, genes), whole numbers >= 0
     genes: np.ndarray  # (genes,) their names, as text
     domains: pd.Categorical  # (n,); only those that have spots
 
 
-def read_expression(source: Source, keys: Keys, *, layer: str | None = None, gene_key: str | None = None) -> Expression:
+def read_expression(
+    source: Source, keys: Keys, *, layer: str | None = None, gene_key: str | None = None, memory: int | None = None
+) -> Expression:
     """Read and check the domains that a fit has written, and counts from where the fit had them.
 
     Parameters
@@ -41,12 +43,14 @@ def read_expression(source: Source, keys: Keys, *, layer: str | None = None, gen
         Where the counts are; None for where the fit found them, or, after a fit of ready features, to look for them.
     gene_key
         Column of ``var`` with the names to use; a gene without one keeps its own.
+    memory
+        Bytes that may be taken (`read_counts`).
     """
     check_fitted(source, keys)
     domains = read_domains(source, keys.domain)
     if layer is None:
         layer = _layer_of_the_fit(source, keys)
-    found = read_counts(source, layer, hint=_HINT)
+    found = read_counts(source, layer, memory=memory, hint=_HINT)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:
         names = _named_by(source, gene_key, found.source, names)

@@ -16,6 +16,7 @@ __all__ = [
     "column_extremes",
     "column_moments",
     "count_kept",
+    "group_moments",
     "keep_columns",
     "normalise_rows",
     "scale_columns",
@@ -24,6 +25,7 @@ __all__ = [
 
 VALUES = 256  # counts below are tallied one by one, those from here on are rare
 SLOTS = 4  # parts that are tallied, or multiplied, side by side
+_SMALL = 64  # counts below have their logarithm looked up in a table of their row
 _SQUARE_ROOT = 2
 _LOGARITHM = 1
 
@@ -123,3 +125,46 @@ def column_extremes(data, indices, indptr, least, most, present):
                 least[c, f] = min(least[c, f], value)
                 most[c, f] = max(most[c, f], value)
                 present[c, f] += 1
+
+
+@twins(lambda data, *rest: data.size)
+def group_moments(data, indices, indptr, rows, starts, teams, target_sum, sums, squares, present):
+    """Add, by group of rows and column, ``y = log(1 + target_sum x / total of the row)``, y^2, and where x is above 0.
+
+    A group is one team's, which goes over its rows in their order: sums are the same for any teams and any blocks.
+    """
+    # IN CSR, rows (n,) group after group, starts (groups + 1,) of each group in rows, teams (groups,)
+    # IN/OUT sums, squares (groups, columns) float64, present (groups, columns) int64
+    for team in prange(teams.max() + 1):
+        logarithm = np.empty(_SMALL)
+        for group in range(teams.size):
+            if teams[group] != team:
+                continue
+            total_of, square_of, present_of = sums[group], squares[group], present[group]
+            for place in range(starts[group], starts[group + 1]):
+                i = rows[place]
+                total, largest = 0.0, 0.0
+                for e in range(indptr[i], indptr[i + 1]):
+                    value = np.float64(data[e])
+                    total += value
+                    largest = max(largest, value)
+                if total <= 0.0:
+                    continue
+                factor = target_sum / total
+                known = min(np.int64(largest), _SMALL - 1, indptr[i + 1] - indptr[i])
+                for count in range(known + 1):  # float32, as values are where a matrix of them is made
+                    logarithm[count] = np.float32(np.log1p(count * factor))
+                for e in range(indptr[i], indptr[i + 1]):
+                    value = np.float64(data[e])
+                    if value <= 0.0:
+                        continue
+                    # features are float32, and these are what libraries are given
+                    y = (
+                        logarithm[np.int64(value)]
+                        if value <= known
+                        else np.float64(np.float32(np.log1p(value * factor)))
+                    )
+                    f = indices[e]
+                    total_of[f] += y
+                    square_of[f] += y * y
+                    present_of[f] += 1

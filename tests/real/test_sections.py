@@ -2,9 +2,14 @@
 
 import anndata
 import numpy as np
+import pandas as pd
 import pytest
+from reference import assert_is_scanpys, scanpy_markers
 
 from spatialpdvi import FitOptions, InputWarning, fit, fit_file, markers_file, predict, predict_file
+from spatialpdvi.interpretation import rank_markers
+from spatialpdvi.io.counts import read_counts
+from spatialpdvi.io.sources import H5adSource
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 # file -> (K, least ARI, options); other seeds and sections are in benchmarks/accuracy.py
@@ -39,6 +44,17 @@ def test_p2dvi_reaches_the_best_objective_of_all_solvers(real_data, tmp_path):
         for solver in ("p2dvi", "cavi", "memoized")
     }
     assert best["p2dvi"] <= min(best.values()) + 1e-3 * abs(min(best.values()))
+
+
+def test_markers_are_scanpys(real_data):
+    with H5adSource(real_data / "dlpfc_151673.h5ad") as source:
+        counts, layers = read_counts(source, None), source.obs("annotation").astype("category")
+    spots = np.flatnonzero(layers.notna())
+    matrix, domains = counts.matrix[spots], pd.Categorical(layers.iloc[spots])
+    genes = counts.gene_names.to_numpy()
+    table = rank_markers(matrix, genes, domains, n=30)
+    assert_is_scanpys(table, scanpy_markers(matrix, genes, domains, 30))
+    assert len(table) == 30 * len(domains.categories)
 
 
 def test_white_matter_has_the_genes_of_myelin(real_data, tmp_path):
