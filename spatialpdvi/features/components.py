@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.features.scaling import is_constant
+from spatialpdvi.features.scaling import column_mean_sd, is_constant
 from spatialpdvi.threads import single_threaded
 
 __all__ = ["Components", "principal_components"]
@@ -39,5 +39,6 @@ def principal_components(scaled: np.ndarray | sp.csr_matrix, n_pcs: int, *, seed
         raise InputError(msg)
     with single_threaded():
         scores, loadings, *_ = sc.pp.pca(scaled, n_comps=p, svd_solver="arpack", random_state=seed, return_info=True)
-    mean = np.asarray(scaled.mean(axis=0, dtype=np.float64)).ravel()
+    # the mean of a sparse matrix by SciPy is that of a copy, in its own float32
+    mean = scaled.mean(axis=0, dtype=np.float64) if isinstance(scaled, np.ndarray) else column_mean_sd(scaled)[0]
     return Components(np.asarray(scores, dtype=np.float32), np.asarray(loadings, dtype=np.float64), mean)

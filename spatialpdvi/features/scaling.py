@@ -72,7 +72,9 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return whole
 
 
-def normalised_genes(taken: sp.csr_matrix, totals: np.ndarray, *, target_sum: float, transform: str) -> sp.csr_matrix:
+def normalised_genes(
+    taken: sp.csr_matrix, totals: np.ndarray, *, target_sum: float, transform: str, in_place: bool = False
+) -> sp.csr_matrix:
     """Normalised and transformed values (n, g), float32 CSR.
 
     Parameters
@@ -83,9 +85,11 @@ def normalised_genes(taken: sp.csr_matrix, totals: np.ndarray, *, target_sum: fl
         (n,) of all counts of each spot: spots are normalised before genes are taken out. A spot without any stays 0.
     transform
         Of the normalised values: "none", "log1p" or "sqrt".
+    in_place
+        Whether the values replace the counts of ``taken``, which are float32 then.
     """
     factor = np.divide(target_sum, totals, out=np.zeros(totals.size), where=totals > 0)
-    values = np.empty(taken.data.size, dtype=np.float32)
+    values = taken.data if in_place else np.empty(taken.data.size, dtype=np.float32)
     normalise_rows(taken.data, taken.indptr, factor, _TRANSFORMS[transform], values)
     return sp.csr_matrix((values, taken.indices, taken.indptr), shape=taken.shape)
 
@@ -101,9 +105,10 @@ def scaled_genes(
 ) -> ScaledGenes:
     """Normalised, transformed, scaled (not centred) and clipped values (n, g) of the counts that `take_genes` took.
 
+    The values replace these counts: a large section has no room for both.
     Genes that every spot expresses above the clip are constant then and are left out: they tell no domain from another.
     """
-    values = normalised_genes(taken, totals, target_sum=target_sum, transform=transform)
+    values = normalised_genes(taken, totals, target_sum=target_sum, transform=transform, in_place=True)
     _, sd = column_mean_sd(values)
     sd[sd == 0.0] = 1.0
     scale_columns(values.data, values.indices, 1.0 / sd, clip)
