@@ -19,7 +19,9 @@ ALLOWED = {
         "checkpoints",
         "choosing",
         "compare",
+        "estimate",
         "io",
+        "memory",
         "options",
         "plotting",
         "progress",
@@ -56,6 +58,7 @@ ALLOWED = {
         "representation",
         "solvers",
     },
+    "estimate": {"io", "memory", "options", "threads"},
     "pipeline": {
         "",
         "calibration",
@@ -232,7 +235,7 @@ def test_imports_go_one_way(path):
 
 @pytest.mark.parametrize(
     "command",
-    [["--help"], ["fit", "--help"], ["predict", "--help"], ["compare", "--help"], ["markers", "--help"], ["--version"]],
+    [["--version"], ["--help"], *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate"))],
 )
 def test_help_loads_nothing_heavy(command):
     code = (

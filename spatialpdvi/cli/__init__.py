@@ -4,6 +4,7 @@ import click
 
 from spatialpdvi import __version__
 from spatialpdvi.cli.compare import compare
+from spatialpdvi.cli.estimate import estimate
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
 from spatialpdvi.cli.markers import markers
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, evaluate, markers, simulate, plot):
+for command in (fit, predict, compare, estimate, evaluate, markers, simulate, plot):
     main.add_command(command)

@@ -14,7 +14,7 @@ from spatialpdvi.io.matrices import layer_address
 from spatialpdvi.io.sources import Source
 from spatialpdvi.streams import CountRows, Rows
 
-__all__ = ["CANDIDATES", "Counts", "read_counts", "warn_of_empty"]
+__all__ = ["CANDIDATES", "COPIES", "Counts", "find_counts", "read_counts", "warn_of_empty"]
 
 logger = logging.getLogger("spatialpdvi")
 
@@ -25,7 +25,7 @@ _WHAT = "raw counts (whole numbers, none negative)"
 _HINT = "Point --layer at the counts, or give ready features with --rep."
 # Whole numbers beyond this are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
-_COPIES = 2  # of the counts: themselves, and what is made of them
+COPIES = 2  # of the counts: themselves, and what is made of them
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
@@ -70,12 +70,18 @@ def read_counts(source: Source, layer: str | None, *, memory: int | None = None,
     hint
         What to do where there are none.
     """
-    found = _search(source, memory, hint) if layer is None else _named(source, layer, memory=memory, hint=hint)
+    found = find_counts(source, layer, memory=memory, hint=hint)
     logger.info("Counts are read from %s.", found.source)
+    _warn(found, source.obs_names())
+    return found
+
+
+def find_counts(source: Source, layer: str | None, *, memory: int | None = None, hint: str = _HINT) -> Counts:
+    """`read_counts` that says nothing; with a ``memory`` of 0 no more is read than a first glance."""
+    found = _search(source, memory, hint) if layer is None else _named(source, layer, memory=memory, hint=hint)
     if not found.matrix.shape[1]:
         msg = f"Expected {found.source} to have at least one gene, found none. {hint}"
         raise InputError(msg)
-    _warn(found, source.obs_names())
     return found
 
 
@@ -130,7 +136,7 @@ def _try(source: Source, where: str, memory: int | None) -> tuple[Counts | None,
     refusal = _refusal(source.first_values(where))
     if refusal:
         return None, refusal
-    if memory is not None and _COPIES * source.stored_bytes(where) > memory:
+    if memory is not None and COPIES * source.stored_bytes(where) > memory:
         return Counts(CheckedRows(source.rows(where), where), where, source.var_names(where)), ""
     matrix = source.matrix(where)
     refusal = _refusal(matrix.data)

@@ -13,7 +13,7 @@ from spatialpdvi.io.coordinates import as_table
 from spatialpdvi.io.matrices import as_csr
 from spatialpdvi.io.sources import Source
 
-__all__ = ["read_features", "read_graph"]
+__all__ = ["name_features", "read_features", "read_graph"]
 
 logger = logging.getLogger("spatialpdvi")
 
@@ -24,17 +24,23 @@ def read_features(source: Source, rep: str) -> np.ndarray | sp.csr_matrix:
     Values are kept as they are stored, in float32 where that holds them exactly and else in float64: what is not
     written beside the result must be found again in the file, to the last digit.
     """
-    name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
-    if name == "X" and not (rep == "X" and source.has_matrix("X")):
-        keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
-        msg = f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. Name one of these with --rep."
-        raise InputError(msg)
+    name = name_features(source, rep)
     features = _as_float(source.matrix("X") if name == "X" else source.obsm(rep), name)
     if not features.shape[1]:
         msg = f"Expected {name} to have at least one column, found none. Name another with --rep."
         raise InputError(msg)
     _check_finite(features, name, source.obs_names())
     return features
+
+
+def name_features(source: Source, rep: str) -> str:
+    """Where the features that ``--rep`` names are: ``obsm['X_pca']``, or ``X``."""
+    name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
+    if name == "X" and not (rep == "X" and source.has_matrix("X")):
+        keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
+        msg = f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. Name one of these with --rep."
+        raise InputError(msg)
+    return name
 
 
 def read_graph(source: Source, key: str) -> sp.csr_matrix:

@@ -14,6 +14,7 @@ from anndata.io import read_elem
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.chunks import read_range
+from spatialpdvi.io.layout import Layout, layout_of
 from spatialpdvi.io.legacy import column_order, is_table, quiet, read_fields, read_table
 from spatialpdvi.io.matrices import as_csr, first_values, layer_of
 from spatialpdvi.io.opening import open_h5ad
@@ -180,6 +181,10 @@ class H5adSource:
     def stored_bytes(self, where: str) -> int:
         """Memory that `matrix` would take."""
         return self._read(where, lambda: stored_bytes(self._file[self._matrix_path(where)]))
+
+    def layout(self, where: str) -> Layout:
+        """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; nothing of it is read."""
+        return self._read(where, lambda: layout_of(self._file[self._matrix_path(where)]))
 
     def rows(self, where: str) -> FileRows:
         """The matrix at `where` to be read block by block, also after the file is closed here."""

@@ -51,6 +51,8 @@ class FileRows:
                     block = next(blocks)
                 except StopIteration:
                     return
+                except InputError:  # a sentence of its own
+                    raise
                 except (OSError, ValueError, KeyError, RuntimeError) as error:
                     msg = (
                         f"Expected to read {self.name} of '{self.path}', found a damaged element ({error}). "

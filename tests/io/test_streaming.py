@@ -46,7 +46,7 @@ def test_a_matrix_stored_by_columns_cannot_be_read_by_rows(counts, tmp_path):
     path = _file(tmp_path, counts.tocsc())
     with H5adSource(path) as source:
         rows = source.rows("X")
-    with pytest.raises(InputError, match=r"Expected X of .* to be stored by rows \(CSR\).*or give more --memory\."):
+    with pytest.raises(InputError, match=r"^Expected X of .* to be stored by rows \(CSR\).*or give more --memory\."):
         list(rows.blocks())
 
 

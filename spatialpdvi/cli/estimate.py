@@ -1,0 +1,100 @@
+"""``spatialpdvi estimate``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spatialpdvi.cli.common import FILE, display, limit_threads, user_errors, verbosity
+from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.memory import show_size
+from spatialpdvi.options import FitOptions
+
+if TYPE_CHECKING:
+    from spatialpdvi.estimate.telling import Estimate
+
+__all__ = ["estimate"]
+
+# options of a fit that its time or memory depends on, and those that say where things are
+_MATTER = (
+    "k",
+    "layer",
+    "label_key",
+    "rep",
+    "n_top_genes",
+    "n_pcs",
+    "smooth",
+    "init",
+    "n_init",
+    "restarts",
+    "n_neighbors",
+    "flow_neighbors",
+    "max_epochs",
+    "memory",
+)
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("section", type=FILE)
+@table_options(_MATTER)
+@click.option("--threads", type=int, help="Threads of the fit at the most. Default: all cores.")
+@click.option("--markers/--no-markers", default=True, help="Count the marker genes of fit --report. Default: on.")
+@click.option("--json", "json_path", type=FILE, help="Also write the estimate as JSON here. Default: no.")
+@verbosity
+@user_errors
+def estimate(
+    section: Path,
+    *,
+    threads: int | None,
+    markers: bool,
+    json_path: Path | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Tell how long a fit of SECTION will take, and how much memory, before anything is read.
+
+    From the sizes that the file tells of itself and a test of this machine's speed, for the default solver and an
+    idle machine. Nothing is written into SECTION.
+
+    \b
+    Example:
+      spatialpdvi estimate embryo.h5ad --k 20
+      spatialpdvi estimate embryo.h5ad --k 20 --memory 4GB --json estimate.json
+    """
+    chosen = FitOptions(**options)
+    limit_threads(threads)
+    from spatialpdvi.estimate.telling import estimate_file
+    from spatialpdvi.io.atomic import check_distinct, check_writable, write_json
+
+    if json_path is not None:
+        check_distinct(json_path, "--json", (section,))
+        check_writable(json_path, "--json")
+    with display(quiet=quiet, verbose=verbose):
+        found = estimate_file(section, chosen, markers=markers)
+    if json_path is not None:
+        write_json(json_path, {"file": str(section), **found.as_dict()}, option="--json")
+    if not quiet:
+        _print_table(found)
+
+
+def _print_table(found: "Estimate") -> None:
+    work, prediction = found.plan.work, found.prediction
+    sizes = f"{work.n:,} spots"
+    if work.genes:
+        sizes += f" x {work.genes:,} genes, {work.values:,} counts in {found.plan.source}"
+    click.echo(f"{sizes}; {found.threads} threads")
+    click.echo(f"{'stage':<9}  {'seconds':>8}  {'peak memory':>11}")
+    for stage, seconds in prediction.seconds.items():
+        click.echo(f"{stage:<9}  {seconds:>8.1f}  {show_size(prediction.peak_bytes[stage]):>11}")
+    click.echo(f"{'in all':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
+    low, high = found.seconds_range
+    few, many = found.epochs_range
+    click.echo(f"{low:.0f} to {high:.0f} s with {few} to {many} epochs")
+    click.echo(f"assumed: {'; '.join(found.plan.assumed)}")
+    if work.genes:
+        how = "in memory" if found.in_memory else "block by block, in every pass again"
+        click.echo(
+            f"counts: read {how}; in memory they need {show_size(found.plan.needed)} of the "
+            f"{show_size(found.plan.memory)} that the fit may take"
+        )

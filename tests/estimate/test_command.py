@@ -1,0 +1,80 @@
+"""The command: a table, a JSON that programs can read, and stages that a fit really has."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi.cli import main
+
+
+def run(*arguments, code=0):
+    shown = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert shown.exit_code == code, shown.output
+    assert "Traceback" not in shown.output
+    return shown
+
+
+def test_table_and_json(toy_file, tmp_path):
+    before = toy_file.read_bytes()
+    shown = run("estimate", toy_file, "--k", 4, "--memory", "1GB", "--json", tmp_path / "estimate.json")
+    assert toy_file.read_bytes() == before
+    assert shown.stderr == ""
+    content = json.loads((tmp_path / "estimate.json").read_text())
+    assert set(content) == {
+        "file",
+        "n_spots",
+        "n_genes",
+        "n_values",
+        "source",
+        "storage",
+        "reading",
+        "memory_bytes",
+        "in_memory_needs_bytes",
+        "seconds",
+        "total_seconds",
+        "total_seconds_range",
+        "peak_bytes",
+        "peak_memory_bytes",
+        "epochs",
+        "epochs_range",
+        "threads",
+        "speed",
+        "assumed",
+    }
+    assert (content["n_spots"], content["n_genes"], content["reading"]) == (600, 150, "in memory")
+    assert content["memory_bytes"] == 10**9
+    assert content["total_seconds"] == pytest.approx(sum(content["seconds"].values()))
+    assert content["peak_memory_bytes"] == max(content["peak_bytes"].values())
+    low, high = content["total_seconds_range"]
+    assert low < content["total_seconds"] < high
+    assert content["epochs_range"][0] < content["epochs"] < content["epochs_range"][1]
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith("600 spots x 150 genes, ")
+    assert [line.split()[0] for line in lines[2 : 2 + len(content["seconds"])]] == list(content["seconds"])
+    assert "counts: read in memory; in memory they need" in lines[-1]
+    assert "of the 1.0 GB that the fit may take" in lines[-1]
+
+
+def test_stages_are_those_of_a_fit(toy_file, tmp_path):
+    report, estimate = tmp_path / "report.json", tmp_path / "estimate.json"
+    for options in ((), ("--rep", "X_pca")):
+        common = (toy_file, "--k", 4, "--n-init", 1, *options)
+        run("estimate", *common, "--json", estimate, "-q")
+        run("fit", *common, "-o", tmp_path / "out.h5ad", "--report", report, "-q")
+        stages = list(json.loads(estimate.read_text())["seconds"])
+        assert stages == ["start-up", *json.loads(report.read_text())["seconds"]]
+
+
+def test_block_by_block_and_without_markers(toy_file):
+    shown = run("estimate", toy_file, "--k", 4, "--memory", "1KB", "--no-markers").stdout
+    assert "counts: read block by block" in shown
+    assert "markers" not in shown
+
+
+def test_what_a_fit_refuses_is_refused(toy_file, tmp_path):
+    assert "no such file" in run("estimate", tmp_path / "no.h5ad", "--k", 4, code=2).stderr
+    assert "at least 2" in run("estimate", toy_file, "--k", 1, code=2).stderr
+    assert "--layer" in run("estimate", toy_file, "--k", 4, "--layer", "no", code=2).stderr
+    assert "found the same" in run("estimate", toy_file, "--k", 4, "--json", toy_file, code=2).stderr
+    assert "Missing option '--k'" in run("estimate", toy_file, code=2).stderr

@@ -1,0 +1,87 @@
+"""The model by itself: every term has its coefficient, and more of anything never costs less."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from spatialpdvi.estimate.model import predict_bytes, predict_seconds, rate_of
+from spatialpdvi.estimate.speed import REFERENCE, Speed, measure_speed
+from spatialpdvi.estimate.table import MEMORY, PARALLEL, SECONDS
+from spatialpdvi.estimate.work import Work
+
+SAME = REFERENCE.beside(REFERENCE)
+SECTION = Work(
+    n=20_000,
+    genes=8_000,
+    values=12_000_000,
+    kept_genes=3_000,
+    counts_bytes=96_000_000,
+    packed_bytes=96_000_000,
+    file_bytes=30_000_000,
+    k=20,
+    labelled=True,
+    markers=True,
+)
+
+
+def total(work, speed=SAME, threads=2):
+    return sum(predict_seconds(work, speed, threads=threads).values())
+
+
+def test_every_term_has_a_coefficient_and_none_is_left_over():
+    blocks = replace(SECTION, block_bytes=1_000_000)
+    for table, terms in ((SECONDS, Work.terms), (MEMORY, Work.memory_terms)):
+        stages = terms(SECTION)
+        assert list(stages) == list(table)
+        for stage, names in stages.items():
+            assert set(names) | set(terms(blocks)[stage]) == set(table[stage]), stage
+    assert list(PARALLEL) == list(SECONDS)
+    assert all(0.0 <= share <= 1.0 for share in PARALLEL.values())
+    assert all(value >= 0.0 for table in (SECONDS, MEMORY) for row in table.values() for value in row.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["n", "genes", "values", "counts_bytes", "packed_bytes", "file_bytes", "k", "epochs", "n_init", "flow_neighbors"],
+)
+def test_more_never_costs_less(name):
+    costs = []
+    for factor in (1, 2, 5, 40):
+        more = replace(SECTION, **{name: factor * getattr(SECTION, name)})
+        if name == "genes":  # as many values, of more genes: fewer are of genes that are kept
+            more = replace(more, kept_genes=factor * SECTION.kept_genes)
+        costs.append((total(more), max(predict_bytes(more).values())))
+    seconds, peak = np.array(costs).T
+    assert (np.diff(seconds) > 0).all()
+    assert (np.diff(peak) >= 0).all()
+
+
+def test_a_large_section_costs_in_proportion():
+    sizes = ("n", "values", "counts_bytes", "packed_bytes", "file_bytes")
+    once, twice = (replace(SECTION, **{name: times * getattr(SECTION, name) for name in sizes}) for times in (50, 100))
+    assert 1.8 < total(twice) / total(once) < 2.05
+    assert 1.7 < max(predict_bytes(twice).values()) / max(predict_bytes(once).values()) < 2.05
+
+
+def test_blocks_take_less_memory_and_more_time():
+    blocks = replace(SECTION, counts_bytes=10**10, packed_bytes=10**10, block_bytes=10**8)
+    whole = replace(blocks, block_bytes=0)
+    assert max(predict_bytes(blocks).values()) < 2e9 < max(predict_bytes(whole).values())
+    assert total(blocks) > total(whole) + predict_seconds(whole, SAME, threads=2)["read"]
+
+
+def test_threads_and_speed():
+    assert total(SECTION, threads=1) > total(SECTION, threads=2) > total(SECTION, threads=16)
+    twice = Speed(2.0, 2.0, 2.0, 2.0)
+    assert total(SECTION, twice) == pytest.approx(total(SECTION) / 2)
+    assert {rate_of(term) for row in SECONDS.values() for term in row} == set(Speed._fields)
+    found = measure_speed()
+    assert all(0.02 < rate < 50 for rate in found.beside(REFERENCE))
+
+
+def test_ready_features_have_no_stages_of_genes():
+    ready = replace(SECTION, genes=0, values=0, kept_genes=0)
+    assert not {"genes", "PCA", "markers"} & (set(ready.terms()) | set(ready.memory_terms()))
+    assert total(ready) < total(SECTION)
+    assert replace(SECTION, given_start=True).restarts == 0

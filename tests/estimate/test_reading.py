@@ -1,0 +1,106 @@
+"""Sizes from metadata: what the file holds, however it is stored, and nothing of it is read."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi import FitOptions, InputError, InputWarning
+from spatialpdvi.estimate.reading import plan_fit
+from spatialpdvi.io.counts import read_counts
+from spatialpdvi.io.h5ad import H5adSource
+
+
+@pytest.fixture
+def store(toy_section, tmp_path):
+    """A file of the toy section with its counts in another form."""
+
+    def write(form, **how):
+        section = toy_section.copy()
+        section.X = form(section.X)
+        path = tmp_path / "section.h5ad"
+        section.write_h5ad(path, **how)
+        return path
+
+    return write
+
+
+def plan(path, *, markers=True, **options):
+    return plan_fit(path, FitOptions(**{"k": 4, **options}), markers=markers)
+
+
+@pytest.mark.parametrize("how", [{}, {"compression": "gzip"}])
+def test_rows(store, toy_section, monkeypatch, how):
+    path = store(sp.csr_matrix, **how)
+    monkeypatch.setattr(H5adSource, "matrix", None)  # reading it would fail
+    found = plan(path, n_top_genes=100)
+    counts = sp.csr_matrix(toy_section.X)
+    size = counts.data.nbytes + counts.indices.nbytes + counts.indptr.nbytes
+    work = found.work
+    assert (work.n, work.genes, work.values, work.kept_genes) == (600, 150, counts.nnz, 100)
+    assert (work.counts_bytes, work.packed_bytes) == (size, size if how else 0)
+    assert (work.labelled, work.markers, work.block_bytes, work.copies) == (True, True, 0, 1)
+    assert (found.source, found.layout.storage, found.needed) == ("X", "csr", 2 * size)
+    assert work.file_bytes == path.stat().st_size
+
+
+def test_a_dense_matrix_by_its_share_of_zeros(store, toy_section):
+    found = plan(store(lambda x: x.toarray()))
+    true = sp.csr_matrix(toy_section.X).nnz
+    assert found.layout.storage == "dense"
+    assert found.work.values == pytest.approx(true, rel=0.05)
+    assert found.work.copies == 2
+
+
+def test_columns_cannot_be_read_in_blocks(store):
+    path = store(sp.csc_matrix)
+    found = plan(path)
+    assert (found.layout.storage, found.work.block_bytes, found.work.copies) == ("csc", 0, 2)
+    with pytest.warns(InputWarning, match=r"found it by columns \(CSC\)"):
+        assert plan(path, memory="1KB").work.block_bytes == 0
+
+
+@pytest.mark.parametrize("memory", ["1KB", "100KB", "1MB", "1GB"])
+@pytest.mark.parametrize("form", [sp.csr_matrix, lambda x: x.toarray()])
+def test_whether_in_memory_is_as_the_fit_decides(store, form, memory):
+    path = store(form)
+    with H5adSource(path) as source:
+        matrix = read_counts(source, None, memory=plan(path, memory=memory).memory).matrix
+    assert bool(plan(path, memory=memory).work.block_bytes) == (not isinstance(matrix, sp.csr_matrix))
+
+
+def test_features_that_are_ready(toy_file):
+    found = plan(toy_file, rep="X_pca")
+    assert (found.source, found.work.genes, found.work.width) == ("obsm['X_pca']", 0, 8)
+    assert plan(toy_file, rep="X_pca", n_pcs=3).work.width == 3
+    genes = plan(toy_file, n_pcs=0, n_top_genes=75).work
+    assert genes.width == pytest.approx(0.5 * genes.values / 600)
+
+
+def test_options_are_in_it(toy_file):
+    assert plan(toy_file, max_epochs=3).work.epochs == 3
+    assert plan(toy_file, restarts="best").work.starts == 1 + 24
+    assert plan(toy_file, restarts="best", n_init=1).work.starts == 1 + 6
+    assert plan(toy_file, init="annotation").work.restarts == 0
+    assert "--smooth 18" in plan(toy_file).assumed[0]
+    assert all("--smooth" not in text for text in plan(toy_file, smooth=4).assumed)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layer": "no"}, r"Expected layers\['no'\] to be in .*, found 'X'"),
+        ({"rep": "X_no"}, r"Expected obsm\['X_no'\] in .*, found keys: 'X', 'X_pca', 'spatial'"),
+        ({"label_key": "no"}, r"'no'"),
+        ({"memory": "much"}, "to be a size such as 8GB"),
+    ],
+)
+def test_wrong_keys_are_refused_as_by_the_fit(toy_file, options, said):
+    with pytest.raises(InputError, match=said):
+        plan(toy_file, **options)
+
+
+def test_files_that_are_none(tmp_path, store):
+    with pytest.raises(InputError, match="found no such file"):
+        plan(tmp_path / "no.h5ad")
+    with pytest.raises(InputError, match="raw counts"):
+        plan(store(lambda x: np.log1p(x.toarray())))
