@@ -10,9 +10,26 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.kernels.graph import colour_greedily
+from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
-__all__ = ["Patch", "Patching", "default_n_patches", "make_patches"]
+__all__ = ["Cells", "Patch", "Patching", "default_n_patches", "make_patches"]
+
+_CELLS = 4  # of a patch, a power of two
+_SMALL = 250  # spots of a cell: with fewer, most of them border on another
+
+
+class Cells(NamedTuple):
+    """An order of a patch's rows that threads can share: wave after wave, the cells of a wave side by side.
+
+    A colour-by-colour sweep fixes no more than which of two neighbours comes first. What has no other cell's spots
+    among those it waits for can be done within its cell, whatever other cells do meanwhile; that is the first wave,
+    with `_CELLS` cells. The next has half as many, each of two cells joined, for spots that wait for nothing outside
+    them; the last is one cell, of all that is left.
+    """
+
+    rows: np.ndarray  # (n_b,) int64, by wave, cell and colour
+    starts: np.ndarray  # (n_cells, n_colours + 1) int64, into rows
+    waves: np.ndarray  # (n_waves + 1,) int64, into the cells
 
 
 class Patch(NamedTuple):
@@ -30,6 +47,7 @@ class Patch(NamedTuple):
     weights: np.ndarray  # (n_edges,) float64, beta r_ij
     halo_rows: np.ndarray  # (n_halo,) int64, rows in patch order
     colour_start: np.ndarray  # (n_colours + 1,) int64, local rows
+    cells: Cells | None = None  # the same order of neighbours in fewer steps; None where the patch is small
 
 
 class Patching(NamedTuple):
@@ -90,7 +108,10 @@ def make_patches(
     ordered.sort_indices()
     bounds = np.searchsorted(patch_of[order], np.arange(n_patches + 1))
     colour = colour[order]
-    patches = tuple(_cut(ordered, int(start), int(stop), colour[start:stop]) for start, stop in pairwise(bounds))
+    patches = tuple(
+        _cut(ordered, int(start), int(stop), colour[start:stop], coordinates[order[start:stop]])
+        for start, stop in pairwise(bounds)
+    )
     dropped = 0 if keep_cross_edges else int(crosses.sum()) // 2
     return Patching(order, patches, graph, dropped)
 
@@ -136,14 +157,14 @@ def _longest_axis(points: np.ndarray) -> np.ndarray:
     return np.einsum("ia,a->i", centred, axis)
 
 
-def _cut(ordered: sp.csr_matrix, start: int, stop: int, colour: np.ndarray) -> Patch:
+def _cut(ordered: sp.csr_matrix, start: int, stop: int, colour: np.ndarray, coordinates: np.ndarray) -> Patch:
     block = slice(ordered.indptr[start], ordered.indptr[stop])
     columns = ordered.indices[block].astype(np.int64)
     inside = (columns >= start) & (columns < stop)
     halo_rows = np.unique(columns[~inside])
     n_own = stop - start
     indices = np.where(inside, columns - start, n_own + np.searchsorted(halo_rows, columns))
-    return Patch(
+    patch = Patch(
         start=start,
         stop=stop,
         share=n_own / ordered.shape[0],
@@ -153,3 +174,25 @@ def _cut(ordered: sp.csr_matrix, start: int, stop: int, colour: np.ndarray) -> P
         halo_rows=halo_rows,
         colour_start=np.searchsorted(colour, np.arange(int(colour[-1]) + 2)).astype(np.int64),
     )
+    return patch._replace(cells=_lay_cells(patch, colour.astype(np.int64), coordinates))
+
+
+def _lay_cells(patch: Patch, colour: np.ndarray, coordinates: np.ndarray) -> Cells | None:
+    """Waves of cells whose order is that of a sweep by colour, `Cells`."""
+    n = patch.stop - patch.start
+    if n < _CELLS * _SMALL:
+        return None
+    cell = _bisect(coordinates, _CELLS)
+    group = cell.copy()  # of the first wave
+    waves = [0, _CELLS]
+    while waves[-1] - waves[-2] > 1:
+        late = np.empty(n, dtype=np.bool_)
+        follows_other_cells(patch.indptr, patch.indices, colour, cell, late)
+        cell //= 2  # halves were numbered side by side
+        group[late] = waves[-1] + cell[late]
+        waves.append(waves[-1] + (waves[-1] - waves[-2]) // 2)
+    n_colours = patch.colour_start.size - 1
+    key = group * n_colours + colour
+    rows = np.argsort(key, kind="stable")
+    firsts = np.arange(waves[-1])[:, None] * n_colours + np.arange(n_colours + 1)
+    return Cells(rows.astype(np.int64), np.searchsorted(key[rows], firsts).astype(np.int64), np.array(waves))

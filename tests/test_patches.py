@@ -71,6 +71,30 @@ def test_spots_of_one_colour_share_no_edge(cross):
         assert cross == (not own.all())
 
 
+def test_cells_keep_the_order_of_neighbours_and_share_nothing_within_a_wave():
+    points = np.random.default_rng(0).random((6000, 2))
+    for p in make_patches(points, mutual_knn(points, 12), 3).patches:
+        rows, starts, waves = p.cells
+        n = p.stop - p.start
+        assert sorted(rows) == list(range(n))
+        assert waves.tolist() == [0, 4, 6, 7]
+        assert starts[0, 0] == 0
+        assert starts[-1, -1] == n
+        bounds = np.append(starts[:, 0], n)
+        cell = np.empty(n, dtype=int)
+        cell[rows] = np.searchsorted(bounds, np.arange(n), side="right") - 1
+        wave = np.searchsorted(waves, cell, side="right") - 1
+        place = np.empty(n, dtype=int)
+        place[rows] = np.arange(n)
+        colour = np.searchsorted(p.colour_start, np.arange(n), side="right")
+        i = np.repeat(np.arange(n), np.diff(p.indptr))
+        own = p.indices < n
+        i, j = i[own], p.indices[own]
+        assert ((wave[i] != wave[j]) | (cell[i] == cell[j])).all()
+        assert ((colour[i] < colour[j]) == (place[i] < place[j])).all()
+        assert (wave == 0).mean() > 0.5
+
+
 def test_patches_of_a_square_are_compact():
     """Cutting 16 patches from a lattice leaves few edges between them: at most twice those of a 4 x 4 grid."""
     axis = np.arange(64.0)

@@ -180,7 +180,7 @@ ALLOWED = {
     "empty": set(),
     "progress": set(),
     "scores": set(),
-    "threads": set(),
+    "threads": {"kernels"},
     "errors": set(),
 }
 # library -> rooms that may import it

@@ -4,9 +4,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
+from spatialpdvi.kernels.graph import order_neighbours
+
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots"]
 
-_SAME = 9  # decimals: distances that agree to these, relative to the farthest one asked for, are ties
+_SAME = 1e9  # steps in the farthest distance asked for: distances that agree to one of them are ties
 _SPARE = 16  # spots asked for beyond the k-th, to find its ties: on lattices there are at most 12
 
 
@@ -48,23 +50,16 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
 
 
 def _nearest(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounded distances, relative to the farthest, and numbers (b, q) of the nearest spots, ordered by both."""
+    """Distances in steps of the farthest, and numbers (b, q) of the nearest spots, ordered by both."""
     q = min(n_neighbors + _SPARE, tree.n - 1)
     if q < 1:
         empty = np.empty((spots.size, 0))
         return empty, empty.astype(np.int64)
     distance, index = tree.query(tree.data[spots], k=q + 1, workers=-1)
-    # a spot is not always its own first neighbour: others may share its place, even push it out of the list
-    itself = index == spots[:, None]
-    itself[~itself.any(axis=1), -1] = True
-    shape = (spots.size, q)
-    index = index[~itself].reshape(shape).astype(np.int64)
+    rank, near = np.empty((spots.size, q)), np.empty((spots.size, q), dtype=np.int64)
     # relative to the n_neighbors-th distance: the same for any unit of the coordinates
-    distance = distance[~itself].reshape(shape)
-    scale = distance[:, min(n_neighbors, q) - 1 : min(n_neighbors, q)]
-    rounded = np.round(np.divide(distance, scale, out=np.zeros(shape), where=scale > 0), _SAME)
-    order = np.lexsort((index, rounded), axis=1)
-    return np.take_along_axis(rounded, order, axis=1), np.take_along_axis(index, order, axis=1)
+    order_neighbours(distance, index.astype(np.int64, copy=False), spots, n_neighbors, _SAME, rank, near)
+    return rank, near
 
 
 def median_spacing(coordinates: np.ndarray) -> float:

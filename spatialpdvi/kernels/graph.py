@@ -9,7 +9,15 @@ from numba import prange
 from spatialpdvi.kernels.compile import compiled
 from spatialpdvi.kernels.twins import twins
 
-__all__ = ["border_normals", "colour_greedily", "cosine_csr", "cosine_dense", "flow_term"]
+__all__ = [
+    "border_normals",
+    "colour_greedily",
+    "cosine_csr",
+    "cosine_dense",
+    "flow_term",
+    "follows_other_cells",
+    "order_neighbours",
+]
 
 
 @twins(lambda coordinates, neighbours, *rest: 9 * neighbours.size)
@@ -24,17 +32,19 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
     b, q = neighbours.shape
     for i in prange(b):
         out[i, :] = 0.0
+        same = 0
+        for e in range(q):
+            same += labels[neighbours[i, e]] == own_labels[i]
+        if same < min_side or q - same < min_side:
+            continue  # within a domain, as most spots are
         centre = coordinates[own[i]]
         mean = np.zeros((2, 3))
-        count = np.zeros(2)
+        count = (same, q - same)
         for e in range(q):
             j = neighbours[i, e]
             side = 0 if labels[j] == own_labels[i] else 1
-            count[side] += 1.0
             for a in range(3):
                 mean[side, a] += coordinates[j, a] - centre[a]
-        if count[0] < min_side or count[1] < min_side:
-            continue
         for side in range(2):
             for a in range(3):
                 mean[side, a] /= count[side]
@@ -68,6 +78,39 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
             out[i, 0] = wx / length
             out[i, 1] = wy / length
             out[i, 2] = wz / length
+
+
+@twins(lambda distance, *rest: 4 * distance.size)
+def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
+    """Each spot's neighbours without itself, by distance and, where distances tie, by number.
+
+    Distances are whole multiples of ``1 / digits`` of the ``n_neighbors``-th one. What a tree finds is all but sorted:
+    insertion moves hardly anything.
+    """
+    # IN distance, index (b, q + 1) by distance, spots (b,); OUT rank (b, q) float64, near (b, q) int64
+    b, q = near.shape
+    kth = min(n_neighbors, q) - 1
+    for i in prange(b):
+        itself = 0  # not always there: others may share its place and push it out; then the last is left out
+        while itself < q and index[i, itself] != spots[i]:
+            itself += 1
+        scale = distance[i, kth if kth < itself else kth + 1]
+        held = 0
+        for e in range(q + 1):
+            if e == itself:
+                continue
+            j = index[i, e]
+            value = np.rint(distance[i, e] / scale * digits) if scale > 0.0 else 0.0
+            place = held
+            while place > 0 and (
+                rank[i, place - 1] > value or (rank[i, place - 1] == value and near[i, place - 1] > j)
+            ):
+                rank[i, place] = rank[i, place - 1]
+                near[i, place] = near[i, place - 1]
+                place -= 1
+            rank[i, place] = value
+            near[i, place] = j
+            held += 1
 
 
 @twins(lambda coordinates, normals, rows, cols, out: 30 * rows.size)
@@ -181,3 +224,19 @@ def colour_greedily(indptr, indices, group, out):
         while taken_by[colour] == i:
             colour += 1
         out[i] = colour
+
+
+@compiled
+def follows_other_cells(indptr, indices, colour, cell, out):
+    """Whether a spot of a sweep by colour waits, by neighbours of lower colours, for a spot of another cell.
+
+    In the order of the rows, which are sorted by colour.
+    """
+    # IN CSR graph of a patch, columns from n on are other patches', colour, cell (n,); OUT out (n,) bool
+    n = indptr.size - 1
+    for i in range(n):
+        out[i] = False
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if j < n and colour[j] < colour[i] and (out[j] or cell[j] != cell[i]):
+                out[i] = True

@@ -5,8 +5,10 @@ Implementation notes
 - The same bits for any number of threads: a loop over spots writes each spot's own row, and sums over spots are
   taken over ``N_CHUNKS`` fixed chunks whose partial sums are added in order. Nothing is chunked by thread count.
 - Features may be float32; every product and sum is float64. No ``fastmath``: it reorders sums.
-- The inner loop runs over domains (or features, for the statistics), contiguous in memory, so that it vectorises
-  without reordering any sum.
+- Domains, contiguous in memory, are worked on eight at a time (`spatialpdvi.kernels.lanes`): no sum over spots,
+  features or neighbours is reordered, those over domains are pairwise for any processor.
+- What waits for its own last result (a chain of sums, a largest logit, an exponential) is done for several spots,
+  features or vectors in turn.
 - A sweep goes colour by colour. Spots of one colour share no edge, so updating them side by side *is* a
   Gauss-Seidel order and cannot raise the objective; updating all spots at once can fall into a two-cycle.
 - A spot's row of ``phi`` is its own scratch space in a sweep: nobody of its colour reads it.
@@ -16,6 +18,20 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.compile import compiled
+from spatialpdvi.kernels.lanes import (
+    WIDTH,
+    exp,
+    fill,
+    fma,
+    largest,
+    load,
+    minus,
+    over,
+    pairwise_sum,
+    plus,
+    store,
+    upper,
+)
 from spatialpdvi.kernels.twins import twins
 
 __all__ = [
@@ -26,12 +42,16 @@ __all__ = [
     "statistics_csr",
     "statistics_dense",
     "sweep",
+    "sweep_cells",
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums stay small
+_NEGLIGIBLE = 1e-30  # a probability below it adds less than 1e-28 nats to the entropy
+_TILE = 8  # spots whose posteriors are worked out side by side
+_PART = 64  # spots of a colour that one thread takes at a time
 
 
-@twins(lambda x, weight, offset, out: x.shape[0] * weight.size)
+@twins(lambda x, weight, offset, out: x.size * -(-offset.size // WIDTH))
 def data_term_dense(x, weight, offset, out):
     """Expected log-likelihood of each spot in each domain, dense features (E2).
 
@@ -40,15 +60,26 @@ def data_term_dense(x, weight, offset, out):
     # IN x (n, d), weight (d, K) float64, offset (K,) float64; OUT out (n, K) float64
     n, d = x.shape
     n_domains = offset.size
-    for i in prange(n):
-        row = out[i]
-        for k in range(n_domains):
-            row[k] = -offset[k]
-        for f in range(d):
-            value = np.float64(x[i, f])
-            w = weight[f]
-            for k in range(n_domains):
-                row[k] += value * w[k]
+    for g in prange((n + 3) // 4):
+        # four spots share each load of the weights; past the last spot the last is done again
+        i0 = 4 * g
+        i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)
+        for k in range(0, n_domains, WIDTH):
+            there = n_domains - k
+            a0 = minus(fill(0.0), load(offset, k, there, 0.0))
+            a1 = a0
+            a2 = a0
+            a3 = a0
+            for f in range(d):
+                w = load(weight, f * n_domains + k, there, 0.0)
+                a0 = fma(fill(np.float64(x[i0, f])), w, a0)
+                a1 = fma(fill(np.float64(x[i1, f])), w, a1)
+                a2 = fma(fill(np.float64(x[i2, f])), w, a2)
+                a3 = fma(fill(np.float64(x[i3, f])), w, a3)
+            store(out, i0 * n_domains + k, there, a0)
+            store(out, i1 * n_domains + k, there, a1)
+            store(out, i2 * n_domains + k, there, a2)
+            store(out, i3 * n_domains + k, there, a3)
 
 
 @twins(lambda data, indices, indptr, weight, offset, out: (indptr[-1] - indptr[0]) * offset.size)
@@ -68,74 +99,151 @@ def data_term_csr(data, indices, indptr, weight, offset, out):
                 row[k] += value * w[k]
 
 
-def _work_per_colour(data_term, indptr, indices, r, halo, colour_start, phi):
-    """Inner iterations of one parallel region of a sweep; an exponential counts as some eight of them."""
-    return (indices.size + 8 * indptr.size) * data_term.shape[1] / max(1, colour_start.size - 1)
-
-
 @compiled
-def _add_pull(row, i, indptr, indices, r, phi, halo):
-    """Add the Potts pull of spot ``i``'s neighbours, ``sum_j r_ij phi_j``: the full sum, not half of it."""
-    n_own = phi.shape[0]
-    n_domains = row.size
-    for e in range(indptr[i], indptr[i + 1]):
-        j = indices[e]
-        weight = r[e]
+def _pull(start, out, i, k, indptr, indices, r, phi, halo):
+    """Write ``start_i + sum_j r_ij phi_j`` for domains ``k`` to ``k + 23`` of spot ``i``; returns the largest.
+
+    The sum is the full Potts pull of the neighbours, not half of it. Three vectors at a time, since each alone would
+    wait for its own last sum; those that a row does not have cost next to nothing.
+    """
+    n_own, n_domains = phi.shape
+    here, there = i * n_domains + k, n_domains - k
+    a0 = load(start, here, there, -np.inf)
+    a1 = load(start, here + WIDTH, there - WIDTH, -np.inf)
+    a2 = load(start, here + 2 * WIDTH, there - 2 * WIDTH, -np.inf)
+    for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        j = np.int64(indices[e])
+        weight = fill(r[e])
         if j < n_own:
-            neighbour = phi[j]
+            row = j * n_domains + k
+            a0 = fma(weight, load(phi, row, there, 0.0), a0)
+            a1 = fma(weight, load(phi, row + WIDTH, there - WIDTH, 0.0), a1)
+            a2 = fma(weight, load(phi, row + 2 * WIDTH, there - 2 * WIDTH, 0.0), a2)
         else:
-            neighbour = halo[j - n_own]
-        for k in range(n_domains):
-            row[k] += weight * neighbour[k]
+            row = (j - n_own) * n_domains + k
+            a0 = fma(weight, load(halo, row, there, 0.0), a0)
+            a1 = fma(weight, load(halo, row + WIDTH, there - WIDTH, 0.0), a1)
+            a2 = fma(weight, load(halo, row + 2 * WIDTH, there - 2 * WIDTH, 0.0), a2)
+    store(out, here, there, a0)
+    store(out, here + WIDTH, there - WIDTH, a1)
+    store(out, here + 2 * WIDTH, there - 2 * WIDTH, a2)
+    return upper(upper(a0, a1), a2)
 
 
 @compiled
-def _softmax(row):
-    """Replace logits by probabilities; the largest logit is subtracted first, so that nothing overflows."""
-    n_domains = row.size
-    top = row[0]
-    for k in range(1, n_domains):
-        top = max(top, row[k])
-    total = 0.0
-    for k in range(n_domains):
-        row[k] = np.exp(row[k] - top)
-        total += row[k]
-    for k in range(n_domains):
-        row[k] /= total
+def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, tops):
+    """Logits of spots ``rows[first:last]`` into their rows of ``out``, which may be ``phi``; the largest of each."""
+    for a in range(first, last):
+        i = np.int64(rows[a])
+        top = fill(-np.inf)
+        for k in range(0, phi.shape[1], 3 * WIDTH):
+            top = upper(top, _pull(data_term, out, i, k, indptr, indices, r, phi, halo))
+        tops[a - first] = largest(top)
 
 
-@twins(_work_per_colour)
+@compiled
+def _softmax(rows, first, last, out, tops):
+    """Logits in ``rows[first:last]`` of ``out`` become probabilities; the largest goes off, so nothing overflows."""
+    n_domains = out.shape[1]
+    for a in range(first, last):
+        top = fill(tops[a - first])
+        total = fill(0.0)
+        for k in range(0, n_domains, WIDTH):
+            here, there = np.int64(rows[a]) * n_domains + k, n_domains - k
+            e = exp(minus(load(out, here, there, -np.inf), top))
+            total = plus(total, e)
+            store(out, here, there, e)
+        tops[a - first] = pairwise_sum(total)
+    for a in range(first, last):
+        total = fill(tops[a - first])
+        for k in range(0, n_domains, WIDTH):
+            here, there = np.int64(rows[a]) * n_domains + k, n_domains - k
+            store(out, here, there, over(load(out, here, there, 0.0), total))
+
+
+@compiled
+def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
+    """New posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
+
+    Each step is done for a whole tile before the next, so that the processor has something to do while one spot waits
+    for its largest logit or its sum.
+    """
+    tops = np.empty(_TILE)
+    for start in range(first, last, _TILE):
+        stop = min(start + _TILE, last)
+        _logits(rows, start, stop, data_term, indptr, indices, r, halo, phi, phi, tops)
+        _softmax(rows, start, stop, phi, tops)
+
+
+def _terms(data_term, indptr, indices, *rest):
+    """Half the terms of a sweep; an exponential counts as some eight of them."""
+    return (indices.size + 8 * indptr.size) * data_term.shape[1] // 2
+
+
+def _terms_of_colour(data_term, indptr, indices, r, halo, colour_start, phi):
+    return _terms(data_term, indptr, indices) // max(1, colour_start.size - 1)
+
+
+@twins(_terms_of_colour)
 def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
     """Update every spot's posterior once, colour by colour, in place (E3)."""
     # IN data_term (n, K), CSR graph of the patch with halo columns from n on, r >= 0, halo (n_halo, K),
     # colour_start (n_colours + 1,); IN/OUT phi (n, K)
-    n_domains = data_term.shape[1]
+    rows = np.arange(data_term.shape[0])
     for c in range(colour_start.size - 1):
-        for i in prange(colour_start[c], colour_start[c + 1]):
-            row = phi[i]
-            for k in range(n_domains):
-                row[k] = data_term[i, k]
-            _add_pull(row, i, indptr, indices, r, phi, halo)
-            _softmax(row)
+        start, stop = colour_start[c], colour_start[c + 1]
+        for part in prange((stop - start + _PART - 1) // _PART):
+            first = start + _PART * part
+            _update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
 
 
-@twins(lambda x, phi, counts, sums: phi.size * x.shape[1])
+@twins(_terms)
+def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
+    """`sweep` with the same bits and fewer waits: a wave's cells side by side, the spots of a cell colour by colour.
+
+    A spot comes after its neighbours of lower colours and before those of higher ones, here as there
+    (`spatialpdvi.patches.Cells`).
+    """
+    # IN as in sweep; rows (n,) by wave, cell and colour; starts (n_cells, n_colours + 1) into rows; waves
+    # (n_waves + 1,) into cells; IN/OUT phi (n, K)
+    for w in range(waves.size - 1):
+        for g in prange(waves[w], waves[w + 1]):
+            for c in range(starts.shape[1] - 1):
+                _update(rows, starts[g, c], starts[g, c + 1], data_term, indptr, indices, r, halo, phi)
+
+
+@twins(lambda x, phi, counts, sums: x.size * -(-phi.shape[1] // WIDTH))
 def statistics_dense(x, phi, counts, sums):
-    """Chunked sufficient statistics ``N_k = sum_i phi_ik`` and ``S_kf = sum_i phi_ik x_if`` (E4)."""
-    # IN x (n, d), phi (n, K); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, K, d), both float64 and zeroed here
+    """Chunked sufficient statistics ``N_k = sum_i phi_ik`` and ``S_fk = sum_i phi_ik x_if`` (E4)."""
+    # IN x (n, d), phi (n, K); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, d, K), both float64 and set here
     n, d = x.shape
     n_domains = phi.shape[1]
     for c in prange(N_CHUNKS):
-        counts[c, :] = 0.0
-        sums[c, :, :] = 0.0
-        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
-            for k in range(n_domains):
-                p = phi[i, k]
-                if p > 0.0:
-                    counts[c, k] += p
-                    total = sums[c, k]
-                    for f in range(d):
-                        total[f] += p * np.float64(x[i, f])
+        start, stop = c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS
+        for k in range(0, n_domains, WIDTH):
+            there = n_domains - k
+            total = fill(0.0)
+            for i in range(start, stop):
+                total = plus(total, load(phi, i * n_domains + k, there, 0.0))
+            store(counts, c * n_domains + k, there, total)
+            for f in range(0, d, 4):
+                # four features share each load of phi; past the last feature the last is done again
+                f1, f2, f3 = min(f + 1, d - 1), min(f + 2, d - 1), min(f + 3, d - 1)
+                s0 = fill(0.0)
+                s1 = s0
+                s2 = s0
+                s3 = s0
+                for i in range(start, stop):
+                    p = load(phi, i * n_domains + k, there, 0.0)
+                    s0 = fma(p, fill(np.float64(x[i, f])), s0)
+                    s1 = fma(p, fill(np.float64(x[i, f1])), s1)
+                    s2 = fma(p, fill(np.float64(x[i, f2])), s2)
+                    s3 = fma(p, fill(np.float64(x[i, f3])), s3)
+                row = c * d * n_domains + k
+                store(sums, row + f * n_domains, there, s0)
+                store(sums, row + f1 * n_domains, there, s1)
+                store(sums, row + f2 * n_domains, there, s2)
+                store(sums, row + f3 * n_domains, there, s3)
 
 
 @twins(lambda data, indices, indptr, phi, counts, sums: (indptr[-1] - indptr[0]) * phi.shape[1])
@@ -157,7 +265,7 @@ def statistics_csr(data, indices, indptr, phi, counts, sums):
                     total[k] += value * phi[i, k]
 
 
-@twins(lambda data_term, indptr, indices, *rest: (indices.size + 8 * indptr.size) * data_term.shape[1])
+@twins(_terms)
 def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, residual):
     """Per spot: its share of the objective, and how far its posterior is from its own optimum (E1, E3).
 
@@ -166,20 +274,29 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
     """
     # IN as in sweep, phi (n, K); OUT scratch (n, K), neg_elbo (n,), residual (n,)
     n, n_domains = data_term.shape
-    for i in prange(n):
-        row = scratch[i]
-        for k in range(n_domains):
-            row[k] = 0.0
-        _add_pull(row, i, indptr, indices, r, phi, halo)
-        value = 0.0
-        for k in range(n_domains):
-            p = phi[i, k]
-            if p > 0.0:
-                value += p * (np.log(p) - data_term[i, k] - 0.5 * row[k])
-            row[k] += data_term[i, k]
-        neg_elbo[i] = value
-        _softmax(row)
-        distance = 0.0
-        for k in range(n_domains):
-            distance += abs(phi[i, k] - row[k])
-        residual[i] = 0.5 * distance
+    rows = np.arange(n)
+    for tile in prange((n + _TILE - 1) // _TILE):
+        first = _TILE * tile
+        last = min(first + _TILE, n)
+        tops = np.empty(_TILE)
+        _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, scratch, tops)
+        for i in range(first, last):
+            energy = fill(0.0)  # twice that of (E1): the logit holds the whole pull, of which half counts
+            for k in range(0, n_domains, WIDTH):
+                here, there = i * n_domains + k, n_domains - k
+                both = plus(load(data_term, here, there, 0.0), load(scratch, here, there, 0.0))
+                energy = fma(load(phi, here, there, 0.0), both, energy)
+            value = -0.5 * pairwise_sum(energy)
+            for k in range(n_domains):
+                p = phi[i, k]
+                if p > _NEGLIGIBLE:
+                    value += p * np.log(p)
+            neg_elbo[i] = value
+        _softmax(rows, first, last, scratch, tops)
+        for i in range(first, last):
+            distance = fill(0.0)
+            for k in range(0, n_domains, WIDTH):
+                here, there = i * n_domains + k, n_domains - k
+                p, optimum = load(phi, here, there, 0.0), load(scratch, here, there, 0.0)
+                distance = plus(distance, upper(minus(p, optimum), minus(optimum, p)))
+            residual[i] = 0.5 * pairwise_sum(distance)

@@ -18,7 +18,7 @@ from typing import Any
 
 from spatialpdvi.kernels.compile import compiled
 
-__all__ = ["SMALL_WORK", "Twins", "twins"]
+__all__ = ["SMALL_WORK", "Twins", "passive_start", "twins"]
 
 _OPENMP = {"started": False}
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial twin is faster (~0.1 ms)
@@ -36,7 +36,7 @@ class Twins:
     def __call__(self, *arguments: Any) -> None:
         """Run the twin that is faster for these arguments."""
         if self._work(*arguments) > SMALL_WORK:
-            with _passive_start():
+            with passive_start():
                 self.parallel(*arguments)
         else:
             self.serial(*arguments)
@@ -48,7 +48,7 @@ def twins(work: Callable[..., float]) -> Callable[[Callable[..., None]], Twins]:
 
 
 @contextmanager
-def _passive_start() -> Iterator[None]:
+def passive_start() -> Iterator[None]:
     """Have OpenMP read a passive wait policy in the call that loads it, the first; a user's own choice stands."""
     if _OPENMP["started"] or "OMP_WAIT_POLICY" in os.environ:
         yield

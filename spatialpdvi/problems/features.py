@@ -43,9 +43,9 @@ class _Dense:
 
     def statistics(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         counts = np.empty((N_CHUNKS, phi.shape[1]))
-        sums = np.empty((N_CHUNKS, phi.shape[1], self.shape[1]))
+        sums = np.empty((N_CHUNKS, self.shape[1], phi.shape[1]))
         statistics_dense(self._x, phi, counts, sums)
-        return counts.sum(axis=0), sums.sum(axis=0)
+        return counts.sum(axis=0), np.ascontiguousarray(sums.sum(axis=0).T)
 
     def rows(self, start: int, stop: int) -> "_Dense":
         return _Dense(self._x[start:stop])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.kernels.globals import augmented_log_variance, augmented_mean
-from spatialpdvi.kernels.mixture import evaluate_spots, sweep
+from spatialpdvi.kernels.mixture import evaluate_spots, sweep, sweep_cells
 from spatialpdvi.patches import Patch
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import Features
@@ -81,8 +81,11 @@ class PottsGMM:
         ``phi_i <- softmax_k(a_ik + sum_j r_ij phi_jk)`` with the data term ``a`` of (E2)
         """
         p = self.patches[patch]
-        data_term = self._data_term(patch, lam)
-        sweep(data_term, p.indptr, p.indices, p.weights, halo, p.colour_start, phi[p.start : p.stop])
+        data_term, own = self._data_term(patch, lam), phi[p.start : p.stop]
+        if p.cells is None:
+            sweep(data_term, p.indptr, p.indices, p.weights, halo, p.colour_start, own)
+        else:
+            sweep_cells(data_term, p.indptr, p.indices, p.weights, halo, *p.cells, own)
 
     def augmented_globals(
         self,

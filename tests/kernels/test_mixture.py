@@ -76,11 +76,54 @@ def test_serial_and_parallel_twins_have_the_same_bits_for_any_number_of_threads(
         np.testing.assert_array_equal(results[0], other)
 
 
+def _posteriors(sweep, fixed, phi, threads):
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(threads)
+        mine = phi.copy()
+        sweep(*fixed, mine)
+        return mine
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
+def test_cells_have_the_bits_of_a_sweep_by_colour(k):
+    toy = make_toy(side=60, n_patches=2, strength=1.0, start="soft")
+    patch, rng = toy.problem.patches[1], np.random.default_rng(k)
+    n = patch.stop - patch.start
+    graph = (rng.normal(size=(n, k)), patch.indptr, patch.indices, patch.weights, rng.random((patch.halo_rows.size, k)))
+    phi = rng.dirichlet(np.ones(k), size=n)
+    expected = _posteriors(mixture.sweep.serial, (*graph, patch.colour_start), phi, 1)
+    assert k == 1 or not np.array_equal(expected, phi)
+    np.testing.assert_allclose(expected.sum(axis=1), 1.0)
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        found = _posteriors(mixture.sweep_cells.parallel, (*graph, *patch.cells), phi, threads)
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(_posteriors(mixture.sweep_cells.serial, (*graph, *patch.cells), phi, 1), expected)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
+def test_spots_are_evaluated_as_the_formula_says(k):
+    toy = make_toy(side=30, n_patches=1, strength=1.0)
+    (patch,), rng = toy.problem.patches, np.random.default_rng(k)
+    phi, data_term = rng.dirichlet(np.ones(k), size=900), 3.0 * rng.normal(size=(900, k))
+    pull = sp.csr_matrix((patch.weights, patch.indices, patch.indptr), shape=(900, 900)) @ phi
+    neg_elbo, residual = np.empty(900), np.empty(900)
+    arguments = (data_term, patch.indptr, patch.indices, patch.weights, np.zeros((0, k)), phi, np.empty_like(phi))
+    mixture.evaluate_spots(*arguments, neg_elbo, residual)
+    entropy = -np.where(phi > 0, phi * np.log(np.maximum(phi, 1e-300)), 0.0).sum(axis=1)
+    np.testing.assert_allclose(neg_elbo, -entropy - (phi * (data_term + 0.5 * pull)).sum(axis=1), atol=1e-12)
+    optimum = np.exp(data_term + pull)
+    optimum /= optimum.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(residual, 0.5 * np.abs(phi - optimum).sum(axis=1), atol=1e-13)
+
+
 def test_statistics_have_the_same_bits_from_both_twins():
     x, phi, _, _ = _data(5000, 6, 5)
     out = []
     for run in (mixture.statistics_dense.serial, mixture.statistics_dense.parallel):
-        counts, sums = np.empty((mixture.N_CHUNKS, 5)), np.empty((mixture.N_CHUNKS, 5, 6))
+        counts, sums = np.empty((mixture.N_CHUNKS, 5)), np.empty((mixture.N_CHUNKS, 6, 5))
         run(x, phi, counts, sums)
         out.append((counts, sums))
     np.testing.assert_array_equal(out[0][0], out[1][0])
