@@ -4,7 +4,7 @@ import re
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["free_memory", "parse_size"]
+__all__ = ["free_memory", "parse_size", "show_size"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -16,6 +16,11 @@ def parse_size(text: str, option: str) -> int:
         msg = f"Expected `{option}` to be a size such as 8GB or 500MB, found {text!r}."
         raise InputError(msg)
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def show_size(n_bytes: float) -> str:
+    """Bytes as a person says them: 1.3 GB, 250 MB."""
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 
 def free_memory() -> int:

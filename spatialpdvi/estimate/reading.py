@@ -15,7 +15,7 @@ from spatialpdvi.io.h5ad import H5adSource
 from spatialpdvi.io.labels import read_labels
 from spatialpdvi.io.layout import Layout
 from spatialpdvi.memory import free_memory, parse_size, show_size
-from spatialpdvi.options import DEFAULT_N_PCS, FitOptions
+from spatialpdvi.options import FitOptions
 
 __all__ = ["Plan", "plan_fit"]
 
@@ -52,7 +52,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         common: dict[str, Any] = {
             "n": source.n_obs,
             "file_bytes": Path(path).stat().st_size,
-            "k": options.k,
+            "k": options.n_domains,
             "epochs": epochs,
             "n_init": options.n_init,
             "smooth": options.smooth,
@@ -119,7 +119,8 @@ def _width(layout: Layout, options: FitOptions) -> float:
         return float(min(options.n_pcs, columns))
     if layout.storage != "dense":
         return layout.n_values / max(1, layout.shape[0])
-    return float(min(DEFAULT_N_PCS, columns) if "pca" in str(options.rep).lower() else columns)
+    is_pca = "pca" in str(options.rep).lower()
+    return float(min(options.components_of(options.n_domains), columns) if is_pca else columns)
 
 
 def _fitted_genes(options: FitOptions, values: int, layout: Layout) -> float:
@@ -127,7 +128,7 @@ def _fitted_genes(options: FitOptions, values: int, layout: Layout) -> float:
     if options.n_pcs == 0:
         share = min(1.0, options.n_top_genes / max(1, layout.shape[1]))
         return share * values / max(1, layout.shape[0])
-    return float(min(options.n_pcs or DEFAULT_N_PCS, layout.shape[1]))
+    return float(min(options.components_of(options.n_domains), layout.shape[1]))
 
 
 def _values(source: H5adSource, where: str, layout: Layout) -> int:
