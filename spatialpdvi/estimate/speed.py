@@ -1,4 +1,4 @@
-"""How fast this machine is beside the one that the coefficients were measured on: a fifth of a second, one thread."""
+"""How fast this machine is beside the one that the coefficients were measured on: half a second, one thread."""
 
 import time
 import zlib
@@ -9,7 +9,9 @@ import numpy as np
 
 __all__ = ["REFERENCE", "Speed", "measure_speed"]
 
-_REPEATS = 3  # of which the best counts: other programs only take away
+# of which the best counts: other programs, and a processor that has yet to speed up, only take away; in three repeats a
+# quiet machine showed half its speed one time in three
+_REPEATS = 12
 _BYTES = 1 << 21
 
 
