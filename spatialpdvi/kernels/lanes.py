@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numba import config
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
@@ -211,3 +212,19 @@ def exp(typing, a):
         return builder.select(tiny, _constant(0.0), scaled)
 
     return _LANES(_LANES), generate
+
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba makes it at run time
+    from spatialpdvi.kernels.plain_lanes import (
+        exp,
+        fill,
+        fma,
+        largest,
+        load,
+        minus,
+        over,
+        pairwise_sum,
+        plus,
+        store,
+        upper,
+    )
