@@ -22,13 +22,14 @@ def read_range(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -
     stop = dataset.shape[0] if stop is None else stop
     if stop - start < _FEW or n_threads() < 2 or not _is_plain_gzip(dataset):
         return np.asarray(dataset[start:stop])
-    size = dataset.chunks[0]
+    # asked once: h5py looks them up in the file each time
+    size, shuffled = dataset.chunks[0], dataset.shuffle
     out = np.empty(stop - start, dtype=dataset.dtype)
 
     def load(first: int) -> None:
         unfiltered, stored = dataset.id.read_direct_chunk((first,))
         # a filter may have been skipped for a chunk when it was written
-        values = dataset[first : first + size] if unfiltered else _decoded(stored, dataset)
+        values = dataset[first : first + size] if unfiltered else _decoded(stored, out.dtype, size, shuffled=shuffled)
         low, high = max(first, start), min(first + size, stop)
         out[low - start : high - start] = values[low - first : high - first]
 
@@ -39,9 +40,8 @@ def read_range(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -
 
 
 def _is_plain_gzip(dataset: h5py.Dataset) -> bool:
-    filters = {
-        dataset.id.get_create_plist().get_filter(i)[0] for i in range(dataset.id.get_create_plist().get_nfilters())
-    }
+    made = dataset.id.get_create_plist()
+    filters = {made.get_filter(i)[0] for i in range(made.get_nfilters())}
     known = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
     return (
         dataset.chunks is not None
@@ -52,13 +52,13 @@ def _is_plain_gzip(dataset: h5py.Dataset) -> bool:
     )
 
 
-def _decoded(stored: bytes, dataset: h5py.Dataset) -> np.ndarray:
-    width = dataset.dtype.itemsize
-    raw = np.frombuffer(zlib.decompress(stored, bufsize=dataset.chunks[0] * width), dtype=np.uint8)
-    if dataset.shuffle:
-        raw = np.ascontiguousarray(raw.reshape(width, -1).T).ravel()
-    values = raw.view(dataset.dtype)
-    if values.size != dataset.chunks[0]:
-        msg = f"a chunk of {values.size} values where {dataset.chunks[0]} belong"
+def _decoded(stored: bytes, kind: np.dtype, size: int, *, shuffled: bool) -> np.ndarray:
+    """The ``size`` values of a chunk."""
+    raw = np.frombuffer(zlib.decompress(stored, bufsize=size * kind.itemsize), dtype=np.uint8)
+    if shuffled:
+        raw = np.ascontiguousarray(raw.reshape(kind.itemsize, -1).T).ravel()
+    values = raw.view(kind)
+    if values.size != size:
+        msg = f"a chunk of {values.size} values where {size} belong"
         raise ValueError(msg)
     return values
