@@ -1,17 +1,19 @@
-"""The one loop: choose a batch, map `local`, `merge`, record, stop. It knows a solver and a problem, nothing else."""
+"""The one loop: choose a batch, have it visited, merge, record, stop. It knows a solver and an engine, nothing else."""
 
 import enum
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem
+from spatialpdvi.engines.base import Engine
+from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.solvers.base import Solver, State
 
-__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "Underway", "optimise", "step"]
+__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "Underway", "one_epoch", "optimise"]
 
 
 class Stop(enum.Enum):
@@ -73,38 +75,37 @@ class Optimum(NamedTuple):
 
 
 def optimise(
-    problem: Problem,
+    engine: Engine,
     solver: Solver,
     start: tuple[Any, Blocks] | State | Underway,
     *,
     rule: StopRule,
     rng: np.random.Generator,
-    on_epoch: Callable[[TraceRow, Any], None] | None = None,
-    on_state: Callable[[Underway], None] | None = None,
+    on_epoch: Callable[[TraceRow], None] | None = None,
+    on_state: Callable[[int, Callable[[], Underway]], None] | None = None,
 ) -> Optimum:
     """Run a solver until the rule is met.
 
     It begins at ``start = (phi, lambda)``, or goes on from a `State` that an earlier call ended with: the same solver
-    and the generator as it was then continue to the same bits as one long run. phi is taken over and overwritten.
-    ``on_epoch(row, phi)`` is called after every evaluation, epoch 0 included.
+    and the generator as it was then continue to the same bits as one long run. phi may be taken over and overwritten.
+    ``on_epoch(row)`` is called after every evaluation, epoch 0 included.
 
-    ``on_state(underway)`` is called after every epoch that another one follows, and must not change what it is given,
-    nor keep it: the next epoch overwrites it. A run that begins at such a value, saved and read again, and with the
-    generator as it was then, goes on from that epoch, whose row its trace begins with.
+    ``on_state(epoch, underway)`` is called after every epoch that another one follows. It must not change what
+    ``underway()`` gathers, nor keep it: the next epoch overwrites it. A run that begins at such a value, saved and
+    read again, and with the generator as it was then, goes on from that epoch, whose row its trace begins with.
     """
     trace: list[TraceRow] = []
     if isinstance(start, Underway):
-        state, seconds = start.state, start.row.seconds
+        shared, seconds = engine.begin(solver, start.state), start.row.seconds
         trace.append(start.row)
     else:
-        state = start if isinstance(start, State) else solver.init(problem, *start)
-        seconds = 0.0
+        shared, seconds = engine.begin(solver, start), 0.0
 
     def record(epoch: int) -> Evaluation:
-        evaluation = problem.evaluate(state.phi, state.shared.lam)
+        evaluation = engine.evaluate(shared.lam)
         trace.append(TraceRow(epoch, seconds, evaluation))
         if on_epoch is not None:
-            on_epoch(trace[-1], state.phi)
+            on_epoch(trace[-1])
         return evaluation
 
     evaluation = trace[-1].evaluation if trace else record(0)
@@ -112,9 +113,7 @@ def optimise(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
         for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
             began = time.perf_counter()
-            state = solver.begin_epoch(problem, state, evaluation)
-            for batch in solver.batches(problem.n_patches, rng):
-                state = step(problem, solver, state, batch)
+            shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
             seconds += time.perf_counter() - began
             before, evaluation = evaluation, record(epoch)
             if not np.isfinite(evaluation.neg_elbo):
@@ -124,22 +123,18 @@ def optimise(
                 stop = Stop.CONVERGED
                 break
             if on_state is not None and epoch < rule.max_epochs:
-                on_state(Underway(state, trace[-1]))
-    return Optimum(state.phi, state.shared.lam, state, trace, stop)
+                on_state(epoch, partial(_gather, engine, shared, trace[-1]))
+    state = engine.state(shared)
+    return Optimum(state.phi, shared.lam, state, trace, stop)
 
 
-def step(problem: Problem, solver: Solver, state: State, batch: np.ndarray) -> State:
-    """One step: map `local` over the batch, merge the messages in the batch's order.
+def _gather(engine: Engine, shared: Any, row: TraceRow) -> Underway:
+    return Underway(engine.state(shared), row)
 
-    Unless the solver is sequential, halos are taken as they were when the step began, so the order within the
-    batch cannot matter.
-    """
-    own = list(state.own)
-    messages = []
-    halos = None if solver.sequential else [problem.halo(state.phi, b) for b in batch]
-    for position, b in enumerate(batch):
-        halo = problem.halo(state.phi, b) if halos is None else halos[position]
-        own[b], message = solver.local(problem, state.shared, own[b], state.phi, b, halo)
-        messages.append(message)
-    shared = solver.merge(problem, state.shared, messages)
-    return State(state.phi, shared, tuple(own))
+
+def one_epoch(engine: Engine, solver: Solver, shared: Any, evaluation: Evaluation, *, rng: np.random.Generator) -> Any:
+    """Every batch once: what is shared after it. ``evaluation`` is of the point where the epoch begins."""
+    shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.kept)
+    for batch in solver.batches(engine.problem.n_patches, rng):
+        shared = solver.merge(engine.problem, shared, engine.visit(shared, batch))
+    return shared

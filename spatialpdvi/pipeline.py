@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,13 @@ from spatialpdvi.representation import RawFeatures, leading_components, raw_feat
 from spatialpdvi.result import FitResult, name_domains, order_by_size
 from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.scoring import result_scores
-from spatialpdvi.solvers import Solver, SolverSettings
-from spatialpdvi.solving import solve, solver_from, stop_rule
+from spatialpdvi.solvers import Solver
+from spatialpdvi.solving import engine_of, solve, solver_from, stop_rule
 from spatialpdvi.start import in_unit_range, kmeans_labels
 from spatialpdvi.threads import single_threaded
+
+if TYPE_CHECKING:
+    from spatialpdvi.cluster import Cluster
 
 __all__ = ["fit_section", "library_versions", "read_inputs"]
 
@@ -61,17 +64,20 @@ def fit_section(
     *,
     find_markers: bool = False,
     checkpoint: Checkpoint | None = None,
+    cluster: "Cluster | None" = None,
 ) -> FitResult:
     """Fit a section that was read and checked; raises as `prepare` does.
 
-    A ``checkpoint`` that is open keeps the fit, or has it go on; it stays for the caller to close.
+    A ``checkpoint`` that is open keeps the fit, or has it go on; it stays for the caller to close. With a ``cluster``
+    the solver runs on its workers, to the same bits.
     """
-    solver = solver_from(options)
+    solver = solver_from(options, section.coordinates.shape[0])
     options, scan, raw = _settle_k(section, options, progress)
     remember = None if checkpoint is None else checkpoint.restarts
     prepared = prepare(section, options, progress, raw=raw, remember=remember)
     with progress.stage("fit") as stage:
-        solved = solve(prepared, solver, options, stage=stage, checkpoint=checkpoint)
+        with engine_of(prepared, cluster) as engine:
+            solved = solve(prepared, solver, options, stage=stage, checkpoint=checkpoint, engine=engine)
         # the certificate is of what is written, and float32 is
         phi = solved.phi.astype(np.float32)
         final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
@@ -189,9 +195,9 @@ def _params(
         "label_key": section.label_key,
         "temperature": None if calibration is None else calibration.temperature,
     }
-    settings = SolverSettings()
-    defaults = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
-    everything = {**defaults, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
+    settings = solver.settings
+    in_force = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
+    everything = {**in_force, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
     params = {key: value for key, value in everything.items() if value is not None}
     params["versions"] = library_versions(*(("harmonypy",) if options.correct == "harmony" else ()))
     return params

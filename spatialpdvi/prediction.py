@@ -8,6 +8,7 @@ import numpy as np
 
 from spatialpdvi.calibration import tempered
 from spatialpdvi.certificate import Certificate, certify
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.features.projection import GeneProjection, centre_samples
 from spatialpdvi.graph.flow import flow_directions
@@ -214,7 +215,7 @@ def _settle(
     """Posteriors (n, K) float32 that are stationary with the globals held, and the proof."""
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
-    optimum = optimise(problem, Held(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
+    optimum = optimise(LocalEngine(problem), Held(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
     # the certificate is of what is written, and float32 is
     rounded = optimum.phi.astype(np.float32)
     final = problem.evaluate(rounded.astype(np.float64), model.lam)

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
@@ -19,7 +20,6 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
 from spatialpdvi.progress import Progress, Stage
 from spatialpdvi.representation import FeatureSet, RawFeatures, make_features
-from spatialpdvi.scores import adjusted_rand_index
 from spatialpdvi.start import (
     Consensus,
     Start,
@@ -68,12 +68,9 @@ class Prepared(NamedTuple):
         k, hyperparameters = self.start.lam.m.shape[0], self.start.hyperparameters
         return [start_from_labels(self.fitted, labels, k, hyperparameters=hyperparameters) for labels in self.restarts]
 
-    def ari(self, phi: np.ndarray) -> float:
-        """ARI of a posterior against the known labels, over the labelled spots; NaN without any."""
-        if self.codes is None:
-            return float("nan")
-        scored = self.codes >= 0
-        return adjusted_rand_index(self.codes[scored], phi[scored].argmax(axis=1))
+    def engine(self) -> LocalEngine:
+        """The problem's patches in this process."""
+        return LocalEngine(self.problem, codes=self.codes)
 
 
 def prepare(

@@ -15,7 +15,7 @@ from sklearn.metrics import homogeneity_completeness_v_measure
 
 from spatialpdvi.errors import InputError, expect_finite
 
-__all__ = ["adjusted_rand_index", "chaos", "label_agreement", "pas", "scores"]
+__all__ = ["adjusted_rand_index", "ari_of_table", "chaos", "contingency", "label_agreement", "pas", "scores"]
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -61,15 +61,20 @@ def adjusted_rand_index(codes_a: Any, codes_b: Any) -> float:
     a, b = _labelled_in_both(_as_codes(codes_a), _as_codes(codes_b))
     if a.size == 0:
         return float("nan")
-    # Ordered pairs of spots put together by both, by a, by b; and all pairs. Below 2^63 up to 3e9
-    # spots.
-    both = _square_sum(_pair_counts(a, b)) - a.size
-    in_a = _square_sum(np.bincount(a)) - a.size
-    in_b = _square_sum(np.bincount(b)) - a.size
-    every = a.size * (a.size - 1)
-    if both == in_a == in_b:  # one and the same partition
-        return 1.0
-    return 2 * (both * every - in_a * in_b) / ((in_a + in_b) * every - 2 * in_a * in_b)
+    return _rand_index(_pair_counts(a, b), np.bincount(a), np.bincount(b))
+
+
+def ari_of_table(table: np.ndarray) -> float:
+    """Adjusted Rand index of two labellings from the number of spots with each pair of labels (a, b)."""
+    return _rand_index(table.ravel(), table.sum(axis=1), table.sum(axis=0)) if table.any() else float("nan")
+
+
+def contingency(codes: np.ndarray, domains: np.ndarray, n_domains: int) -> np.ndarray:
+    """Spots (labels, domains) with each pair of a known label and a domain; a code below 0 is no label."""
+    known = codes >= 0
+    n_labels = int(codes.max(initial=-1)) + 1
+    pairs = codes[known] * n_domains + domains[known]
+    return np.bincount(pairs, minlength=n_labels * n_domains).reshape(n_labels, n_domains)
 
 
 def chaos(labels: Any, coordinates: ArrayLike) -> float:
@@ -206,6 +211,18 @@ def _as_codes(labels: Any) -> Codes:
         named = codes >= 0
         codes[named] = np.unique(codes[named], return_inverse=True)[1]
     return codes
+
+
+def _rand_index(pairs: np.ndarray, in_a: np.ndarray, in_b: np.ndarray) -> float:
+    """Adjusted Rand index from the spots of each pair of labels, of each a and of each b."""
+    n = int(in_a.sum())
+    # Ordered pairs of spots put together by both, by a, by b; and all pairs. Below 2^63 up to 3e9
+    # spots.
+    both, a, b = (_square_sum(counts) - n for counts in (pairs, in_a, in_b))
+    every = n * (n - 1)
+    if both == a == b:  # one and the same partition
+        return 1.0
+    return 2 * (both * every - a * b) / ((a + b) * every - 2 * a * b)
 
 
 def _labelled_in_both(a: Codes, b: Codes) -> tuple[Codes, Codes]:

@@ -1,22 +1,31 @@
 """The solver from one start, or from several for the lowest F; it goes on from a checkpoint where there is one."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from spatialpdvi.certificate import gradient_norm
 from spatialpdvi.checkpoints import Checkpoint, digest, named_types, same_shapes, unpack
+from spatialpdvi.engines import Engine, PatchesLostError
+from spatialpdvi.errors import InputWarning
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, Underway, optimise
 from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
+from spatialpdvi.patches import default_batch
 from spatialpdvi.preparation import Prepared
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.progress import Stage
+from spatialpdvi.scores import ari_of_table
 from spatialpdvi.solvers import Solver, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State
 from spatialpdvi.start import Start
 
-__all__ = ["Solved", "solve", "solver_from", "stop_rule", "trace_columns"]
+if TYPE_CHECKING:
+    from spatialpdvi.cluster import Cluster
+
+__all__ = ["Solved", "engine_of", "solve", "solver_from", "stop_rule", "trace_columns"]
 
 
 class Solved(NamedTuple):
@@ -40,14 +49,25 @@ class _Snapshot(NamedTuple):
     rng: dict[str, Any]  # state of the generator
 
 
-_Keep = Callable[[Underway, Callable[[], dict[str, np.ndarray]], np.random.Generator], None]
+class _Job(NamedTuple):
+    """What every start of a fit has in common."""
+
+    prepared: Prepared
+    engine: Engine
+    solver: Solver
+    options: FitOptions
+    stage: Stage
+    checkpoint: Checkpoint | None
+
+
 _TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 
-def solver_from(options: FitOptions) -> Solver:
-    """Solver that the options name; one that it does not have is an `InputError`."""
+def solver_from(options: FitOptions, n_spots: int) -> Solver:
+    """Solver that the options name, of so many spots; an option that it does not have is an `InputError`."""
     chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
     settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
+    settings.setdefault("batch_patches", default_batch(n_spots))
     steps = (options.step_mean, options.step_log_variance)
     return make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen)
 
@@ -57,6 +77,18 @@ def stop_rule(options: FitOptions) -> StopRule:
     return StopRule(options.tol, options.tol_objective, options.max_epochs)
 
 
+@contextmanager
+def engine_of(prepared: Prepared, cluster: "Cluster | None") -> Iterator[Engine]:
+    """The prepared problem's patches on the workers of a cluster while the ``with`` lasts, or in this process."""
+    if cluster is None:
+        yield prepared.engine()
+        return
+    from spatialpdvi.cluster import ClusterEngine
+
+    with closing(ClusterEngine(cluster, prepared.problem, codes=prepared.codes)) as engine:
+        yield engine
+
+
 def solve(
     prepared: Prepared,
     solver: Solver,
@@ -64,8 +96,12 @@ def solve(
     *,
     stage: Stage,
     checkpoint: Checkpoint | None = None,
+    engine: Engine | None = None,
 ) -> Solved:
     """Run the solver from the prepared start, or with ``restarts="best"`` from that and every restart.
+
+    ``engine`` is where the patches live (`engine_of`), by default in this process. Where it loses some, the solver
+    goes on from the last checkpoint, or begins the start anew: the result is the same.
 
     Raises
     ------
@@ -75,20 +111,21 @@ def solve(
     starts = [prepared.start]
     if options.restarts == "best":
         starts += prepared.other_starts()
-    begun = None if checkpoint is None else _begin(checkpoint, prepared, solver, n_starts=len(starts))
+    job = _Job(prepared, engine or prepared.engine(), solver, options, stage, checkpoint)
+    begun = None if checkpoint is None else checkpoint.begin(_digests(prepared), _reader(job, len(starts)))
     first, best = (0, None) if begun is None else (begun.position, begun.best)
     for position, start in enumerate(starts[first:], start=first):
         stage.advance(position, len(starts))
-        found = _solve_one(
-            prepared,
-            position,
-            start,
-            solver,
-            options,
-            stage=stage,
-            begun=begun,
-            keep=_keeper(checkpoint, position, best),
-        )
+        while True:
+            try:
+                found = _solve_one(job, position, start, begun=begun, best=best)
+                break
+            except PatchesLostError as lost:
+                begun = None if checkpoint is None else checkpoint.last(_reader(job, len(starts)))
+                if begun is not None and begun.position != position:
+                    begun = None
+                again = "the start" if begun is None else f"epoch {begun.run.row.epoch}"
+                warnings.warn(f"{lost} The fit goes on from {again}.", InputWarning, stacklevel=2)
         begun = None
         if best is None or _final(found) < _final(best):
             best = found
@@ -115,19 +152,9 @@ def trace_columns(trace: Sequence[TraceRow], ari: Sequence[float]) -> dict[str, 
     return columns
 
 
-def _solve_one(
-    prepared: Prepared,
-    position: int,
-    start: Start,
-    solver: Solver,
-    options: FitOptions,
-    *,
-    stage: Stage,
-    begun: _Snapshot | None,
-    keep: _Keep | None,
-) -> Solved:
-    """Run the solver from a start, or go on with what was begun from it."""
-    rule, rng = stop_rule(options), np.random.default_rng(options.seed)
+def _solve_one(job: _Job, position: int, start: Start, *, begun: _Snapshot | None, best: Solved | None) -> Solved:
+    """Run the solver from a start, or go on with what was begun from it; ``best`` is of the starts before."""
+    rule, rng = stop_rule(job.options), np.random.default_rng(job.options.seed)
     rows: list[TraceRow] = []
     ari: list[float] = []
     if begun is not None:
@@ -135,28 +162,32 @@ def _solve_one(
         rows.append(begun.run.row)
         ari.extend(begun.columns.get("ari", ())[-1:])
 
-    def on_epoch(row: TraceRow, phi: np.ndarray) -> None:
+    def on_epoch(row: TraceRow) -> None:
         rows.append(row)
-        score = ""
-        if prepared.codes is not None:
-            ari.append(prepared.ari(phi))
+        score, table = "", job.engine.table()
+        if table is not None:
+            ari.append(ari_of_table(table))
             score = f"  ARI {ari[-1]:.3f}"
         e = row.evaluation
-        stage.note(f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}")
+        job.stage.note(
+            f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}"
+        )
 
     def columns() -> dict[str, np.ndarray]:
         now = trace_columns(rows, ari)
         # the first row of now is the last of what was begun
         return now if begun is None else {name: np.append(begun.columns[name], now[name][1:]) for name in now}
 
-    def on_state(run: Underway) -> None:
-        if keep is not None:
-            keep(run, columns, rng)
+    def on_state(epoch: int, run: Callable[[], Underway]) -> None:
+        if job.checkpoint is not None:
+            job.checkpoint.after_epoch(
+                epoch, lambda: _Snapshot(position, best, run(), columns(), dict(rng.bit_generator.state))
+            )
 
     optimum = optimise(
-        prepared.problem,
-        solver,
-        prepared.initial(start) if begun is None else begun.run,
+        job.engine,
+        job.solver,
+        job.prepared.initial(start) if begun is None else begun.run,
         rule=rule,
         rng=rng,
         on_epoch=on_epoch,
@@ -165,23 +196,12 @@ def _solve_one(
     return Solved(position, optimum.phi, optimum.lam, tuple(optimum.trace[-2:]), optimum.stop, columns())
 
 
-def _keeper(checkpoint: Checkpoint | None, position: int, best: Solved | None) -> _Keep | None:
-    if checkpoint is None:
-        return None
-
-    def keep(run: Underway, columns: Callable[[], dict[str, np.ndarray]], rng: np.random.Generator) -> None:
-        checkpoint.after_epoch(
-            run.row.epoch, lambda: _Snapshot(position, best, run, columns(), dict(rng.bit_generator.state))
-        )
-
-    return keep
-
-
-def _begin(checkpoint: Checkpoint, prepared: Prepared, solver: Solver, *, n_starts: int) -> _Snapshot | None:
-    """What the checkpoint holds of this fit, checked against a state that the solver makes now; None where nothing."""
+def _reader(job: _Job, n_starts: int) -> Callable[[Any, dict[str, np.ndarray]], _Snapshot]:
+    """How a checkpoint of this fit is read: checked against a state that the solver makes now."""
 
     def read(description: Any, arrays: dict[str, np.ndarray]) -> _Snapshot:
-        like = solver.init(prepared.problem, *prepared.initial())
+        here = job.prepared.engine()
+        like = here.state(here.begin(job.solver, job.prepared.initial()))
         found = unpack(description, arrays, named_types(like, also=_TYPES))
         if not isinstance(found, _Snapshot) or not 0 <= found.position < n_starts:
             msg = "no start"
@@ -196,6 +216,11 @@ def _begin(checkpoint: Checkpoint, prepared: Prepared, solver: Solver, *, n_star
         np.random.default_rng().bit_generator.state = found.rng  # refuses what is none
         return found
 
+    return read
+
+
+def _digests(prepared: Prepared) -> dict[str, str]:
+    """Of all that a solver is given."""
     patching, start = prepared.patching, prepared.start
     bounds = np.array([patch.start for patch in patching.patches])
     parts = {
@@ -204,7 +229,7 @@ def _begin(checkpoint: Checkpoint, prepared: Prepared, solver: Solver, *, n_star
         "start": (start.labels, *start.hyperparameters, *start.lam, *prepared.restarts),
         "labels to score against": (prepared.codes,),
     }
-    return checkpoint.begin({name: digest(*arrays) for name, arrays in parts.items()}, read)
+    return {name: digest(*arrays) for name, arrays in parts.items()}
 
 
 def _final(found: Solved) -> float:

@@ -18,6 +18,7 @@ ALLOWED = {
         "api",
         "checkpoints",
         "choosing",
+        "cluster",
         "compare",
         "estimate",
         "io",
@@ -31,6 +32,7 @@ ALLOWED = {
     "api": {
         "calibration",
         "checkpoints",
+        "cluster",
         "interpretation",
         "io",
         "keeping",
@@ -51,11 +53,13 @@ ALLOWED = {
         "io",
         "optimise",
         "options",
+        "patches",
         "pipeline",
         "plotting",
         "preparation",
         "progress",
         "representation",
+        "scores",
         "solvers",
     },
     "estimate": {"io", "memory", "options", "threads"},
@@ -65,6 +69,7 @@ ALLOWED = {
         "certificate",
         "checkpoints",
         "choosing",
+        "cluster",
         "colours",
         "empty",
         "graph",
@@ -88,11 +93,15 @@ ALLOWED = {
     "solving": {
         "certificate",
         "checkpoints",
+        "cluster",
+        "engines",
         "optimise",
         "options",
+        "patches",
         "preparation",
         "problems",
         "progress",
+        "scores",
         "solvers",
         "start",
     },
@@ -119,6 +128,7 @@ ALLOWED = {
     "prediction": {
         "calibration",
         "certificate",
+        "engines",
         "features",
         "graph",
         "io",
@@ -141,6 +151,7 @@ ALLOWED = {
     "keeping": {"", "calibration", "io", "model", "options", "preparation", "problems"},
     "model": {"features", "options", "problems"},
     "preparation": {
+        "engines",
         "graph",
         "io",
         "options",
@@ -158,7 +169,9 @@ ALLOWED = {
     "colours": set(),
     "interpretation": {"features", "streams"},
     "certificate": {"optimise", "problems"},
-    "optimise": {"problems", "solvers"},
+    "optimise": {"engines", "problems", "solvers"},
+    "engines": {"kernels", "problems", "scores", "solvers", "threads"},
+    "cluster": {"engines", "kernels", "problems", "scores", "solvers"},
     "solvers": {"problems"},
     "problems": {"kernels", "patches"},
     "patches": {"kernels"},
@@ -191,6 +204,7 @@ HOMES = {
     "scanpy": {"features"},
     "h5py": {"io"},
     "harmonypy": {"features"},
+    "distributed": {"cluster"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"scores", "start"},
@@ -243,7 +257,8 @@ def test_help_loads_nothing_heavy(command):
         "from spatialpdvi.cli import main\n"
         f"try: main({command!r})\n"
         "except SystemExit: pass\n"
-        "heavy = {'numpy', 'numba', 'pandas', 'anndata', 'scanpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'h5py'}\n"
+        "heavy = {'numpy', 'numba', 'pandas', 'anndata', 'scanpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'h5py',\n"
+        "         'distributed'}\n"
         "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

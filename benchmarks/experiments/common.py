@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spatialpdvi.optimise import step
+from spatialpdvi.engines import LocalEngine
+from spatialpdvi.optimise import one_epoch
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.base import Evaluation, Problem
 from spatialpdvi.solvers import SOLVERS, Solver, SolverSettings, make_solver
@@ -48,12 +49,11 @@ def run_epochs(
     if isinstance(solver, str):
         solver = make_solver(solver, SolverSettings(**settings))
     rng = np.random.default_rng(seed)
-    state = solver.init(problem, *start)
-    while np.isfinite((evaluation := problem.evaluate(state.phi, state.shared.lam)).neg_elbo):
-        yield state, evaluation
-        state = solver.begin_epoch(problem, state, evaluation)
-        for batch in solver.batches(problem.n_patches, rng):
-            state = step(problem, solver, state, batch)
+    engine = LocalEngine(problem)
+    shared = engine.begin(solver, start)
+    while np.isfinite((evaluation := engine.evaluate(shared.lam)).neg_elbo):
+        yield engine.state(shared), evaluation
+        shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
 
 
 def families() -> dict[str, list[str]]:

@@ -85,7 +85,7 @@ class Eliminated:
         """Of g_b: its Hessian and its pull."""
         return self.parts[patch]
 
-    def evaluate(self, phi: None, lam: QuadraticGlobals) -> Evaluation:
+    def evaluate(self, phi: None, lam: QuadraticGlobals, *, each: object = map) -> Evaluation:
         """With the locals at their optimum, so that curvature and steps are those of the whole problem."""
         return self._whole.evaluate(self._whole.best_locals(lam), lam)
 

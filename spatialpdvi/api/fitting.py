@@ -18,6 +18,8 @@ from spatialpdvi.result import FitResult
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from spatialpdvi.cluster import Cluster
+
 __all__ = ["fit", "fit_file", "fit_files"]
 
 
@@ -27,6 +29,7 @@ def fit(
     k: int | str,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    cluster: "Cluster | None" = None,
     **options: Any,
 ) -> FitResult:
     """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
@@ -41,6 +44,8 @@ def fit(
         Where stages are shown; nothing is shown by default.
     checkpoint
         Where the fit is kept while it runs, to go on after it was killed (`spatialpdvi.Checkpoint`).
+    cluster
+        Whose workers run the solver (`spatialpdvi.cluster.connect`); the result has the same bits.
     options
         Any field of `spatialpdvi.FitOptions`: the command line's options with underscores.
 
@@ -61,7 +66,7 @@ def fit(
     check_free(source, keys)
     progress = progress or Progress()
     _open(checkpoint, chosen, progress)
-    result = fit_section(read_inputs(source, chosen), chosen, progress, checkpoint=checkpoint)
+    result = fit_section(read_inputs(source, chosen), chosen, progress, checkpoint=checkpoint, cluster=cluster)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     _close(checkpoint)
     return result
@@ -76,13 +81,15 @@ def fit_file(
     find_markers: bool = False,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    cluster: "Cluster | None" = None,
 ) -> FitResult:
     """Find the spatial domains of an h5ad file and write them into it, or into a copy at ``output``.
 
     Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
     either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
     before it begins; with ``find_markers`` a result that was made of counts has its ``markers``. A ``checkpoint`` keeps
-    the fit while it runs, to go on after it was killed, and is removed when the result is written.
+    the fit while it runs, to go on after it was killed, and is removed when the result is written. With a ``cluster``
+    the solver runs on its workers.
     """
     from spatialpdvi.io.writing import write_elements
 
@@ -96,7 +103,7 @@ def fit_file(
             if keep_model:
                 check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
-    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint)
+    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster)
     with progress.stage("write"):
         elements = result.elements(keys, save_graph=options.save_graph)
         write_elements(path, target, elements, remove=keys.all_pairs())
@@ -113,6 +120,7 @@ def fit_files(
     find_markers: bool = False,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    cluster: "Cluster | None" = None,
 ) -> FitResult:
     """Find the domains of several sections in one fit: a domain means the same in all of them.
 
@@ -134,6 +142,8 @@ def fit_files(
         Whether a result that was made of counts has its ``markers``.
     checkpoint
         Where the fit is kept while it runs; removed when all files are written.
+    cluster
+        Whose workers run the solver.
 
     Returns
     -------
@@ -167,7 +177,7 @@ def fit_files(
         if keep_model:
             check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
-    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint)
+    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster)
     with progress.stage("write"):
         for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
             elements = result.part(spots).elements(keys, save_graph=options.save_graph)

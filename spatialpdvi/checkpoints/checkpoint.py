@@ -154,11 +154,21 @@ class Checkpoint:
             Where the checkpoint is of other data, or damaged.
         """
         self._digests = digests
+        return self.last(read) if self.resume else None
+
+    def last(self, read: Callable[[Any, dict[str, np.ndarray]], _T]) -> _T | None:
+        """What the last checkpoint holds that this run began with or wrote, as `begin` does; None where there is none.
+
+        Raises
+        ------
+        InputError
+            As `begin` does.
+        """
         path = self.files[0]
-        if not self.resume or not path.exists():
+        if not path.exists():
             return None
         arrays, facts = self._read(path)
-        self._compare(facts["digests"], digests)
+        self._compare(facts["digests"], self._digests)
         with self._checked(path):
             return read(facts["value"], arrays)
         return None

@@ -22,6 +22,7 @@ from spatialpdvi.cli.common import (
 from spatialpdvi.cli.keeping import check_kept, close, keep_in, resumable
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.cli.scan import print_scan
+from spatialpdvi.cli.workers import workers
 from spatialpdvi.options import FitOptions
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ __all__ = ["fit"]
 @table_options()
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
 @click.option("--report", type=FILE, help="Also write scores, certificate and marker genes as JSON here. Default: no.")
+@click.option(
+    "--dask",
+    metavar="WHERE",
+    help="Run the solver on a Dask cluster: local:N workers on this computer, a scheduler's tcp://HOST:PORT, or its "
+    "scheduler file. The result is the same. Default: no.",
+)
 @click.option(
     "--save-model", type=FILE, help="Also write the model here, for `predict` on other sections. Default: no."
 )
@@ -60,6 +67,7 @@ def fit(
     output: Path | None,
     *,
     threads: int | None,
+    dask: str | None,
     report: Path | None,
     save_model: Path | None,
     checkpoint: Path | None,
@@ -102,7 +110,8 @@ def fit(
             "find_markers": report is not None,
             "checkpoint": kept,
         }
-        with display(quiet=quiet, verbose=verbose) as progress:
+        with display(quiet=quiet, verbose=verbose) as progress, workers(dask, progress) as cluster:
+            extra["cluster"] = cluster
             if several:
                 result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
             else:

@@ -8,7 +8,9 @@ import numpy as np
 
 from spatialpdvi.certificate import gradient_norm
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
+from spatialpdvi.patches import default_batch
 from spatialpdvi.preparation import Prepared
+from spatialpdvi.scores import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 __all__ = ["Run", "has_step", "run_solver"]
@@ -77,15 +79,18 @@ def run_solver(
     """
     ari: list[float] = []
 
-    def watch(row: TraceRow, phi: Any) -> None:
-        if prepared.codes is not None:
-            ari.append(prepared.ari(phi))
+    engine = prepared.engine()
+
+    def watch(row: TraceRow) -> None:
+        table = engine.table()
+        if table is not None:
+            ari.append(ari_of_table(table))
         if on_epoch is not None:
             on_epoch(row)
 
     optimum = optimise(
-        prepared.problem,
-        make_solver(name, SolverSettings(step_size=step)),
+        engine,
+        make_solver(name, SolverSettings(step_size=step, batch_patches=default_batch(prepared.start.labels.size))),
         prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(seed),

@@ -2,7 +2,7 @@
 
 A parallel region costs microseconds, and milliseconds when other programs hold the cores; a patch of a small section
 is done sooner than that. Both twins run the same iterations with the same sums, so their results have the same bits
-and the choice is about time alone.
+and the choice is about time alone. A thread that is itself one of several, `alone_in_thread`, takes the serial one.
 
 Threads that wait by spinning, OpenMP's default, make a fit forty times slower when other programs want the same
 cores (measured: 20,000 spots, two busy cores, 11 s against 0.3 s). The threads are therefore started with the
@@ -10,6 +10,7 @@ passive policy: 0.4 s, busy or not. The environment is set only while they start
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
@@ -18,9 +19,10 @@ from typing import Any
 
 from spatialpdvi.kernels.compile import compiled
 
-__all__ = ["SMALL_WORK", "Twins", "passive_start", "twins"]
+__all__ = ["SMALL_WORK", "Twins", "alone_in_thread", "passive_start", "twins"]
 
 _OPENMP = {"started": False}
+_THREAD = threading.local()
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial twin is faster (~0.1 ms)
 
 
@@ -35,11 +37,16 @@ class Twins:
 
     def __call__(self, *arguments: Any) -> None:
         """Run the twin that is faster for these arguments."""
-        if self._work(*arguments) > SMALL_WORK:
+        if self._work(*arguments) > SMALL_WORK and not getattr(_THREAD, "alone", False):
             with passive_start():
                 self.parallel(*arguments)
         else:
             self.serial(*arguments)
+
+
+def alone_in_thread() -> None:
+    """Have loops of the calling thread run on it alone, from now on: other threads have the other cores."""
+    _THREAD.alone = True
 
 
 def twins(work: Callable[..., float]) -> Callable[[Callable[..., None]], Twins]:

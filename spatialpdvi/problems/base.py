@@ -6,7 +6,7 @@ phi_b is the local variable of patch b; lambda is a NamedTuple of global blocks 
 Solvers combine blocks with `blockwise` and never look inside phi, halo or statistics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -71,5 +71,5 @@ class Problem(Protocol):
     def gradient(self, statistics: Statistics, patch: int, lam: Blocks) -> Blocks:
         """Gradient of f_b in lambda at ``lam``."""
 
-    def evaluate(self, phi: Any, lam: Blocks) -> Evaluation:
-        """F, its gradient, curvature and stationarity at (phi, lambda)."""
+    def evaluate(self, phi: Any, lam: Blocks, *, each: Callable[..., Iterable[Any]] = map) -> Evaluation:
+        """F, its gradient, curvature and stationarity at (phi, lambda); patches by ``each``, a `map`."""

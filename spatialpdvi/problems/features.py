@@ -30,6 +30,9 @@ class Features(Protocol):
     def rows(self, start: int, stop: int) -> "Features":
         """Block of rows ``start:stop``, sharing memory."""
 
+    def alone(self) -> "Features":
+        """The same rows, without the rest of the matrix whose memory they share: what travels."""
+
 
 class _Dense:
     def __init__(self, x: np.ndarray) -> None:
@@ -49,6 +52,9 @@ class _Dense:
 
     def rows(self, start: int, stop: int) -> "_Dense":
         return _Dense(self._x[start:stop])
+
+    def alone(self) -> "_Dense":
+        return self  # a view of rows travels as they are
 
 
 class _Csr:
@@ -70,6 +76,10 @@ class _Csr:
     def rows(self, start: int, stop: int) -> "_Csr":
         # values are not moved: the row pointers keep pointing into the whole matrix
         return _Csr(self._data, self._indices, self._indptr[start : stop + 1], self.shape[1])
+
+    def alone(self) -> "_Csr":
+        first, last = self._indptr[0], self._indptr[-1]
+        return _Csr(self._data[first:last], self._indices[first:last], self._indptr - first, self.shape[1])
 
 
 def wrap_features(x: np.ndarray | sp.csr_matrix | sp.csr_array) -> Features:

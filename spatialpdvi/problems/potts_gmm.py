@@ -9,7 +9,8 @@ Lyu, Yu, Ma and Shi (arXiv 2602.07632), appendix C.1. The paper's scripts print 
 shares must sum to one over *patches*, or the fixed point moves while labels stay the same.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from spatialpdvi.patches import Patch
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import Features
 
-__all__ = ["Hyperparameters", "PottsGMM", "PottsGlobals", "Statistics", "data_term"]
+__all__ = ["Hyperparameters", "Part", "PottsGMM", "PottsGlobals", "Statistics", "data_term"]
 
 
 class PottsGlobals(NamedTuple):
@@ -44,6 +45,15 @@ class Hyperparameters(NamedTuple):
     prior_mean: np.ndarray  # xi (d,)
 
 
+class Part(NamedTuple):
+    """A patch's part of an `Evaluation`."""
+
+    neg_elbo: float
+    residual_sum: float  # over the spots, of the distance of their posteriors from their own optimum
+    residual_max: float
+    statistics: Statistics
+
+
 class PottsGMM:
     """Potts-Gaussian mixture over patches of spots; a `Problem`.
 
@@ -52,19 +62,33 @@ class PottsGMM:
     features
         x (n, d), rows in patch order.
     patches
-        Patches of consecutive rows with their edges; the weights are ``beta r_ij``.
+        Patches of consecutive rows with their edges; the weights are ``beta r_ij``. By number: all of them, or where
+        a problem is spread over computers those whose rows are here (`alone`).
     hyperparameters
         sigma0, sigma1 and xi.
     """
 
-    def __init__(self, features: Features, patches: tuple[Patch, ...], hyperparameters: Hyperparameters) -> None:
+    def __init__(
+        self, features: Features, patches: Iterable[Patch] | Mapping[int, Patch], hyperparameters: Hyperparameters
+    ) -> None:
         self.features = features
-        self.patches = patches
+        self.patches = dict(patches) if isinstance(patches, Mapping) else dict(enumerate(patches))
         self.hyperparameters = hyperparameters
-        self.n_patches = len(patches)
-        self._rows = [features.rows(p.start, p.stop) for p in patches]
+        self.n_patches = len(self.patches)
+        self._rows = {b: features.rows(p.start, p.stop) for b, p in self.patches.items()}
         self._noise_precision = 1.0 / hyperparameters.noise_sd**2
         self._prior_precision = 1.0 / hyperparameters.prior_sd**2
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as what it was made of: rows of features share its memory."""
+        return PottsGMM, (self.features, self.patches, self.hyperparameters)
+
+    def alone(self, patch: int) -> "PottsGMM":
+        """The problem of one patch, under its number: phi are its own rows, halos are given."""
+        p = self.patches[patch]
+        return PottsGMM(
+            self._rows[patch].alone(), {patch: p._replace(start=0, stop=p.stop - p.start)}, self.hyperparameters
+        )
 
     def halo(self, phi: np.ndarray, patch: int) -> np.ndarray:
         """Posteriors (n_halo, K) of the patch's neighbours in other patches, as they are now."""
@@ -119,8 +143,28 @@ class PottsGMM:
         """Gradient of the patch's term in (m, rho) (E8)."""
         return self._gradient(statistics, self.patches[patch].share, lam)
 
-    def evaluate(self, phi: np.ndarray, lam: PottsGlobals) -> Evaluation:
-        """F and how far (phi, m, rho) is from stationary, from one pass over the spots.
+    def evaluate(self, phi: np.ndarray, lam: PottsGlobals, *, each: Callable[..., Iterable[Any]] = map) -> Evaluation:
+        """F and how far (phi, m, rho) is from stationary, from one pass over the spots (`gather`).
+
+        ``each`` is `map`, or what does the same side by side.
+        """
+        return self.gather(
+            each(lambda b: self.evaluate_patch(phi, b, self.halo(phi, b), lam), range(self.n_patches)), lam
+        )
+
+    def evaluate_patch(self, phi: np.ndarray, patch: int, halo: np.ndarray, lam: PottsGlobals) -> Part:
+        """A patch's part of the evaluation."""
+        p = self.patches[patch]
+        data_term, own = self._data_term(patch, lam), phi[p.start : p.stop]
+        neg_elbo, residual = np.empty(len(own)), np.empty(len(own))
+        evaluate_spots(
+            data_term, p.indptr, p.indices, p.weights, halo, own, np.empty_like(data_term), neg_elbo, residual
+        )
+        largest = float(residual.max(initial=0.0))
+        return Part(float(neg_elbo.sum()), float(residual.sum()), largest, self.statistics(phi, patch))
+
+    def gather(self, parts: Iterable[Part], lam: PottsGlobals) -> Evaluation:
+        """Evaluation from the parts of all patches, in their order.
 
         The distances are dimensionless and mean the same for any n: of m, the largest distance of a mean from its
         own optimum in units of the noise sd; of rho, the largest relative error of a variance; of phi, the total
@@ -129,15 +173,14 @@ class PottsGMM:
         neg_elbo = self._prior_term(lam)
         total = Statistics(np.zeros(lam.m.shape[0]), np.zeros(lam.m.shape))
         squares = np.zeros(lam.m.shape)
-        residuals = []
-        for b, p in enumerate(self.patches):
-            value, residual = self._evaluate_patch(phi, b, lam)
-            neg_elbo += value
-            residuals.append(residual)
-            part = self.statistics(phi, b)
-            total = Statistics(total.counts + part.counts, total.sums + part.sums)
-            squares += self._precision(part.counts, p.share) ** 2
-        residual = np.concatenate(residuals)
+        residual_sum = residual_max = 0.0
+        for part, p in zip(parts, self.patches.values(), strict=True):
+            neg_elbo += part.neg_elbo
+            residual_sum += part.residual_sum
+            residual_max = float(np.maximum(residual_max, part.residual_max))  # NaN stays NaN
+            own = part.statistics
+            total = Statistics(total.counts + own.counts, total.sums + own.sums)
+            squares += self._precision(own.counts, p.share) ** 2
         gradient = self._gradient(total, 1.0, lam)
         precision = self._precision(total.counts, 1.0)
         # in rho it is 1/2 at the optimum and grows above it: the bound holds on the way there from below
@@ -155,26 +198,9 @@ class PottsGMM:
                 "mean": float(np.max(np.abs(gradient.m) / precision / self.hyperparameters.noise_sd)),
                 "log_variance": float(np.max(np.abs(2.0 * gradient.rho))),
             },
-            residual_mean=float(residual.mean()),
-            residual_max=float(residual.max()),
+            residual_mean=residual_sum / self.features.shape[0],
+            residual_max=residual_max,
         )
-
-    def _evaluate_patch(self, phi: np.ndarray, patch: int, lam: PottsGlobals) -> tuple[float, np.ndarray]:
-        p = self.patches[patch]
-        data_term = self._data_term(patch, lam)
-        neg_elbo, residual = np.empty(p.stop - p.start), np.empty(p.stop - p.start)
-        evaluate_spots(
-            data_term,
-            p.indptr,
-            p.indices,
-            p.weights,
-            self.halo(phi, patch),
-            phi[p.start : p.stop],
-            np.empty_like(data_term),
-            neg_elbo,
-            residual,
-        )
-        return float(neg_elbo.sum()), residual
 
     def _data_term(self, patch: int, lam: PottsGlobals) -> np.ndarray:
         return data_term(self._rows[patch], lam, self._noise_precision)

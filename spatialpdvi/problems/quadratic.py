@@ -12,8 +12,9 @@ for lambda. With all c_i = 0 samples agree, F is 0 at the optimum and so is ever
 vanishes there, and even constant stochastic steps converge. With c_i that differ they do not, and duals have work.
 """
 
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,11 +111,14 @@ class Quadratic:
         """``A lambda - v`` of the patch."""
         return QuadraticGlobals(statistics.curvature @ lam.lam - statistics.pull)
 
-    def evaluate(self, phi: np.ndarray, lam: QuadraticGlobals) -> Evaluation:
+    def evaluate(
+        self, phi: np.ndarray, lam: QuadraticGlobals, *, each: Callable[..., Iterable[Any]] = map
+    ) -> Evaluation:
         """F, its gradient, and distances in widths of one sample's term, which mean the same for any n and unit.
 
         Of lambda: the largest ``|dF/dlambda_l| / sqrt(n curvature_l)``, a Newton step in units of
         ``sqrt(n / curvature)``. Of phi: with r the distance from the own optimum in the norm of Q_pp, ``r / (1 + r)``.
+        Samples are done all at once, so ``each`` is not called.
         """
         away = lam.lam - self._wishes
         toward = np.einsum("ilm,im->il", self._ll, away)

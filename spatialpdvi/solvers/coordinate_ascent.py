@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
-from spatialpdvi.solvers.base import SolverSettings, State
+from spatialpdvi.solvers.base import Globals, SolverSettings
 
 __all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
 
@@ -43,21 +43,28 @@ class CAVI:
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
-        """Statistics of every patch at the start."""
-        kept = tuple(problem.statistics(phi, b) for b in range(problem.n_patches))
-        return State(phi, Shared(lam, kept), (None,) * problem.n_patches)
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
+        """The patch's statistics at the start; nothing is kept of it."""
+        return None, problem.statistics(phi, patch)
 
-    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Any:
+        """The start, and the statistics of every patch."""
+        return Shared(lam, tuple(messages))
+
+    def begin_epoch(self, problem: Problem, shared: Any, evaluation: Evaluation, kept: Any) -> Any:
         """Nothing follows the curvature."""
-        return state
+        return shared
+
+    def outgoing(self, shared: Any) -> Globals:
+        """The globals."""
+        return Globals(shared.lam)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """All patches in one step, in order."""
         return [np.arange(n_patches)]
 
     def local(
-        self, problem: Problem, shared: Shared, own: None, phi: Any, patch: int, halo: Any
+        self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any
     ) -> tuple[None, tuple[int, Statistics]]:
         """Line 1."""
         problem.update_locals(phi, patch, halo, shared.lam)

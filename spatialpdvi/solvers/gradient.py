@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import State
+from spatialpdvi.solvers.base import Globals
 from spatialpdvi.solvers.mini_batch import MiniBatchSolver
 
 __all__ = ["SGD", "Adam", "ControlVariate", "RMSProp", "Shared"]
@@ -47,19 +47,19 @@ class Shared(NamedTuple):
 class SGD(MiniBatchSolver):
     """Plain stochastic gradient steps."""
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
         """Nothing but the start; the first `begin_epoch` measures the curvature."""
         nothing = blockwise(np.zeros_like, lam)
-        return State(phi, Shared(lam, None, nothing, nothing, 0), (None,) * problem.n_patches)
+        return Shared(lam, None, nothing, nothing, 0)
 
-    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Any) -> Shared:
         """Fix the scale of every block once, from the curvature at the start: the step is constant."""
-        if state.shared.largest is not None:
-            return state
+        if shared.largest is not None:
+            return shared
         largest = blockwise(lambda curvature: np.full_like(curvature, curvature.max()), evaluation.curvature)
-        return state._replace(shared=state.shared._replace(largest=largest))
+        return shared._replace(largest=largest)
 
-    def local(self, problem: Problem, shared: Shared, own: Any, phi: Any, patch: int, halo: Any) -> tuple[Any, Blocks]:
+    def local(self, problem: Problem, shared: Globals, own: Any, phi: Any, patch: int, halo: Any) -> tuple[Any, Blocks]:
         """Line 2."""
         return None, problem.gradient(self.visit(problem, shared.lam, phi, patch, halo), patch, shared.lam)
 
@@ -104,14 +104,18 @@ class Adam(RMSProp):
 class ControlVariate(SGD):
     """SGD whose gradient is corrected by what every patch's gradient was at its last visit."""
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
-        """Gradients of all patches at the start."""
-        stored = tuple(problem.gradient(problem.statistics(phi, b), b, lam) for b in range(problem.n_patches))
-        total = blockwise(lambda *parts: sum(parts), *stored)
-        return State(phi, Shared(lam, None, total, blockwise(np.zeros_like, lam), 0), stored)
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, Blocks]:
+        """The patch's gradient at the start."""
+        gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
+        return gradient, gradient
+
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Blocks]) -> Shared:
+        """The sum of all gradients."""
+        total = blockwise(lambda *parts: sum(parts), *messages)
+        return Shared(lam, None, total, blockwise(np.zeros_like, lam), 0)
 
     def local(
-        self, problem: Problem, shared: Shared, own: Blocks, phi: Any, patch: int, halo: Any
+        self, problem: Problem, shared: Globals, own: Blocks, phi: Any, patch: int, halo: Any
     ) -> tuple[Blocks, Blocks]:
         """Line 2; the message is how much the patch's gradient has changed since its last visit."""
         _, gradient = super().local(problem, shared, own, phi, patch, halo)

@@ -6,27 +6,27 @@ Guarantee: every spot's update is the exact minimiser with all else held, so F n
 phi. No solver of the registry: it fits nothing.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from spatialpdvi.problems.base import Blocks, Problem
-from spatialpdvi.solvers.base import State
+from spatialpdvi.solvers.base import Globals
 from spatialpdvi.solvers.coordinate_ascent import CAVI
 
 __all__ = ["Held"]
 
 
-class _Shared(NamedTuple):
-    lam: Blocks
-
-
 class Held(CAVI):
     """`CAVI` without its second line."""
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[None, None]:
         """Nothing is kept of a patch."""
-        return State(phi, _Shared(lam), (None,) * problem.n_patches)
+        return None, None
 
-    def local(self, problem: Problem, shared: Any, own: None, phi: Any, patch: int, halo: Any) -> tuple[None, None]:  # type: ignore[override]
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Globals:
+        """The start."""
+        return Globals(lam)
+
+    def local(self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any) -> tuple[None, None]:  # type: ignore[override]
         """Line 1."""
         problem.update_locals(phi, patch, halo, shared.lam)
         return None, None

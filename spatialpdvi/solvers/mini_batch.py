@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Problem, Statistics
-from spatialpdvi.solvers.base import SolverSettings, shuffled_batches
+from spatialpdvi.solvers.base import Globals, SolverSettings, shuffled_batches
 
 __all__ = ["MiniBatchSolver"]
 
@@ -25,6 +25,14 @@ class MiniBatchSolver:
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Every patch once an epoch, in a new order."""
         return shuffled_batches(n_patches, self.settings.batch_patches, rng)
+
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
+        """Nothing is kept of a patch."""
+        return None, None
+
+    def outgoing(self, shared: Any) -> Globals:
+        """The globals."""
+        return Globals(shared.lam)
 
     def visit(self, problem: Problem, lam: Blocks, phi: Any, patch: int, halo: Any) -> Statistics:
         """Optimise a patch's locals given the globals by `inner_rounds` sweeps; returns their statistics."""

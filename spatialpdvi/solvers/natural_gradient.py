@@ -24,7 +24,7 @@ Posteriors are optimised locally at each step, as the P2D-VI paper did for this 
 from typing import Any, NamedTuple
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
-from spatialpdvi.solvers.base import State
+from spatialpdvi.solvers.base import Globals
 from spatialpdvi.solvers.mini_batch import MiniBatchSolver
 
 __all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
@@ -42,16 +42,16 @@ class Shared(NamedTuple):
 class SVI(MiniBatchSolver):
     """Constant step s, `SolverSettings.step_size`, 0 < s <= 1; larger ones are taken as 1."""
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
         """Nothing but the start."""
-        return State(phi, Shared(lam, 0), (None,) * problem.n_patches)
+        return Shared(lam, 0)
 
-    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Any) -> Shared:
         """Nothing follows the curvature."""
-        return state
+        return shared
 
     def local(
-        self, problem: Problem, shared: Shared, own: None, phi: Any, patch: int, halo: Any
+        self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any
     ) -> tuple[None, Statistics]:
         """Line 2."""
         return None, self.visit(problem, shared.lam, phi, patch, halo)

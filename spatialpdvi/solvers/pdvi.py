@@ -32,12 +32,13 @@ posteriors are all but hard, single spots can keep flipping for ever. So after `
 stationarity, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import SolverSettings, State, shuffled_batches
+from spatialpdvi.solvers.base import SolverSettings, shuffled_batches
 
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
@@ -60,6 +61,13 @@ class Shared(NamedTuple):
     waited: int = 0  # epochs of this window
 
 
+class Outgoing(NamedTuple):
+    """What a patch reads of it."""
+
+    lam: Blocks
+    inv_step: Blocks
+
+
 class Message(NamedTuple):
     """What one visit tells the rest."""
 
@@ -77,29 +85,37 @@ class P2DVI:
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
 
-    def init(self, problem: Problem, phi: Any, lam: Blocks) -> State:
-        """Duals at -grad f_b(lambda_0); steps are set by the first `begin_epoch`."""
-        own = []
-        for b in range(problem.n_patches):
-            gradient = problem.gradient(problem.statistics(phi, b), b, lam)
-            own.append(blockwise(np.negative, gradient))
-        nothing = blockwise(np.zeros_like, lam)
-        return State(phi, Shared(lam, nothing, nothing), tuple(own))
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
+        """The dual at -grad f_b(lambda_0)."""
+        gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
+        return blockwise(np.negative, gradient), None
 
-    def begin_epoch(self, problem: Problem, state: State, evaluation: Evaluation) -> State:
+    def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
+        """Steps are set by the first `begin_epoch`."""
+        nothing = blockwise(np.zeros_like, lam)
+        return Shared(lam, nothing, nothing)
+
+    def begin_epoch(
+        self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Callable[[], tuple[Any, ...]]
+    ) -> Shared:
         """Set 1/eta from the curvature, and h to match: ``h = eta * mean_b dual_b``."""
-        shared = _watch(state.shared, evaluation) if self.grows_cautious else state.shared
+        if self.grows_cautious:
+            shared = _watch(shared, evaluation)
         inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor)
-        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *state.own)
+        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *kept())
         h = blockwise(np.divide, mean_dual, inv_step)
-        return state._replace(shared=shared._replace(h=h, inv_step=inv_step))
+        return shared._replace(h=h, inv_step=inv_step)
+
+    def outgoing(self, shared: Shared) -> Outgoing:
+        """The globals and the steps; h is of the merge alone."""
+        return Outgoing(shared.lam, shared.inv_step)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Line 1, without replacement within an epoch: every patch is visited equally often."""
         return shuffled_batches(n_patches, self.settings.batch_patches, rng)
 
     def local(
-        self, problem: Problem, shared: Shared, own: Blocks, phi: Any, patch: int, halo: Any
+        self, problem: Problem, shared: Outgoing, own: Blocks, phi: Any, patch: int, halo: Any
     ) -> tuple[Blocks, Message]:
         """Lines 2 and 3."""
         lam = shared.lam

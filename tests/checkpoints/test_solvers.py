@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.checkpoints import named_types, pack, same_shapes, unpack
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.io.archive import read_archive, write_archive
 from spatialpdvi.optimise import StopRule, TraceRow, Underway, optimise
 from spatialpdvi.problems.base import Evaluation
@@ -35,7 +36,9 @@ def test_a_run_that_is_read_from_a_file_ends_with_the_same_bits(name, settings, 
     kept = {}
     rng = np.random.default_rng(2)
 
-    def keep(run):
+    def keep(epoch, underway):
+        run = underway()
+        assert epoch == run.row.epoch
         description, arrays = pack((run, dict(rng.bit_generator.state)))
         path = tmp_path / f"{run.row.epoch}"
         write_archive(path, arrays, {"value": description}, option="--checkpoint", compress=False)
@@ -47,16 +50,17 @@ def test_a_run_that_is_read_from_a_file_ends_with_the_same_bits(name, settings, 
     def start():
         return toy.phi.copy(), toy.lam
 
-    straight = optimise(toy.problem, solver(), start(), rule=RULE, rng=rng, on_state=keep)
+    straight = optimise(LocalEngine(toy.problem), solver(), start(), rule=RULE, rng=rng, on_state=keep)
     assert list(kept) == list(range(1, RULE.max_epochs))  # none after the last
     for epoch in (1, 2, 9, 10, 23):
         arrays, facts = read_archive(kept[epoch], option="--checkpoint")
-        like = solver().init(toy.problem, *start())
+        engine = LocalEngine(toy.problem)
+        like = engine.state(engine.begin(solver(), start()))
         run, state = unpack(facts["value"], arrays, named_types(like, also=(State, Underway, TraceRow, Evaluation)))
         assert same_shapes(run.state, like)
         again = np.random.default_rng()
         again.bit_generator.state = state
-        end = optimise(toy.problem, solver(), run, rule=RULE, rng=again)
+        end = optimise(LocalEngine(toy.problem), solver(), run, rule=RULE, rng=again)
         _same(end.state, straight.state)
         assert end.stop is straight.stop
         assert end.trace[0].seconds == straight.trace[epoch].seconds

@@ -106,7 +106,7 @@ def test_cells_have_the_bits_of_a_sweep_by_colour(k):
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
 def test_spots_are_evaluated_as_the_formula_says(k):
     toy = make_toy(side=30, n_patches=1, strength=1.0)
-    (patch,), rng = toy.problem.patches, np.random.default_rng(k)
+    (patch,), rng = toy.problem.patches.values(), np.random.default_rng(k)
     phi, data_term = rng.dirichlet(np.ones(k), size=900), 3.0 * rng.normal(size=(900, k))
     pull = sp.csr_matrix((patch.weights, patch.indices, patch.indptr), shape=(900, 900)) @ phi
     neg_elbo, residual = np.empty(900), np.empty(900)

@@ -33,7 +33,7 @@ def test_patches_and_halos_sum_to_the_objective_of_the_whole(n_patches, sparse):
 def test_dropping_cross_patch_edges_drops_exactly_them():
     kept, dropped = make_toy(side=8), make_toy(side=8, cross=False)
     phi, lam = _random_point(kept)
-    patch_of = np.concatenate([np.full(p.stop - p.start, b) for b, p in enumerate(kept.problem.patches)])
+    patch_of = np.concatenate([np.full(p.stop - p.start, b) for b, p in kept.problem.patches.items()])
     r = np.where(patch_of[:, None] == patch_of, kept.r, 0.0)
     assert kept.patching.n_dropped == 0
     assert dropped.patching.n_dropped == (np.count_nonzero(kept.r) - np.count_nonzero(r)) // 2 > 0
@@ -89,8 +89,8 @@ def test_patch_gradients_sum_to_the_whole(toy):
 
 def test_shares_are_of_spots_and_sum_to_one():
     """A share of 1/n instead of n_b/n moves the fixed point while every label stays."""
-    shares = [p.share for p in make_toy(side=7, n_patches=5).problem.patches]
-    sizes = [p.stop - p.start for p in make_toy(side=7, n_patches=5).problem.patches]
+    shares = [p.share for p in make_toy(side=7, n_patches=5).problem.patches.values()]
+    sizes = [p.stop - p.start for p in make_toy(side=7, n_patches=5).problem.patches.values()]
     np.testing.assert_allclose(shares, np.array(sizes) / 49)
 
 

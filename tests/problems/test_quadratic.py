@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import central_difference
 
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError
 from spatialpdvi.optimise import Stop, StopRule, optimise
 from spatialpdvi.problems.quadratic import Quadratic, QuadraticGlobals, QuadraticStatistics, random_quadratic
@@ -189,7 +190,7 @@ def _run(problem, name, max_epochs, *, tolerance=1e-9, on_epoch=None, **settings
     phi = problem.best_locals(lam)
     rule = StopRule(tolerance, max_epochs=max_epochs)
     solver = make_solver(name, SolverSettings(**settings))
-    end = optimise(problem, solver, (phi, lam), rule=rule, rng=np.random.default_rng(0), on_epoch=on_epoch)
+    end = optimise(LocalEngine(problem), solver, (phi, lam), rule=rule, rng=np.random.default_rng(0), on_epoch=on_epoch)
     return lam, end
 
 
@@ -220,7 +221,7 @@ def test_the_rate_is_linear(name):
     excess = []
     phi, lam = problem.optimum()
     best = problem.evaluate(phi, lam).neg_elbo
-    _run(problem, name, 16, on_epoch=lambda row, phi: excess.append(np.log(row.evaluation.neg_elbo - best)))
+    _run(problem, name, 16, on_epoch=lambda row: excess.append(np.log(row.evaluation.neg_elbo - best)))
     slopes = -np.diff(excess[4:])
     first, second = np.array_split(slopes, 2)
     assert (slopes > 0).all()

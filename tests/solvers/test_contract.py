@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import make_toy
 
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError
 from spatialpdvi.optimise import Stop, StopRule, optimise
 from spatialpdvi.options import SOLVERS as NAMES
@@ -18,7 +19,7 @@ TIGHT = StopRule(tolerance=1e-9, relative_change=1e-13, max_epochs=3000)
 def _run(toy, name, *, rule=TIGHT, seed=0, phi=None, lam=None, **settings):
     start = (toy.phi.copy() if phi is None else phi.copy(), toy.lam if lam is None else lam)
     solver = make_solver(name, SolverSettings(**settings))
-    return optimise(toy.problem, solver, start, rule=rule, rng=np.random.default_rng(seed))
+    return optimise(LocalEngine(toy.problem), solver, start, rule=rule, rng=np.random.default_rng(seed))
 
 
 def test_the_options_name_the_registry():
@@ -56,9 +57,11 @@ def test_checkpoint_and_resume_equal_a_straight_run(name, toy):
     """The state and the generator's state, through pickle as through a file, are all that a run needs to go on."""
     straight = _run(toy, name, rule=StopRule(1e-12, 1e-15, 7), seed=2)
     rng, solver = np.random.default_rng(2), make_solver(name)
-    first = optimise(toy.problem, solver, (toy.phi.copy(), toy.lam), rule=StopRule(1e-12, 1e-15, 3), rng=rng)
+    first = optimise(
+        LocalEngine(toy.problem), solver, (toy.phi.copy(), toy.lam), rule=StopRule(1e-12, 1e-15, 3), rng=rng
+    )
     state, rng = pickle.loads(pickle.dumps((first.state, rng)))
-    second = optimise(toy.problem, make_solver(name), state, rule=StopRule(1e-12, 1e-15, 4), rng=rng)
+    second = optimise(LocalEngine(toy.problem), make_solver(name), state, rule=StopRule(1e-12, 1e-15, 4), rng=rng)
     np.testing.assert_array_equal(second.phi, straight.phi)
     for ours, theirs in zip(second.lam, straight.lam, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -259,7 +262,7 @@ def test_oracle_one_is_one_scalar_and_oracle_two_follows_the_curvature(toy):
     block = _run(toy, "p2dvi", rule=StopRule(max_epochs=1), step_factor=2.0).state.shared.inv_step
     problem, (noise_sd, prior_sd, _) = toy.problem, toy.hyper
     counts = np.stack([problem.statistics(toy.phi, b).counts for b in range(problem.n_patches)])
-    shares = np.array([p.share for p in problem.patches])
+    shares = np.array([p.share for p in problem.patches.values()])
     per_patch = counts[:, :, None] / noise_sd**2 + shares[:, None, None] / prior_sd**2
     found = (per_patch**2).sum(axis=0) / per_patch.sum(axis=0)
     np.testing.assert_allclose(block.m, 2.0 * found)
