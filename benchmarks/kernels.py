@@ -100,7 +100,7 @@ def _section(side: int, k: int, d: int):
     pattern = mutual_knn(coordinates, 10)
     normals = border_directions(coordinates, labels)
     graph = weigh_edges(pattern, coordinates, normals, features=x, tau=1.0, beta=1.0)
-    patching = make_patches(coordinates, graph, default_n_patches(labels.size))
+    patching = make_patches(coordinates, graph, default_n_patches(labels.size, default_batch(labels.size)))
     start = start_from_labels(x, labels, k)
     problem = PottsGMM(wrap_features(x[patching.order]), patching.patches, start.hyperparameters)
     return coordinates[patching.order], labels[patching.order], problem, start

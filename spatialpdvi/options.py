@@ -145,7 +145,9 @@ class FitOptions:
     beta: float = _option(1.0, "Potts strength: how much neighbours pull on each other.", group="Model")
 
     n_patches: int | None = _option(
-        None, "Patches of spots. Default: 30 at 150,000 spots, fewer when small (cube root).", group="Patches"
+        None,
+        "Patches of spots. Default: 30 at 150,000 spots, fewer when small (cube root); times --batch-patches.",
+        group="Patches",
     )
     cross_patch_edges: bool = _option(True, "Keep or drop edges between patches.", group="Patches")
 
@@ -155,7 +157,7 @@ class FitOptions:
         group="Solver",
     )
     batch_patches: int | None = _option(
-        None, "Patches updated at once (mini-batch solvers). Default: 1; 2 from 20,000 spots on.", group="Solver"
+        None, "Patches updated at once (mini-batch solvers). Default: 1; 2 from 50,000 spots on.", group="Solver"
     )
     inner_rounds: int | None = _option(
         None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 3.", group="Solver"

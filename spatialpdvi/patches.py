@@ -14,7 +14,7 @@ from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
 __all__ = ["Cells", "Patch", "Patching", "default_batch", "default_n_patches", "make_patches"]
 
-_LARGE = 20_000  # spots of a section whose patches take long enough to be visited side by side
+_LARGE = 50_000  # spots of a section whose patches take long enough to be visited side by side
 _CELLS = 4  # of a patch, a power of two
 _SMALL = 250  # spots of a cell: with fewer, most of them border on another
 
@@ -60,13 +60,16 @@ class Patching(NamedTuple):
     n_dropped: int  # undirected edges between patches that were dropped
 
 
-def default_n_patches(n_spots: int) -> int:
-    """About 30 patches at 150,000 spots, fewer for small sections (9 at 3,600, 2 at 60), by the cube root of n."""
-    return max(1, min(n_spots, round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))
+def default_n_patches(n_spots: int, batch: int = 1) -> int:
+    """About 30 at 150,000 spots, fewer for small sections (9 at 3,600, 2 at 60): the cube root of n; times ``batch``.
+
+    The more patches are updated at once, the more of them are needed for as many steps in an epoch.
+    """
+    return max(1, min(n_spots, batch * round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))
 
 
 def default_batch(n_spots: int) -> int:
-    """Patches that are updated at once: 2 from 20,000 spots on, where threads or workers can share a step, else 1.
+    """Patches that are updated at once: 2 from 50,000 spots on, where threads or workers can share a step, else 1.
 
     It depends on nothing but the section, so that a result does not depend on the computer.
     """

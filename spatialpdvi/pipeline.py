@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from spatialpdvi import __version__
 from spatialpdvi.calibration import Calibration, calibrate
@@ -42,9 +43,13 @@ __all__ = ["fit_section", "library_versions", "read_inputs"]
 _TRIVIAL_SEEDS = 5
 
 
-def read_inputs(source: Source, options: FitOptions) -> Section:
-    """Section that a fit with these options needs, read and checked."""
-    return read_section(
+def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" = None) -> Section:
+    """Section that a fit with these options needs, read and checked; counts are left to a ``cluster`` to read."""
+    if cluster is not None:
+        memory = 0
+    else:
+        memory = free_memory() if options.memory is None else parse_size(options.memory, "--memory")
+    section = read_section(
         source,
         layer=options.layer,
         spatial_key=options.spatial_key,
@@ -53,8 +58,13 @@ def read_inputs(source: Source, options: FitOptions) -> Section:
         init=options.init,
         graph=options.graph,
         sample=options.sample_key,
-        memory=free_memory() if options.memory is None else parse_size(options.memory, "--memory"),
+        memory=memory,
     )
+    if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):
+        return section
+    from spatialpdvi.cluster import ClusterRows
+
+    return section._replace(counts=ClusterRows(cluster, section.counts))
 
 
 def fit_section(

@@ -114,3 +114,4 @@ def test_a_slanted_tissue_is_cut_across():
 @pytest.mark.parametrize(("n", "expected"), [(1, 1), (60, 2), (3_600, 9), (20_000, 15), (150_000, 30)])
 def test_default_number_of_patches(n, expected):
     assert default_n_patches(n) == expected
+    assert default_n_patches(n, 4) == min(n, 4 * expected)

@@ -171,7 +171,7 @@ ALLOWED = {
     "certificate": {"optimise", "problems"},
     "optimise": {"engines", "problems", "solvers"},
     "engines": {"kernels", "problems", "scores", "solvers", "threads"},
-    "cluster": {"engines", "kernels", "problems", "scores", "solvers"},
+    "cluster": {"engines", "kernels", "problems", "scores", "solvers", "streams", "threads"},
     "solvers": {"problems"},
     "problems": {"kernels", "patches"},
     "patches": {"kernels"},

@@ -66,7 +66,7 @@ def fit(
     check_free(source, keys)
     progress = progress or Progress()
     _open(checkpoint, chosen, progress)
-    result = fit_section(read_inputs(source, chosen), chosen, progress, checkpoint=checkpoint, cluster=cluster)
+    result = fit_section(read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     _close(checkpoint)
     return result
@@ -99,7 +99,7 @@ def fit_file(
     _open(checkpoint, options, progress)
     with progress.stage("read") as stage:
         with checked_file(path, target, keys) as source:
-            section = read_inputs(source, options)
+            section = read_inputs(source, options, cluster)
             if keep_model:
                 check_keepable(section, options)
         stage.note(f"{section.coordinates.shape[0]:,} spots")
@@ -172,7 +172,7 @@ def fit_files(
         sections = []
         for path, target in zip(paths, targets, strict=True):
             with checked_file(path, target, keys) as source:
-                sections.append(read_inputs(source, options))
+                sections.append(read_inputs(source, options, cluster))
         section = join_sections(sections, names)
         if keep_model:
             check_keepable(section, options)

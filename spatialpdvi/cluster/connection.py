@@ -6,9 +6,10 @@ would wait for ever, so the workers are counted while tasks are waited for.
 
 import contextlib
 import json
+import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,42 @@ class Cluster:
         self.traffic.received += _size(tuple(found.values()))
         return found
 
+    def tell(self, function: Any, workers: Iterable[str], *arguments: Any) -> None:
+        """``function(*arguments)`` on those of the workers that are still there, of which nobody waits for the end."""
+        from distributed import fire_and_forget
+
+        there = self._client.nthreads()
+        for worker in workers:
+            if worker in there:
+                fire_and_forget(self._client.submit(function, *arguments, workers=[worker], pure=False))
+
+    def map(self, function: Any, jobs: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """``function(*arguments)`` of every job, in their order, on whichever worker is free; another if one goes.
+
+        Raises
+        ------
+        InputError
+            As the function does, or where jobs end several workers.
+        """
+        from distributed import KilledWorker
+
+        jobs = list(jobs)
+        futures = [self._client.submit(function, *arguments, pure=False) for arguments in jobs]
+        self.traffic.sent += _size(jobs)
+        try:
+            found = self._client.gather(futures)
+        except KilledWorker as error:
+            msg = (
+                f"Expected workers of `--dask {self.name}` to read their parts of the file, found that several ended "
+                "over the same part. See their logs; they may need more memory."
+            )
+            raise InputError(msg) from error
+        except InputError as error:
+            msg = f"{error} (Found by a worker of `--dask {self.name}`: it must see the file under this very path.)"
+            raise InputError(msg) from error
+        self.traffic.received += _size(found)
+        return list(found)
+
     def send(self, function: Any, worker: str, *arguments: Any) -> None:
         """``function(*arguments)`` on one worker; what it is given may be large, and does not pass the scheduler.
 
@@ -195,7 +232,12 @@ def _start(n_workers: int, name: str) -> Iterator[Cluster]:
     # a limit would have workers killed that the computer has memory for; a port that is free
     with (
         LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=None,
+            dashboard_address=":0",
+            silence_logs=logging.ERROR,
         ) as workers,
         Client(workers) as client,
     ):

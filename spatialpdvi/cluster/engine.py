@@ -105,11 +105,12 @@ class ClusterEngine:
         """Have the workers forget the patches."""
         if self._run:
             run, self._run = self._run, ""
-            self._cluster.run(holding.drop, dict.fromkeys(set(self._home.values()), (run,)))
+            self._cluster.tell(holding.drop, dict.fromkeys(self._home.values()), run)
 
     def _place(self, phi: np.ndarray, kept: tuple[Any, ...]) -> None:
         """Give every patch to a worker that is there now."""
         n_patches = self.problem.n_patches
+        self.close()
         self._run = secrets.token_hex(8)
         workers = self._cluster.workers()
         self._home = {b: workers[b * len(workers) // n_patches] for b in range(n_patches)}

@@ -15,7 +15,7 @@ from spatialpdvi.kernels.counts import (
     scale_columns,
 )
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.streams import CountRows, row_blocks
+from spatialpdvi.streams import CountRows, by_part, row_blocks
 from spatialpdvi.threads import single_threaded
 
 __all__ = [
@@ -41,6 +41,17 @@ class ScaledGenes(NamedTuple):
 
 def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
     """Columns (n, g) of counts (n, genes), in the order of ``genes``, ascending; float32 CSR, in one pass."""
+    parts = [block for part in by_part(counts, _take_genes, genes) for block in part]
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([lengths for _, _, lengths in parts]))])
+    data = _joined([part[0] for part in parts])
+    indices = _joined([part[1] for part in parts])
+    if indptr[-1] <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)
+    return sp.csr_matrix((data, indices, indptr), shape=(counts.shape[0], genes.size))
+
+
+def _take_genes(counts: CountRows, genes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Values, columns and lengths of the rows, block by block."""
     column = np.full(counts.shape[1], -1, dtype=np.int32)
     column[genes] = np.arange(genes.size)
     parts = []
@@ -51,12 +62,7 @@ def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
         data, indices = np.empty(starts[-1], dtype=np.float32), np.empty(starts[-1], dtype=np.int32)
         keep_columns(block.data, block.indices, block.indptr, column, starts, data, indices)
         parts.append((data, indices, lengths))
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate([lengths for _, _, lengths in parts]))])
-    data = _joined([part[0] for part in parts])
-    indices = _joined([part[1] for part in parts])
-    if indptr[-1] <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)
-    return sp.csr_matrix((data, indices, indptr), shape=(counts.shape[0], genes.size))
+    return parts
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.kernels.counts import SLOTS, VALUES, tally_values
-from spatialpdvi.streams import CountRows, row_blocks
+from spatialpdvi.streams import CountRows, by_part, row_blocks
 
 __all__ = ["Tally", "tally"]
 
@@ -46,6 +46,14 @@ class Tally(NamedTuple):
 
 def tally(counts: CountRows) -> Tally:
     """One pass over counts (n, genes), whole numbers >= 0."""
+    parts = by_part(counts, _tally)
+    if len(parts) == 1:
+        return parts[0]
+    totals, histograms, genes, values = zip(*parts, strict=True)
+    return Tally(np.concatenate(totals), np.sum(histograms, axis=0), np.concatenate(genes), np.concatenate(values))
+
+
+def _tally(counts: CountRows) -> Tally:
     n, genes = counts.shape
     histogram = np.zeros((SLOTS, genes, VALUES), dtype=np.int32)
     totals = np.empty(n)

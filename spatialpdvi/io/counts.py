@@ -36,6 +36,10 @@ class CheckedRows:
         self._rows, self._where, self._checked = rows, where, False
         self.shape = rows.shape
 
+    def split(self, n_parts: int) -> list["CheckedRows"]:
+        """The same rows in parts, each checked by whoever reads it."""
+        return [CheckedRows(part, self._where) for part in self._rows.split(n_parts)]
+
     def blocks(self) -> Iterator[sp.csr_matrix]:
         """Blocks of rows in their order."""
         for block in self._rows.blocks():

@@ -1,6 +1,7 @@
 """A matrix of an h5ad read in contiguous blocks of rows, as often as is asked; it is never in memory as a whole."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import h5py
@@ -29,11 +30,22 @@ class FileRows:
     name
         What messages call it.
     shape
-        (n, genes).
+        (n, genes) of what is read.
+    first
+        The first row that is read.
     """
 
-    def __init__(self, path: str | Path, element: str, name: str, shape: tuple[int, int]) -> None:
-        self.path, self.element, self.name, self.shape = Path(path), element, name, shape
+    def __init__(self, path: str | Path, element: str, name: str, shape: tuple[int, int], *, first: int = 0) -> None:
+        self.path, self.element, self.name, self.shape, self._first = Path(path), element, name, shape, first
+
+    def split(self, n_parts: int) -> list["FileRows"]:
+        """The same rows in parts, which other processes can read."""
+        path, bounds = self.path.absolute(), [self.shape[0] * part // n_parts for part in range(n_parts + 1)]
+        return [
+            FileRows(path, self.element, self.name, (last - first, self.shape[1]), first=self._first + first)
+            for first, last in pairwise(bounds)
+            if last > first
+        ]
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
         """Blocks of rows in their order, canonical CSR.
@@ -68,7 +80,7 @@ class FileRows:
                 "it by columns. Write it as CSR, or give more --memory."
             )
             raise InputError(msg)
-        indptr = group["indptr"][()].astype(np.int64)
+        indptr = group["indptr"][self._first : self._first + self.shape[0] + 1].astype(np.int64)
         first = 0
         while first < self.shape[0]:
             last = int(np.searchsorted(indptr, indptr[first] + _VALUES, side="right")) - 1
@@ -81,8 +93,9 @@ class FileRows:
 
     def _dense(self, dataset: h5py.Dataset) -> Iterator[sp.csr_matrix]:
         step = max(1, _VALUES // max(1, self.shape[1]))
-        for first in range(0, self.shape[0], step):
-            yield as_csr(np.asarray(dataset[first : first + step]), self.name)
+        end = self._first + self.shape[0]
+        for first in range(self._first, end, step):
+            yield as_csr(np.asarray(dataset[first : min(first + step, end)]), self.name)
 
 
 def stored_bytes(element: h5py.Dataset | h5py.Group) -> int:

@@ -10,6 +10,7 @@ from conftest import make_toy
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.memory import parse_size
 from spatialpdvi.optimise import StopRule, optimise
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
@@ -127,8 +128,8 @@ def test_what_travels_grows_with_borders_not_with_spots(pair):
 def test_a_worker_that_dies_changes_nothing(tmp_path):
     """SIGKILL in the fourth epoch, without a checkpoint and with one: the result is that of this process."""
     from spatialpdvi import FitOptions, fit_file
-    from spatialpdvi.progress import Progress
     from spatialpdvi.checkpoints import Checkpoint
+    from spatialpdvi.progress import Progress
     from spatialpdvi.synthetic import simulate
 
     path = tmp_path / "section.h5ad"
@@ -169,6 +170,33 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
         np.testing.assert_array_equal(here.posterior, there.posterior)
         np.testing.assert_array_equal(here.trace["neg_elbo"], there.trace["neg_elbo"])
         np.testing.assert_array_equal(here.trace["ari"], there.trace["ari"])
+
+
+def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
+    from spatialpdvi import FitOptions, fit_file, fit_files
+    from spatialpdvi.synthetic import simulate
+
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for seed, path in enumerate(paths):
+        simulate(n_spots=600, n_genes=150, k=3, seed=seed).write_h5ad(path)
+    options = FitOptions(k=3, n_patches=5, batch_patches=2, n_top_genes=100, init="annotation")
+    here = fit_file(paths[0], options, output=tmp_path / "here.h5ad", find_markers=True)
+    before = pair.traffic.received
+    there = fit_file(paths[0], options, output=tmp_path / "there.h5ad", find_markers=True, cluster=pair)
+    assert pair.traffic.received - before > here.features.nbytes  # genes came from the workers
+    np.testing.assert_array_equal(here.features, there.features)
+    np.testing.assert_array_equal(here.posterior, there.posterior)
+    assert here.trace["neg_elbo"].tolist() == there.trace["neg_elbo"].tolist()
+    assert here.markers == there.markers
+    (tmp_path / "out").mkdir()
+    options = FitOptions(k=3, n_patches=5, n_init=2, n_top_genes=100)
+    both = [fit_files(paths, options, output=tmp_path / "out", cluster=cluster) for cluster in (None, pair)]
+    np.testing.assert_array_equal(both[0].posterior, both[1].posterior)
+
+
+def test_what_workers_refuse_is_one_sentence(pair):
+    with pytest.raises(InputError, match=r"Expected `--memory` .* \(Found by a worker of `--dask local:2`"):
+        pair.map(parse_size, [("8GB", "--memory"), ("eight", "--memory")])
 
 
 @pytest.mark.parametrize(
