@@ -1,0 +1,143 @@
+"""One fit in this process and on Dask workers: the same bits, the seconds, what travels, and a worker that is killed.
+
+Workers share this computer's cores, so their seconds tell what the detour costs, not what a cluster would gain. The
+last table is arithmetic: what is measured here, carried to sizes and workers that are not.
+"""
+
+import os
+import re
+import signal
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import numpy as np
+
+from spatialpdvi import FitOptions, fit_file
+from spatialpdvi.cluster import Cluster, connect
+from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.result import FitResult
+
+_STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "write")
+_TASK = 1e-3  # s of the scheduler for a task, as Dask's documentation says
+
+
+class _Watching(Progress):
+    """Counts the bytes of every epoch, and kills a worker in the one that is asked for."""
+
+    def __init__(self, cluster: Cluster | None = None, kill: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.cluster, self.kill = cluster, kill
+        self.bytes: list[tuple[int, int]] = []
+
+    def _open(self, name: str) -> Stage:
+        stage = super()._open(name)
+        stage.note = self._note
+        return stage
+
+    def _note(self, text: str) -> None:
+        epoch = re.match(r"epoch (\d+)", text)
+        if epoch and self.cluster is not None:
+            self.bytes.append((self.cluster.traffic.sent, self.cluster.traffic.received))
+            if self.kill is not None and int(epoch[1]) == self.kill[0]:
+                pid, self.kill = self.kill[1], None
+                os.kill(pid, signal.SIGKILL)
+
+
+class _Run(NamedTuple):
+    result: FitResult
+    seconds: dict[str, float]
+    sent: float  # MB an epoch
+    received: float
+
+
+@click.command()
+@click.option("--section", type=click.Path(path_type=Path), required=True, help="An h5ad file with counts.")
+@click.option("--k", default=22, show_default=True)
+@click.option("--workers", default="1,2,4", show_default=True)
+@click.option("--batch", default=2, show_default=True, help="Patches that are updated at once.")
+@click.option("--kill-epoch", default=4, show_default=True, help="After which a worker is killed; 0 for none.")
+def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) -> None:
+    """Fit here, on each number of workers, and once more with a worker that dies."""
+    options = FitOptions(k=k, batch_patches=batch)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.h5ad"
+        here = _fit(section, options, out)
+        n, epochs = here.result.posterior.shape[0], len(here.result.trace["epoch"]) - 1
+        print(f"{n:,} spots, K {k}, {here.result.params['n_patches']} patches, {batch} at once, {epochs} epochs")
+        print(
+            f"\n| | {' | '.join(_STAGES)} | MB sent an epoch | received | same bits |\n|{'---|' * (len(_STAGES) + 4)}"
+        )
+        _row("this process", here, here)
+        for count in map(int, workers.split(",")):
+            with connect(f"local:{count}") as cluster:
+                _row(f"{count} workers", _fit(section, options, out, cluster), here)
+        if kill_epoch:
+            with connect("local:2") as cluster, warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                pid = min(cluster.on_each(os.getpid).values())
+                _row("2 workers, one killed", _fit(section, options, out, cluster, kill=(kill_epoch, pid)), here)
+            print("\n" + "\n".join(str(warning.message) for warning in said))
+        _carry(here)
+
+
+def _fit(
+    section: Path,
+    options: FitOptions,
+    out: Path,
+    cluster: Cluster | None = None,
+    *,
+    kill: tuple[int, int] | None = None,
+) -> _Run:
+    watching = _Watching(cluster, kill)
+    result = fit_file(section, options, output=out, progress=watching, cluster=cluster)
+    per_epoch = np.diff(np.array(watching.bytes), axis=0) / 1e6 if len(watching.bytes) > 1 else np.zeros((1, 2))
+    sent, received = np.median(per_epoch, axis=0)
+    return _Run(result, watching.seconds, float(sent), float(received))
+
+
+def _row(name: str, run: _Run, here: _Run) -> None:
+    same = all(
+        np.array_equal(a, b)
+        for a, b in (
+            (run.result.posterior, here.result.posterior),
+            (run.result.domains, here.result.domains),
+            (run.result.domain_mean, here.result.domain_mean),
+            (run.result.trace["neg_elbo"], here.result.trace["neg_elbo"]),
+        )
+    )
+    seconds = " | ".join(f"{run.seconds.get(stage, 0.0):.1f}" for stage in _STAGES)
+    print(f"| {name} | {seconds} | {run.sent:.1f} | {run.received:.1f} | {'yes' if same else 'NO'} |", flush=True)
+
+
+def _carry(here: _Run) -> None:
+    """What sizes that were not measured would take, from this run's seconds a spot."""
+    result, seconds = here.result, here.seconds
+    n, k = result.posterior.shape
+    d = result.domain_mean.shape[1]
+    epochs = len(result.trace["epoch"]) - 1
+    a_spot = 2 * seconds["fit"] / epochs / n  # CPU: both cores are used
+    driver = sum(seconds[stage] for stage in ("smooth", "start", "graph", "scores", "write")) / n
+    reading = sum(seconds[stage] for stage in ("read", "genes")) / n
+    print(
+        "\n| spots | workers | epoch: loops, s | tasks, s | borders, GB | reading, h | driver: stages, h | memory, GB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for size in (1e7, 1e8, 1e9):
+        for count in (10, 100, 1000):
+            patches = 30 * count
+            border = patches * 4.0 * 1.5 * np.sqrt(size / patches) * k * 8  # a ring of one and a half spots
+            memory = size * (4.0 * d * 3 + 8 * k * 2 + 12 * 16 * 3)  # features, posteriors, edges
+            print(
+                f"| {size:.0e} | {count} | {size * a_spot / count:.1f} | {30 * count * _TASK:.1f} | {border / 1e9:.2f} "
+                f"| {size * reading / count / 3600:.2f} | {size * driver / 3600:.1f} | {memory / 1e9:.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    began = time.perf_counter()
+    main(standalone_mode=False)
+    print(f"\n{time.perf_counter() - began:.0f} s in all")
