@@ -1,0 +1,213 @@
+"""What the benchmarks of speed and scaling say: exponents, tables, and that nothing which dies is left out."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi import simulate
+from spatialpdvi.synthetic import write_simulation
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are not part of this copy")
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    yield importlib.import_module
+    for name in ("processes", "scaling", "speed", "tiling"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def section(tmp_path_factory):
+    path = tmp_path_factory.mktemp("benchmarks") / "section.h5ad"
+    write_simulation(path, simulate(n_spots=300, n_genes=60, k=3))
+    return path
+
+
+def _row(**changed):
+    stages = dict.fromkeys(("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "markers"), 1.0)
+    row = {"spots": 100, "values": 5_000, "k": 4, "n_pcs": 15, "memory": None, "in_memory": True, "failure": None}
+    row |= {"seconds": 10.0, "cpu_seconds": 12.0, "peak_bytes": 1e9, "epochs": 9, "ari": 0.5}
+    return row | {"stages": stages | {"write": 0.01, "start-up": 2.0}} | changed
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 1.7])
+def test_the_exponent_of_a_power_law_is_its_power(load, power):
+    scaling = load("scaling")
+    sizes = [50.0, 100.0, 400.0]
+    costs = [3.0 * size**power for size in sizes]
+    assert scaling.exponent(sizes, costs) == pytest.approx(power)
+    assert scaling.fitted(sizes, costs) == pytest.approx((3.0, power))
+
+
+def test_a_fixed_cost_lowers_the_exponent_over_all_and_less_that_of_the_last_two(load):
+    lines = load("scaling").table(
+        [_row(spots=n, seconds=5.0 + n / 100, peak_bytes=n * 1e7) for n in (100, 200, 800)], "spots"
+    )
+    over_all, last_two = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
+    assert (over_all[0], last_two[0]) == ("exponent, all", "exponent, last two")
+    seconds, peak, write = 1, 14, 11
+    assert float(over_all[seconds]) == 0.38
+    assert float(last_two[seconds]) == round(np.log(13 / 7) / np.log(4), 2) == 0.45
+    assert float(over_all[peak]) == 1.0
+    assert over_all[write] == "–"  # a hundredth of a second says nothing
+    assert {len(line.split("|")) for line in lines} == {len(lines[0].split("|"))}
+
+
+def test_fits_that_failed_or_read_block_by_block_are_shown_and_not_fitted(load):
+    rows = [_row(), _row(spots=200, seconds=20.0), _row(spots=400, failure="no result after 5 s")]
+    rows.append(_row(spots=800, seconds=999.0, in_memory=False))
+    block = _row(spots=200, seconds=77.0, in_memory=False, memory="1GB")
+    text = "\n".join(load("scaling").table(rows, "spots", others=[block]))
+    assert "| 400 | none: no result after 5 s |" in text
+    assert "| 800* | 999.0 |" in text
+    assert "\\* too large for the free memory" in text
+    assert "| 200, `--memory 1GB` | 77.0 |" in text
+    assert "| exponent, all | 1.00 |" in text
+
+
+def test_the_report_has_a_table_for_every_size(load):
+    rows = [_row(), _row(spots=200, seconds=20.0, peak_bytes=3e9)]
+    found = {"machine": "2 cores, 8 GB", "threads": 2, "n_genes": 60, "by_spots": rows, "blocks": None}
+    text = load("scaling").report(found | {"by_k": [_row(k=2), _row(k=8)], "by_n_pcs": []})
+    assert "60 genes, 50 of them seen in a spot; K 4." in text
+    assert "10000.0 s for 100,000 spots more, 20,000,000 bytes for a spot more." in text
+    assert "\n100 spots:\n\n| K |" in text
+    assert "| components |" not in text
+
+
+def test_the_picture_has_the_exponents(load, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("spatialpdvi.plotting.save.save_figure", lambda figure, *_, **__: drawn.append(figure))
+    rows = [_row(spots=n, seconds=n / 10, peak_bytes=n**0.5 * 1e8) for n in (100, 200, 800)]
+    block = _row(spots=800, in_memory=False, memory="1GB")
+    load("scaling").draw({"by_spots": rows, "blocks": block}, tmp_path / "scaling.png")
+    told = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in drawn[0].axes]
+    assert told[0] == ["all: n$^{1.00}$", "measured; last two: n$^{1.00}$", "block by block, --memory 1GB"]
+    assert told[1][0] == "all: n$^{0.50}$"
+
+
+def test_sizes_that_do_not_tile_are_refused(load, tmp_path):
+    line = ["--folder", str(tmp_path / "sections"), "--n-spots", "100,250", "--at", "100"]
+    result = CliRunner().invoke(load("scaling").main, line)
+    assert result.exit_code == 2
+    assert "Expected multiples of the smallest section, 100 spots, found 250." in result.stderr
+
+
+def test_a_tiled_section_is_thin_copies_that_do_not_touch(load, section, tmp_path):
+    small = anndata.read_h5ad(section)
+    load("tiling").tile(section, tmp_path / "large.h5ad", 3)
+    large = anndata.read_h5ad(tmp_path / "large.h5ad")
+    assert large.shape == (900, 60)
+    assert large.obs["annotation"].tolist() == 3 * small.obs["annotation"].tolist()
+    copies = [large[300 * i : 300 * (i + 1)] for i in range(3)]
+    for copy in copies:
+        assert 0.93 < copy.X.nnz / small.X.nnz < 0.97
+        assert np.all((copy.X.toarray() == 0) | (copy.X.toarray() == small.X.toarray()))
+        np.testing.assert_allclose(np.diff(copy.obsm["spatial"], axis=0), np.diff(small.obsm["spatial"], axis=0))
+    assert (copies[0].X != copies[1].X).nnz
+    assert copies[0].obsm["spatial"][:, 0].max() < copies[1].obsm["spatial"][:, 0].min()
+    processes = load("processes")
+    assert processes.apart(processes.section_size, tmp_path / "large.h5ad") == (900, 60, large.X.nnz)
+
+
+def test_a_process_is_measured_by_itself(load):
+    run = load("processes").run
+    work = "x = bytearray(120_000_000)\nimport time; t = time.process_time()\nwhile time.process_time() < t + .3: pass"
+    result = run([sys.executable, "-c", work])
+    assert result.failure is None
+    assert result.seconds >= 0.3
+    assert 0.3 <= result.cpu_seconds < 10
+    assert result.peak_bytes > 120_000_000
+
+
+@pytest.mark.parametrize(
+    ("code", "given", "failure"),
+    [
+        (
+            "raise MemoryError('Unable to allocate 16 GiB | at once')",
+            {},
+            "exit code 1: MemoryError: Unable to allocate",
+        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", {}, "killed by SIGKILL"),
+        ("import time; time.sleep(60)", {"limit": 0.2}, "no result after 0 s"),
+        ("x = bytearray(10**9); import time; time.sleep(60)", {"most_bytes": 2e8}, "out of memory: more than 0.2 GB"),
+        ("raise SystemExit(3)", {}, "exit code 3: nothing said"),
+    ],
+)
+def test_a_process_that_dies_says_why(load, code, given, failure):
+    result = load("processes").run([sys.executable, "-c", code], **given)
+    assert result.failure.startswith(failure)
+    assert result.seconds < 30
+
+
+def test_a_program_that_is_not_there_and_an_exit_code_that_is_fine(load, tmp_path):
+    run = load("processes").run
+    assert run([tmp_path / "python"]).failure.startswith("does not start: ")
+    assert run([sys.executable, "-c", "raise SystemExit(3)"], fine=(0, 3)).failure is None
+
+
+@pytest.fixture
+def peers(load, monkeypatch, tmp_path):
+    """Drivers that answer, die, answer with too few labels, and not at all."""
+    speed = load("speed")
+    monkeypatch.setattr(speed, "PEERS", tmp_path)
+    copy = "import sys, h5py\nlabels = h5py.File(sys.argv[1])['obs/annotation/codes'][()]\n"
+    write = "open(sys.argv[2], 'w').writelines(f'{label}\\n' for label in labels)"
+    drivers = {
+        "good.py": copy + write,
+        "dies.py": "import not_installed_anywhere",
+        "short.py": copy + "labels = labels[:-1]\n" + write,
+        "silent.py": "",
+    }
+    for name, code in drivers.items():
+        (tmp_path / name).write_text(code)
+    monkeypatch.setattr(speed, "apart", lambda task, *arguments: task(*arguments))
+    monkeypatch.setattr(speed, "METHODS", tuple(speed.Method(name.removesuffix(".py"), name) for name in drivers))
+    return speed
+
+
+def test_every_method_has_its_row(peers, section, tmp_path):
+    line = ["--peers-python", sys.executable, "--file", str(section), "3", "--no-warm-up", "--memory", "4"]
+    result = CliRunner().invoke(peers.main, [*line, "--json", str(tmp_path / "speed.json")])
+    assert result.exit_code == 0, result.output
+    rows = {row.split("|")[1].strip(): row for row in result.stdout.splitlines() if row.startswith("|")}
+    assert list(rows) == ["method", "---", "good", "dies", "short", "silent"]
+    assert rows["good"].endswith("| 1.000 | 3 |")
+    assert "| none: exit code 1: ModuleNotFoundError: No module named 'not_installed_anywhere' | – |" in rows["dies"]
+    assert rows["short"].endswith("| none: 299 labels for 300 spots | – |")
+    assert rows["silent"].endswith("| none: wrote no labels | – |")
+    assert "300 x 60" in result.stdout
+    assert '"failure": "wrote no labels"' in (tmp_path / "speed.json").read_text()
+
+
+def test_methods_are_chosen_by_a_part_of_their_name(peers, section):
+    line = ["--peers-python", sys.executable, "--file", str(section), "3", "--no-warm-up"]
+    result = CliRunner().invoke(peers.main, [*line, "--method", "SIL"])
+    assert [row for row in result.stdout.splitlines() if row.startswith("|")][2].startswith("| silent |")
+    refused = CliRunner().invoke(peers.main, [*line, "--method", "nobody"])
+    assert refused.exit_code == 2
+    assert "There are: good; dies; short; silent." in refused.stderr
+
+
+def test_labels_of_ours_are_scored_where_the_truth_is_known(load, section, tmp_path):
+    output = tmp_path / "labels.h5ad"
+    fitted = anndata.read_h5ad(section)
+    fitted.obs["pdvi_domain"] = fitted.obs["annotation"].cat.codes.astype(str).astype("category")
+    fitted.write_h5ad(output)
+    partly = tmp_path / "partly.h5ad"
+    half = anndata.read_h5ad(section)
+    half.obs.loc[half.obs_names[:100], "annotation"] = np.nan
+    half.write_h5ad(partly)
+    with h5py.File(output, "r+") as file:
+        file["obs/pdvi_domain/codes"][:100] = 0
+    assert load("speed").score(partly, "annotation", output) == {"ari": 1.0, "domains": 3}
+    assert load("speed").score(section, "annotation", output)["ari"] < 1.0
