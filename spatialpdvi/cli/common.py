@@ -3,7 +3,6 @@
 import functools
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -204,12 +203,11 @@ def print_calibration(result: "FitResult") -> None:
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
     """Write the JSON of ``--report`` for a result that has been written."""
     from spatialpdvi.io.atomic import write_json
+    from spatialpdvi.memory import peak_memory
 
-    # ru_maxrss is in bytes on macOS, in KiB elsewhere
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     outputs = [str(output) for output in written]
-    content = {"output": outputs[0] if len(outputs) == 1 else outputs, **result.report(), "peak_memory_bytes": peak}
+    where = outputs[0] if len(outputs) == 1 else outputs
+    content = {"output": where, **result.report(), "peak_memory_bytes": peak_memory()}
     with true_of_the_result(written, "the report"):
         write_json(path, content, option="--report")
 

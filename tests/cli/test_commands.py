@@ -240,3 +240,14 @@ def test_labels_that_are_all_missing_are_scored_as_null(toy_file, tmp_path):
     shown = _run("fit", toy_file, *FIT, "--label-key", "nothing", "--report", path)
     assert "0 of 600 spots are labelled" in shown.stdout
     assert json.loads(path.read_text())["scores"]["ari"] is None
+
+
+def test_the_peak_is_of_this_process_not_of_the_one_that_started_it(tmp_path):
+    code = (
+        "import subprocess, sys\n"
+        "large = bytearray(700_000_000)\n"
+        "print(subprocess.run([sys.executable, '-c', 'from spatialpdvi.memory import peak_memory; "
+        "print(peak_memory())'], capture_output=True, text=True, check=True).stdout)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 1e6 < int(done.stdout) < 3e8
