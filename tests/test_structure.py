@@ -203,6 +203,7 @@ HOMES = {
     "anndata": {"api", "features", "io", "synthetic"},
     "scanpy": {"features"},
     "h5py": {"io"},
+    "zarr": {"io"},
     "harmonypy": {"features"},
     "distributed": {"cluster"},
     "numba": {"kernels", "threads"},
@@ -258,7 +259,7 @@ def test_help_loads_nothing_heavy(command):
         f"try: main({command!r})\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'pandas', 'anndata', 'scanpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'h5py',\n"
-        "         'distributed'}\n"
+        "         'distributed', 'zarr'}\n"
         "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

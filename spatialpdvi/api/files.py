@@ -15,7 +15,7 @@ __all__ = ["checked_file"]
 
 @contextmanager
 def checked_file(path: str | Path, target: str | Path, keys: Keys) -> "Iterator[H5adSource]":
-    """An h5ad file opened for reading, whose result can be written to the target under these names."""
+    """An h5ad file or a zarr store opened for reading, whose result can be written to the target under these names."""
     from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.io.writing import check_output
 

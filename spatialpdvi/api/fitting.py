@@ -9,6 +9,7 @@ from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.keys import Keys, check_free
 from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.spatial_tables import section_name
 from spatialpdvi.keeping import check_keepable
 from spatialpdvi.options import FitOptions
 from spatialpdvi.pipeline import fit_section, library_versions, read_inputs
@@ -83,13 +84,16 @@ def fit_file(
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
-    """Find the spatial domains of an h5ad file and write them into it, or into a copy at ``output``.
+    """Find the spatial domains of an h5ad file or a zarr store and write them into it, or into a copy at ``output``.
 
     Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
     either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
     before it begins; with ``find_markers`` a result that was made of counts has its ``markers``. A ``checkpoint`` keeps
     the fit while it runs, to go on after it was killed, and is removed when the result is written. With a ``cluster``
     the solver runs on its workers.
+
+    A copy is a zarr store where ``output`` ends in .zarr, and an h5ad where it ends in .h5ad. Of a SpatialData store
+    the table is read (where there are several, their folders are the paths to give), and it is never written to.
     """
     from spatialpdvi.io.writing import write_elements
 
@@ -130,7 +134,7 @@ def fit_files(
     Parameters
     ----------
     paths
-        At least two h5ad files; the sections are named by their files.
+        At least two h5ad files or zarr stores; the sections are named by their files.
     options
         Of the fit; ``sample_key`` is refused, since the files are the samples.
     output
@@ -163,7 +167,7 @@ def fit_files(
     if options.sample_key is not None:
         msg = "Expected no `--sample-key` beside several files, which are the samples, found it. Leave it out."
         raise InputError(msg)
-    targets = [Path(path) if output is None else Path(output) / Path(path).name for path in paths]
+    targets = [Path(path) if output is None else Path(output) / section_name(path) for path in paths]
     if output is not None and not Path(output).is_dir():
         msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
         raise InputError(msg)
@@ -198,7 +202,7 @@ def _close(checkpoint: Checkpoint | None) -> None:
 
 def _names_of(paths: Sequence[str | Path]) -> list[str]:
     """Names of files without their endings, all different."""
-    names = [Path(path).stem for path in paths]
+    names = [Path(section_name(path)).stem for path in paths]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         msg = f"Expected files of different names, found {', '.join(map(repr, repeated))} twice. Rename one."

@@ -29,7 +29,7 @@ def evaluate(
 def evaluate_file(
     path: str | Path, *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
 ) -> dict[str, Any]:
-    """`evaluate` for an h5ad file; only the columns and the coordinates are read."""
+    """`evaluate` for an h5ad file or a zarr store; only the columns and the coordinates are read."""
     from spatialpdvi.io.h5ad import H5adSource
 
     with H5adSource(path) as source:
@@ -39,10 +39,11 @@ def evaluate_file(
 def plot_file(
     path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
 ) -> "Figure":
-    """Picture of a fitted h5ad file: annotation, domains, confidence, convergence, K, reliability (`plot_section`)."""
+    """Picture of a fitted file: annotation, domains, confidence, convergence, K, reliability (`plot_section`)."""
     from spatialpdvi.calibration import calibration_scores
     from spatialpdvi.io.fitted import read_fitted
     from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.io.spatial_tables import section_name
     from spatialpdvi.plotting import plot_section
 
     with H5adSource(path) as source:
@@ -63,7 +64,7 @@ def plot_file(
         k=len(fitted.domains.categories),
         scores=fitted.summary["scores"],
         colours=fitted.colours,
-        title=Path(path).stem,
+        title=Path(section_name(path)).stem,
     )
 
 

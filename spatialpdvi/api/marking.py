@@ -73,7 +73,7 @@ def markers_file(
     memory: str | None = None,
     progress: Progress | None = None,
 ) -> "DataFrame":
-    """`markers` for a fitted h5ad file; with ``store`` they are written into it, all or nothing.
+    """`markers` for a fitted h5ad file or zarr store; with ``store`` they are written into it, all or nothing.
 
     Counts that would take more than half of ``memory`` ("8GB"; by default what is free) are read block by block.
     """

@@ -72,7 +72,7 @@ def predict_file(
     progress: Progress | None = None,
     **options: Any,
 ) -> FitResult:
-    """`predict` for an h5ad file, written into it or into a copy at ``output`` as `fit_file` writes."""
+    """`predict` for an h5ad file or a zarr store, written into it or into a copy at ``output`` as `fit_file` writes."""
     from spatialpdvi.io.writing import write_elements
     from spatialpdvi.prediction import predict_options, predict_section, read_new
 

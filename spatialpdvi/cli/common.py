@@ -30,6 +30,7 @@ __all__ = [
     "print_calibration",
     "print_scores",
     "report_result",
+    "takes_table",
     "true_interruption",
     "true_of_the_result",
     "user_errors",
@@ -159,6 +160,23 @@ class _ShowLog(logging.Handler):
 def _show_warning(progress: "Progress", message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     name = "Warning" if issubclass(category, InputWarning) else category.__name__
     progress.message(f"{name}: {message}")
+
+
+def takes_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--table``, which says what of a SpatialData store ``section`` or ``sections`` stands for."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, table: str | None, **kwargs: Any) -> None:
+        from spatialpdvi.io.spatial_tables import choose_tables
+
+        if "section" in kwargs:
+            (kwargs["section"],) = choose_tables([kwargs["section"]], table)
+        else:
+            kwargs["sections"] = tuple(choose_tables(kwargs["sections"], table))
+        command(*args, **kwargs)
+
+    text = "Table of a SpatialData store to use. Default: the only one."
+    return click.option("--table", help=text)(wrapped)
 
 
 def limit_threads(threads: int | None) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, limit_threads, takes_table, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, Plan, parse_solvers
@@ -35,6 +35,7 @@ __all__ = ["compare"]
 @click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
 @verbosity
 @user_errors
+@takes_table
 def compare(
     section: Path,
     output: Path,
@@ -47,7 +48,7 @@ def compare(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Run every solver on SECTION, an h5ad file, on one objective and from one start per seed.
+    """Run every solver on SECTION, an h5ad file or zarr store, on one objective and from one start per seed.
 
     Writes a table, the traces and two pictures. Run again after an interruption, it goes on where it was.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, limit_threads, takes_table, user_errors, verbosity
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.memory import show_size
 from spatialpdvi.options import FitOptions
@@ -42,6 +42,7 @@ _MATTER = (
 @click.option("--json", "json_path", type=FILE, help="Also write the estimate as JSON here. Default: no.")
 @verbosity
 @user_errors
+@takes_table
 def estimate(
     section: Path,
     *,

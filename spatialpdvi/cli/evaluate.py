@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, print_scores, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, print_scores, takes_table, true_interruption, user_errors, verbosity
 
 __all__ = ["evaluate"]
 
@@ -17,6 +17,7 @@ __all__ = ["evaluate"]
 @click.option("--report", type=FILE, help="Also write the scores as JSON here. Default: no.")
 @verbosity
 @user_errors
+@takes_table
 def evaluate(
     section: Path,
     *,

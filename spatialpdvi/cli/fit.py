@@ -14,6 +14,7 @@ from spatialpdvi.cli.common import (
     print_calibration,
     print_scores,
     report_result,
+    takes_table,
     true_interruption,
     true_of_the_result,
     user_errors,
@@ -62,6 +63,7 @@ __all__ = ["fit"]
 )
 @verbosity
 @user_errors
+@takes_table
 def fit(
     sections: tuple[Path, ...],
     output: Path | None,
@@ -77,9 +79,10 @@ def fit(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Find the spatial domains of SECTION, an h5ad file, and write them into it.
+    """Find the spatial domains of SECTION, an h5ad file or zarr store, and write them into it.
 
-    Several sections are fitted together, with one set of domains for all.
+    Several sections are fitted together, with one set of domains for all. An --output that ends in .zarr is a zarr
+    store, one that ends in .h5ad a file. Of a SpatialData store a table is fitted, and written to --output alone.
 
     \b
     Example:
@@ -88,6 +91,7 @@ def fit(
       spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
       spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
+      spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
     """
     chosen = FitOptions(**options)
     check_kept(checkpoint, every=checkpoint_every, resume=resume)

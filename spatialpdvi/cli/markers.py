@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, true_interruption, true_of_the_result, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    takes_table,
+    true_interruption,
+    true_of_the_result,
+    user_errors,
+    verbosity,
+)
 
 __all__ = ["markers"]
 
@@ -25,6 +33,7 @@ __all__ = ["markers"]
 )
 @verbosity
 @user_errors
+@takes_table
 def markers(
     section: Path,
     *,

@@ -16,6 +16,7 @@ _GROUPS = {
     "report": "Output",
     "save_model": "Output",
     "model": "Model",
+    "table": "Input",
     "correct": "Features",
     "solvers": "Comparison",
     "seeds": "Comparison",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, takes_table, true_interruption, user_errors, verbosity
 
 __all__ = ["plot"]
 
@@ -18,6 +18,7 @@ __all__ = ["plot"]
 @click.option("--dpi", default=150, show_default=True, help="Dots per inch.")
 @verbosity
 @user_errors
+@takes_table
 def plot(
     section: Path,
     *,

@@ -13,6 +13,7 @@ from spatialpdvi.cli.common import (
     print_calibration,
     print_scores,
     report_result,
+    takes_table,
     true_interruption,
     user_errors,
     verbosity,
@@ -38,6 +39,7 @@ __all__ = ["predict"]
 @click.option("--report", type=FILE, help="Also write scores and certificate as JSON here. Default: no.")
 @verbosity
 @user_errors
+@takes_table
 def predict(
     section: Path,
     *,
@@ -48,7 +50,7 @@ def predict(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Find a model's domains in SECTION, an h5ad file that the model has not seen, and write them into it.
+    """Find a model's domains in SECTION, a file or store that the model has not seen, and write them into it.
 
     The domains keep the model's numbers, whatever their sizes here.
 

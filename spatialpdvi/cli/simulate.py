@@ -18,7 +18,7 @@ __all__ = ["simulate"]
 @verbosity
 @user_errors
 def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, quiet: bool, verbose: bool) -> None:
-    """Make an embryo-shaped section with known domains and sparse counts, and write it to OUTPUT, an h5ad file.
+    """Make an embryo-shaped section with known domains and sparse counts, and write it to OUTPUT, .h5ad or .zarr.
 
     \b
     Example:
@@ -28,7 +28,7 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     from spatialpdvi.synthetic import simulate as make
     from spatialpdvi.synthetic import write_simulation
 
-    check_writable(output, "OUTPUT")
+    check_writable(output, "OUTPUT", as_store=output.suffix == ".zarr")
     with true_interruption(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             with progress.stage("simulate") as stage:

@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
 
 
 def compare_file(path: str | Path, plan: Plan, *, output: str | Path, progress: Progress | None = None) -> Comparison:
-    """Run every solver of the plan on an h5ad file, each seed from one start, and write table and pictures.
+    """Run every solver of the plan on a section on disk, each seed from one start, and write table and pictures.
 
     Parameters
     ----------

@@ -8,6 +8,8 @@ from typing import Any
 from spatialpdvi import __version__
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.atomic import check_writable, describe_failure, write_json
+from spatialpdvi.io.folders import file_status
+from spatialpdvi.io.spatial_tables import table_path
 from spatialpdvi.options import FitOptions
 
 __all__ = ["Store", "check_folder", "identify"]
@@ -18,11 +20,11 @@ _NO_MATTER = {"seed", "solver", "key_added", "save_graph"}
 
 def identify(path: str | Path, options: FitOptions) -> dict[str, Any]:
     """What results follow from: the input file as it stands, every option of the fit, our version."""
-    status = Path(path).stat()
+    size, changed = file_status(table_path(path))
     return {
         "input": str(Path(path).resolve()),
-        "input_size": status.st_size,
-        "input_mtime_ns": status.st_mtime_ns,
+        "input_size": size,
+        "input_mtime_ns": changed,
         **{name: value for name, value in options.__dict__.items() if name not in _NO_MATTER},
         "version": __version__,
     }

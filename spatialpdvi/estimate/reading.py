@@ -11,9 +11,11 @@ from spatialpdvi.errors import InputWarning
 from spatialpdvi.estimate.work import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.counts import COPIES, find_counts
 from spatialpdvi.io.features import name_features
+from spatialpdvi.io.folders import file_status
 from spatialpdvi.io.h5ad import H5adSource
 from spatialpdvi.io.labels import read_labels
 from spatialpdvi.io.layout import Layout
+from spatialpdvi.io.spatial_tables import table_path
 from spatialpdvi.memory import free_memory, parse_size, show_size
 from spatialpdvi.options import FitOptions
 
@@ -51,7 +53,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         assumed.append(f"{epochs} epochs: most sections take {EPOCHS[0]} to {EPOCHS[2]}")
         common: dict[str, Any] = {
             "n": source.n_obs,
-            "file_bytes": Path(path).stat().st_size,
+            "file_bytes": file_status(table_path(path))[0],
             "k": options.n_domains,
             "epochs": epochs,
             "n_init": options.n_init,

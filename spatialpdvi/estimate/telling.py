@@ -61,7 +61,7 @@ def estimate_file(path: str | Path, options: FitOptions, *, markers: bool = Fals
     Parameters
     ----------
     path
-        An h5ad file.
+        An h5ad file, or the folder of a zarr store.
     options
         Of the fit.
     markers

@@ -1,6 +1,6 @@
 """Replace a file in one instant: on disk is the old one or the complete new one, never a mixture.
 
-Knows nothing of HDF5 or AnnData.
+Knows nothing of HDF5 or AnnData; of zarr, which folders are its stores.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.folders import file_status
+from spatialpdvi.io.spatial_tables import is_node
 from spatialpdvi.io.temporary import create, hidden_name, remove_abandoned
 
 __all__ = [
@@ -37,26 +39,29 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: int = 0) -> None:
+def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: int = 0, as_store: bool = False) -> None:
     """Whether a copy of the source can be written to the output: to be asked before hours of work.
 
     Parameters
     ----------
     source_path
-        The file to be copied.
+        The file, or the folder of a zarr store, to be copied.
     output_path
         Where to; it may be the source itself, or a link.
     n_bytes
         What is added to the copy, as far as it is known.
+    as_store
+        Whether a zarr store will be written, in a folder.
     """
     target = resolve(output_path)
     try:
-        needed = Path(source_path).stat().st_size + n_bytes
+        # a store that is replaced by itself changes what it has to
+        copied = 0 if as_store and target == resolve(source_path) else file_status(source_path)[0]
+        needed = copied + n_bytes
     except OSError as error:
         msg = f"Expected the input at {_show(source_path)}, found it gone or not readable. Put it back, then run again."
         raise InputError(msg) from error
-    _check_target(target, output_path)
-    _check_folder(target.parent, output_path)
+    check_writable(output_path, _OUTPUT, as_store=as_store)
     free = shutil.disk_usage(target.parent).free
     if free < needed:
         msg = (
@@ -67,18 +72,19 @@ def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: i
         raise InputError(msg)
 
 
-def check_writable(path: str | Path, option: str) -> None:
-    """Whether a file can be written at ``path``; ``option`` is where another one is named."""
+def check_writable(path: str | Path, option: str, *, as_store: bool = False) -> None:
+    """Whether a file, or a zarr store, can be written at ``path``; ``option`` is where another one is named."""
     target = resolve(path, option=option)
-    _check_target(target, path, option=option)
+    (_check_store if as_store else _check_target)(target, path, option=option)
     _check_folder(target.parent, path, option=option)
 
 
 def check_distinct(path: str | Path, option: str, others: Sequence[str | Path]) -> None:
-    """Whether ``path``, given by ``option``, is none of the files that it must not replace.
+    """Whether ``path``, given by ``option``, is none of the files that it must not replace, nor in a zarr store.
 
     Links are followed; a hard link is the same file under another name.
     """
+    _check_outside(resolve(path, option=option), path, option=option)
     for other in others:
         if _is_same(path, other):
             msg = f"Expected {option} to be another file than {_show(other)}, found the same. Choose another {option}."
@@ -200,7 +206,7 @@ def _error_number(error: BaseException | None) -> int | None:
     return None
 
 
-def _check_target(target: Path, output_path: str | Path, *, option: str = _OUTPUT) -> None:
+def _check_target(target: Path, output_path: str | Path, *, option: str) -> None:
     if not target.exists():
         return
     if target.is_dir():
@@ -216,7 +222,34 @@ def _check_target(target: Path, output_path: str | Path, *, option: str = _OUTPU
     raise InputError(msg)
 
 
-def _check_folder(folder: Path, output_path: str | Path, *, option: str = _OUTPUT) -> None:
+def _check_store(target: Path, output_path: str | Path, *, option: str) -> None:
+    """Whether a folder is free, or an AnnData that may be replaced: nobody's other folder is."""
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        found = "a file"
+    elif not is_node(target) or not ((target / "obs").is_dir() and (target / "var").is_dir()):
+        found = "a SpatialData store" if (target / "tables").is_dir() else "a folder of something else"
+    elif not os.access(target, os.W_OK):
+        found = "a store that is write-protected"
+    else:
+        return
+    msg = f"Expected {_show(output_path)} to be a zarr store of an AnnData to write, found {found}. "
+    raise InputError(msg + f"Choose another {option}.")
+
+
+def _check_outside(path: Path, output_path: str | Path, *, option: str) -> None:
+    store = next((folder for folder in path.parents if is_node(folder)), None)
+    if store is not None:
+        msg = (
+            f"Expected {_show(output_path)} to be outside of zarr stores, found it in {_show(store)}, which is not "
+            f"changed. Choose another {option}."
+        )
+        raise InputError(msg)
+
+
+def _check_folder(folder: Path, output_path: str | Path, *, option: str) -> None:
+    _check_outside(folder / "file", output_path, option=option)
     if not folder.is_dir():
         msg = (
             f"Expected the folder of {_show(output_path)} to exist, found no {_show(folder)}. "

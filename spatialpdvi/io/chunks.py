@@ -1,11 +1,13 @@
-"""Long one-dimensional HDF5 datasets read on all cores: HDF5 itself decompresses its chunks one after the other."""
+"""Long one-dimensional arrays read on all cores: HDF5 itself decompresses its chunks one after the other."""
 
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import h5py
 import numpy as np
 
+from spatialpdvi.io.elements import is_hdf5
 from spatialpdvi.threads import n_threads
 
 __all__ = ["read_range"]
@@ -13,14 +15,15 @@ __all__ = ["read_range"]
 _FEW = 1 << 20  # values: fewer are read as soon by HDF5
 
 
-def read_range(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Values ``dataset[start:stop]`` of a 1-D dataset.
+def read_range(dataset: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Values ``dataset[start:stop]`` of a 1-D dataset of HDF5 or array of zarr.
 
-    Chunks with no filters but gzip and shuffle are read as they lie in the file and decompressed side by side, which
-    zlib does without holding the interpreter; all else is left to HDF5.
+    Zarr decompresses chunks side by side itself. Of HDF5 chunks with no filters but gzip and shuffle are read as they
+    lie in the file and decompressed side by side, which zlib does without holding the interpreter; all else is left
+    to HDF5.
     """
     stop = dataset.shape[0] if stop is None else stop
-    if stop - start < _FEW or n_threads() < 2 or not _is_plain_gzip(dataset):
+    if not is_hdf5(dataset) or stop - start < _FEW or n_threads() < 2 or not _is_plain_gzip(dataset):
         return np.asarray(dataset[start:stop])
     # asked once: h5py looks them up in the file each time
     size, shuffled = dataset.chunks[0], dataset.shuffle

@@ -1,4 +1,4 @@
-"""An h5ad file read element by element; no check of what the elements mean."""
+"""An h5ad file or a zarr store read element by element; no check of what the elements mean."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -6,19 +6,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
-import h5py
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from anndata.io import read_elem
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.chunks import read_range
+from spatialpdvi.io.elements import close, is_array, is_group, read
 from spatialpdvi.io.layout import Layout, layout_of
-from spatialpdvi.io.legacy import column_order, is_table, quiet, read_fields, read_table
+from spatialpdvi.io.legacy import column_order, is_table, quiet, read_column, read_fields, read_table
 from spatialpdvi.io.matrices import as_csr, first_values, layer_of
-from spatialpdvi.io.opening import open_h5ad
+from spatialpdvi.io.opening import open_file, open_h5ad
+from spatialpdvi.io.spatial_tables import table_path
 from spatialpdvi.io.streaming import FileRows, stored_bytes
+from spatialpdvi.io.zarr_stores import whole
 
 __all__ = ["H5adSource", "open_h5ad"]
 
@@ -26,18 +27,19 @@ _T = TypeVar("_T")
 
 
 class H5adSource:
-    """An h5ad on disk behind the interface `Source`, open read-only until the ``with`` ends.
+    """An AnnData on disk behind the interface `Source`, open read-only until the ``with`` ends.
 
     Parameters
     ----------
     path
-        The file; every way in which it may be unusable is an `InputError`.
+        An h5ad file, or the folder of a zarr store: of an AnnData, or of a SpatialData with one table. Every way in
+        which it may be unusable is an `InputError`.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.name = repr(str(path))
-        self._path = path
-        self._file = open_h5ad(path)
+        self._path = table_path(path)
+        self._file = open_file(self._path)
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +50,7 @@ class H5adSource:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        close(self._file)
 
     @property
     def n_obs(self) -> int:
@@ -88,7 +90,7 @@ class H5adSource:
             element = self._file[table]
             if is_table(element):
                 return read_table(self._file, table)[key].reset_index(drop=True)
-            return pd.Series(_read_column(element, key))
+            return pd.Series(read_column(element, key))
 
         return self._read(f"{table}[{key!r}]", load)
 
@@ -104,7 +106,7 @@ class H5adSource:
         name = f"obs[{key!r}]"
         if self._is_legacy:
             return self._legacy_obs[key].reset_index(drop=True)
-        column = self._read(name, lambda: pd.Series(_read_column(self._file["obs"], key)))
+        column = self._read(name, lambda: pd.Series(read_column(self._file["obs"], key)))
         return self._expect_rows(column, name)
 
     def obsm_keys(self) -> list[str]:
@@ -117,7 +119,7 @@ class H5adSource:
 
         def load() -> Any:
             group = self._file["obsm"]
-            return read_fields(group)[key] if is_table(group) else read_elem(group[key])
+            return read_fields(group)[key] if is_table(group) else read(whole(group[key]))
 
         return self._expect_rows(self._read(name, load), name)
 
@@ -127,7 +129,7 @@ class H5adSource:
 
     def obsp(self, key: str) -> Any:
         """One element of ``obsp``."""
-        return self._read(f"obsp[{key!r}]", lambda: read_elem(self._file["obsp"][key]))
+        return self._read(f"obsp[{key!r}]", lambda: read(whole(self._file["obsp"][key])))
 
     def uns_keys(self) -> list[str]:
         """Keys of ``uns``."""
@@ -135,7 +137,7 @@ class H5adSource:
 
     def uns(self, key: str) -> Any:
         """One element of ``uns``."""
-        return self._read(f"uns[{key!r}]", lambda: read_elem(self._file["uns"][key]))
+        return self._read(f"uns[{key!r}]", lambda: read(self._file["uns"][key]))
 
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""
@@ -166,13 +168,13 @@ class H5adSource:
         """The matrix at `where` as canonical CSR, (n, genes)."""
 
         def load() -> sp.csr_matrix:
-            element = self._file[self._matrix_path(where)]
-            if isinstance(element, h5py.Dataset):
+            element = whole(self._file[self._matrix_path(where)])
+            if is_array(element):
                 return as_csr(element, where)
             if element.attrs.get("encoding-type") == "csr_matrix":
                 parts = (read_range(element["data"]), read_range(element["indices"]), element["indptr"][()])
                 return as_csr(sp.csr_matrix(parts, shape=tuple(element.attrs["shape"])), where)
-            return as_csr(read_elem(element), where)
+            return as_csr(read(element), where)
 
         csr = self._expect_rows(self._read(where, load), where)
         self._expect_genes(csr.shape[1], where)
@@ -191,7 +193,7 @@ class H5adSource:
 
         def look() -> tuple[int, int]:
             element = self._file[self._matrix_path(where)]
-            n_rows, n_columns = element.shape if isinstance(element, h5py.Dataset) else element.attrs["shape"]
+            n_rows, n_columns = element.shape if is_array(element) else element.attrs["shape"]
             return int(n_rows), int(n_columns)
 
         shape = self._read(where, look)
@@ -215,7 +217,7 @@ class H5adSource:
             obs = self._file["obs"]
             index = obs if is_table(obs) else obs[obs.attrs["_index"]]
             # A plain column tells its length without being read.
-            return int(index.shape[0]) if isinstance(index, h5py.Dataset) else None
+            return int(index.shape[0]) if is_array(index) else None
 
         n_rows = self._read("the names in obs", look)
         return len(self._obs_names) if n_rows is None else n_rows
@@ -238,7 +240,8 @@ class H5adSource:
             element = self._file[table]
             if is_table(element):
                 return read_table(self._file, table).index
-            names = _read_column(element, element.attrs["_index"])
+            whole(element[element.attrs["_index"]])
+            names = read_column(element, element.attrs["_index"])
             return pd.Index(np.asarray(names).astype(str), dtype=object)
 
         return self._read(f"the names in {table}", load)
@@ -248,7 +251,7 @@ class H5adSource:
             element = self._file.get(group)
             if is_table(element):
                 return list(element.dtype.names)
-            return list(element) if isinstance(element, h5py.Group) else []
+            return sorted(element) if is_group(element) else []
 
         return self._read(group, look)
 
@@ -284,13 +287,3 @@ class H5adSource:
             f"({found}). Write the file again with a current anndata, or use another element."
         )
         raise InputError(msg) from cause
-
-
-def _read_column(group: h5py.Group, key: str) -> Any:
-    column = group[key]
-    if "categories" not in column.attrs:
-        return read_elem(column)
-    # Files of anndata 0.7 keep the categories apart and refer to them.
-    categories = group[column.attrs["categories"]]
-    ordered = bool(categories.attrs.get("ordered", False))
-    return pd.Categorical.from_codes(column[()], read_elem(categories), ordered=ordered)

@@ -1,8 +1,8 @@
 """What the metadata of a file tell of a matrix: how large it is and how it is stored, without reading it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import h5py
+from spatialpdvi.io.elements import file_bytes, is_array, is_packed
 
 __all__ = ["Layout", "layout_of"]
 
@@ -25,13 +25,13 @@ class Layout(NamedTuple):
         return self.storage != "csc"
 
 
-def layout_of(element: h5py.Dataset | h5py.Group) -> Layout:
+def layout_of(element: Any) -> Layout:
     """Layout of a dense matrix or of a sparse one in anndata's form."""
-    if isinstance(element, h5py.Dataset):
+    if is_array(element):
         rows, columns = element.shape if element.ndim == 2 else (element.shape[0], 1)
         size = int(element.size) * element.dtype.itemsize
-        packed = size if _is_packed(element) else 0
-        stored = int(element.id.get_storage_size())
+        packed = size if is_packed(element) else 0
+        stored = file_bytes(element)
         shape = (int(rows), int(columns))
         return Layout(shape, "dense", int(element.size), element.dtype.itemsize, 4, size, packed, stored)
     rows, columns = element.attrs["shape"] if "shape" in element.attrs else element.attrs["h5sparse_shape"]
@@ -45,10 +45,6 @@ def layout_of(element: h5py.Dataset | h5py.Group) -> Layout:
         value_bytes=arrays[0].dtype.itemsize,
         index_bytes=arrays[1].dtype.itemsize,
         n_bytes=sum(sizes),
-        packed_bytes=sum(size for size, array in zip(sizes, arrays, strict=True) if _is_packed(array)),
-        file_bytes=sum(int(array.id.get_storage_size()) for array in arrays),
+        packed_bytes=sum(size for size, array in zip(sizes, arrays, strict=True) if is_packed(array)),
+        file_bytes=sum(file_bytes(array) for array in arrays),
     )
-
-
-def _is_packed(dataset: h5py.Dataset) -> bool:
-    return dataset.id.get_create_plist().get_nfilters() > 0

@@ -12,9 +12,20 @@ import h5py
 import numpy as np
 import pandas as pd
 from anndata import OldFormatWarning
-from anndata.io import read_elem, write_elem
+from anndata.io import write_elem
 
-__all__ = ["column_order", "is_table", "legacy_bytes", "modernise", "quiet", "read_fields", "read_table"]
+from spatialpdvi.io.elements import read
+
+__all__ = [
+    "column_order",
+    "is_table",
+    "legacy_bytes",
+    "modernise",
+    "quiet",
+    "read_column",
+    "read_fields",
+    "read_table",
+]
 
 _FRAMES, _ARRAYS = ("obs", "var"), ("obsm", "varm")
 _VALUE = 64  # bytes of a value of a table as an element of today: a short text with its place in HDF5's heap
@@ -22,9 +33,13 @@ _VALUE = 64  # bytes of a value of a table as an element of today: a short text 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Read without warnings of the age of the file: it is nothing that its reader of today has to act on."""
+    """Read without warnings that its reader of today has no need to act on.
+
+    Of the age of the file, and of files of other programs in a zarr store (``.DS_Store``).
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OldFormatWarning)
+        warnings.filterwarnings("ignore", "Object at .* is not recognized as a component", UserWarning)
         yield
 
 
@@ -41,18 +56,29 @@ def column_order(group: h5py.Group) -> list[str]:
 
 def read_fields(dataset: h5py.Dataset) -> dict[str, np.ndarray]:
     """The fields of a table of arrays (``obsm``), each (n, width)."""
-    records = read_elem(dataset)
+    records = read(dataset)
     fields = {name: records[name] for name in records.dtype.names}
     return {name: value.reshape(len(value), -1) for name, value in fields.items()}
 
 
 def read_table(file: h5py.File, name: str) -> pd.DataFrame:
     """``obs``, ``var`` or ``raw.var``: first field the names, codes turned into categories."""
-    records = read_elem(file[name])
+    records = read(file[name])
     index, *columns = records.dtype.names
     frame = {column: _categorical(file, column, records[column]) for column in columns}
     names = pd.Index(records[index].astype(str), dtype=object, name=index)
     return pd.DataFrame(frame, index=names, columns=columns)
+
+
+def read_column(group: Any, key: str) -> Any:
+    """A column of a table of today."""
+    column = group[key]
+    if "categories" not in column.attrs:
+        return read(column)
+    # Files of anndata 0.7 keep the categories apart and refer to them.
+    categories = group[column.attrs["categories"]]
+    ordered = bool(categories.attrs.get("ordered", False))
+    return pd.Categorical.from_codes(column[()], read(categories), ordered=ordered)
 
 
 def modernise(file: h5py.File) -> None:
@@ -78,7 +104,7 @@ def _categorical(file: h5py.File, column: str, values: np.ndarray) -> np.ndarray
     if values.dtype.kind not in "iu" or key not in file:
         return values
     # A single category was stored without its brackets.
-    categories = np.atleast_1d(read_elem(file[key]))
+    categories = np.atleast_1d(read(file[key]))
     if len(values) and values.max() >= len(categories):
         return values  # the categories of a column of the same name in the other table
     return pd.Categorical.from_codes(values, categories)

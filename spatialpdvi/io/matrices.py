@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-import h5py
 import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.elements import is_group
 
 __all__ = ["FIRST_VALUES", "as_csr", "first_values", "layer_address", "layer_of", "numeric"]
 
@@ -35,7 +35,7 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
     Parameters
     ----------
     matrix
-        (n, m): an array, an open HDF5 dataset, or any SciPy sparse container.
+        (n, m): an array, an open HDF5 dataset or zarr array, or any SciPy sparse container.
     name
         What messages call it.
 
@@ -57,8 +57,8 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
 
 def first_values(matrix: Any) -> np.ndarray:
     """At most about `FIRST_VALUES` of the values of a dense or sparse matrix, flat."""
-    if isinstance(matrix, h5py.Group) or sp.issparse(matrix):
-        data = matrix["data"] if isinstance(matrix, h5py.Group) else matrix.data
+    if is_group(matrix) or sp.issparse(matrix):
+        data = matrix["data"] if is_group(matrix) else matrix.data
         return np.asarray(data[:FIRST_VALUES])
     n_rows = max(1, FIRST_VALUES // max(1, matrix.shape[1]))
     return np.asarray(matrix[:n_rows]).ravel()

@@ -63,7 +63,7 @@ def read_section(
     Parameters
     ----------
     source
-        An `H5adSource` or `AnnDataSource`.
+        An `H5adSource` (of zarr stores as well) or `AnnDataSource`.
     layer
         Where the counts are (a key of ``layers``, ``X`` or ``raw.X``); None to look for them.
     spatial_key

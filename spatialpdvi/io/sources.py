@@ -1,4 +1,4 @@
-"""One interface over an h5ad on disk and an AnnData in memory; no check of what is in them."""
+"""One interface over an h5ad or a zarr store on disk and an AnnData in memory; no check of what is in them."""
 
 from typing import Any, NoReturn, Protocol
 

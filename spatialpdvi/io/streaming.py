@@ -1,17 +1,19 @@
-"""A matrix of an h5ad read in contiguous blocks of rows, as often as is asked; it is never in memory as a whole."""
+"""A matrix on disk read in contiguous blocks of rows, as often as is asked; it is never in memory as a whole."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.chunks import read_range
+from spatialpdvi.io.elements import is_array
 from spatialpdvi.io.matrices import as_csr
-from spatialpdvi.io.opening import open_h5ad
+from spatialpdvi.io.opening import opened
+from spatialpdvi.io.zarr_stores import whole
 
 __all__ = ["FileRows", "stored_bytes"]
 
@@ -24,7 +26,7 @@ class FileRows:
     Parameters
     ----------
     path
-        The h5ad.
+        The h5ad, or the folder of a zarr store.
     element
         Of the matrix in the file: ``X``, ``raw/X``, ``layers/counts``.
     name
@@ -55,17 +57,18 @@ class FileRows:
         InputError
             Where the file has gone, is damaged, or holds the matrix by columns, of which rows cannot be read.
         """
-        with open_h5ad(self.path) as file:
+        with opened(self.path) as file:
             element = file[self.element]
-            blocks = self._dense(element) if isinstance(element, h5py.Dataset) else self._sparse(element)
+            blocks = self._dense(element) if is_array(element) else self._sparse(element)
             while True:
                 try:
                     block = next(blocks)
                 except StopIteration:
                     return
-                except InputError:  # a sentence of its own
+                except (InputError, MemoryError):  # a sentence of its own
                     raise
-                except (OSError, ValueError, KeyError, RuntimeError) as error:
+                # Whatever damaged bytes make h5py, zarr or a codec raise, the file is to blame.
+                except Exception as error:
                     msg = (
                         f"Expected to read {self.name} of '{self.path}', found a damaged element ({error}). "
                         "Write the file again with a current anndata."
@@ -73,14 +76,14 @@ class FileRows:
                     raise InputError(msg) from error
                 yield block
 
-    def _sparse(self, group: h5py.Group) -> Iterator[sp.csr_matrix]:
+    def _sparse(self, group: Any) -> Iterator[sp.csr_matrix]:
         if group.attrs.get("encoding-type", group.attrs.get("h5sparse_format")) not in {"csr_matrix", "csr"}:
             msg = (
                 f"Expected {self.name} of '{self.path}' to be stored by rows (CSR), to be read block by block, found "
                 "it by columns. Write it as CSR, or give more --memory."
             )
             raise InputError(msg)
-        indptr = group["indptr"][self._first : self._first + self.shape[0] + 1].astype(np.int64)
+        indptr = whole(group)["indptr"][self._first : self._first + self.shape[0] + 1].astype(np.int64)
         first = 0
         while first < self.shape[0]:
             last = int(np.searchsorted(indptr, indptr[first] + _VALUES, side="right")) - 1
@@ -91,16 +94,17 @@ class FileRows:
             yield as_csr(sp.csr_matrix((data, indices, own), shape=(last - first, self.shape[1])), self.name)
             first = last
 
-    def _dense(self, dataset: h5py.Dataset) -> Iterator[sp.csr_matrix]:
+    def _dense(self, dataset: Any) -> Iterator[sp.csr_matrix]:
         step = max(1, _VALUES // max(1, self.shape[1]))
+        whole(dataset)
         end = self._first + self.shape[0]
         for first in range(self._first, end, step):
             yield as_csr(np.asarray(dataset[first : min(first + step, end)]), self.name)
 
 
-def stored_bytes(element: h5py.Dataset | h5py.Group) -> int:
+def stored_bytes(element: Any) -> int:
     """Memory that a matrix takes when it is read as a whole: of a dense one at most as much as it would as CSR."""
-    if isinstance(element, h5py.Dataset):
+    if is_array(element):
         return int(element.size) * (element.dtype.itemsize + 4)
     arrays = [element[name] for name in ("data", "indices", "indptr")]
     return sum(int(array.size) * array.dtype.itemsize for array in arrays)

@@ -1,4 +1,4 @@
-"""Unfinished files: their names, their room on the disk, and those that killed processes left behind."""
+"""Unfinished files and folders: their names, their room on the disk, and those that killed processes left behind."""
 
 import contextlib
 import errno
@@ -8,21 +8,24 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import stat
 import uuid
 from pathlib import Path
 
-__all__ = ["create", "hidden_name", "remove_abandoned", "reserve"]
+__all__ = ["ASIDE", "create", "hidden_name", "remove_abandoned", "remove_folder", "reserve"]
 
-_NAME = re.compile(r"\.spatialpdvi-(?P<place>[0-9a-f]{12})-(?P<pid>[1-9][0-9]*)-[0-9a-f]{12}\.part")
+ASIDE = "old"  # ending of a folder that holds what is replaced until the new one has its name
+
+_NAME = re.compile(r"\.spatialpdvi-(?P<place>[0-9a-f]{12})-(?P<pid>[1-9][0-9]*)-[0-9a-f]{12}\.(?P<kind>part|old)")
 # What disks answer that cannot set room aside: zeros have to be written.
 _NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _ZEROS = bytes(1 << 20)
 
 
-def hidden_name(folder: Path) -> Path:
+def hidden_name(folder: Path, kind: str = "part") -> Path:
     """A new name for an unfinished file, which tells where and by which process it is written."""
-    return folder / f".spatialpdvi-{_place()}-{os.getpid()}-{secrets.token_hex(6)}.part"
+    return folder / f".spatialpdvi-{_place()}-{os.getpid()}-{secrets.token_hex(6)}.{kind}"
 
 
 def create(path: Path, mode: int) -> None:
@@ -32,7 +35,9 @@ def create(path: Path, mode: int) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished files of processes that are gone, where that is certain.
+    """Remove unfinished files and folders of processes that are gone, where that is certain.
+
+    A folder that was moved aside for another one gets its name back where the other one has not got it.
 
     On a shared disk the number of a process says nothing about those of other machines, and in a container nothing
     about those outside; so only files of this very place are looked at. Files from before a restart of the machine
@@ -43,8 +48,24 @@ def remove_abandoned(folder: Path) -> None:
             found = _NAME.fullmatch(path.name)
             if found and found["place"] == _place() and not _runs(int(found["pid"])):
                 with contextlib.suppress(OSError):
-                    if stat.S_ISREG(path.lstat().st_mode):
+                    mode = path.lstat().st_mode
+                    if stat.S_ISREG(mode):
                         path.unlink()
+                    elif stat.S_ISDIR(mode):
+                        if found["kind"] == ASIDE:
+                            _put_back(path)
+                        remove_folder(path)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, where it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_back(aside: Path) -> None:
+    for path in list(aside.iterdir()):
+        if not os.path.lexists(aside.parent / path.name):
+            path.rename(aside.parent / path.name)
 
 
 def reserve(path: Path, n_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Results into an h5ad or an AnnData, element by element; what is the user's stays as it is.
+"""Results into an h5ad, a zarr store or an AnnData, element by element; what is the user's stays as it is.
 
 Arrays are stored without compression: posteriors and features in float32 shrink by a tenth only,
 and gzip costs thirty times the time of writing them.
@@ -6,7 +6,8 @@ and gzip costs thirty times the time of writing them.
 
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,19 @@ from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import write_elem
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_output, clear_errors, replacing, resolve
+from spatialpdvi.io import atomic
+from spatialpdvi.io.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.converting import convert, converted_bytes
+from spatialpdvi.io.elements import is_hdf5
+from spatialpdvi.io.folders import copy_folder, replacing_folder
 from spatialpdvi.io.h5ad import H5adSource
 from spatialpdvi.io.legacy import column_order, legacy_bytes, modernise, quiet
+from spatialpdvi.io.opening import opened
+from spatialpdvi.io.spatial_tables import table_path
 from spatialpdvi.io.temporary import reserve
+from spatialpdvi.io.zarr_stores import consolidate, is_chunk, make_store, open_store, quiet_zarr
 
-__all__ = ["Pair", "apply_elements", "check_output", "write_elements"]
+__all__ = ["Pair", "apply_elements", "check_output", "write_elements", "write_store"]
 
 Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 
@@ -34,6 +42,12 @@ _HEADERS = 1 << 13  # bytes
 _PER_SPOT = {"obs", "obsm", "obsp"}
 
 
+def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: int = 0) -> None:
+    """`spatialpdvi.io.atomic.check_output`, for what `write_elements` makes of these paths."""
+    source = table_path(source_path)
+    atomic.check_output(source, output_path, n_bytes=n_bytes, as_store=_as_store(source, output_path))
+
+
 def write_elements(
     source_path: str | Path,
     output_path: str | Path,
@@ -41,7 +55,7 @@ def write_elements(
     *,
     remove: Sequence[Pair] = (),
 ) -> None:
-    """Write a copy of an h5ad with some elements added, replaced or removed, all or nothing.
+    """Write a copy of an AnnData on disk with some elements added, replaced or removed, all or nothing.
 
     The output is either what it was or the complete new file, whatever happens half-way: a full
     disk, Ctrl-C, a power cut. A link is followed and its target replaced; other hard links of the
@@ -50,25 +64,71 @@ def write_elements(
     Parameters
     ----------
     source_path
-        The h5ad to copy; unchanged, unless the output is the same file.
+        The h5ad or zarr store to copy; unchanged, unless the output is the same file.
     output_path
-        Where to write; mode and owner of a file that is replaced are kept.
+        Where to write: a zarr store where it ends in .zarr, an h5ad where it ends in .h5ad, else, and of the source
+        itself, what the source is. Mode and owner of a file that is replaced are kept.
     elements
         Values by (group, key); those of ``obs`` have n values, of ``obsm`` and ``obsp`` n rows.
     remove
         Pairs to delete where they exist.
     """
-    source, target = Path(source_path), resolve(output_path)
+    source, target = table_path(source_path), resolve(output_path)
     check_output(source, output_path, n_bytes=sum(map(_n_bytes, elements.values())))
-    with clear_errors(output_path), replacing(target, source) as temporary:
+    write = _write_store if _as_store(source, output_path) else _write_h5ad
+    with clear_errors(output_path):
+        write(source, target, elements, remove)
+
+
+def write_store(target: Path, adata: AnnData) -> None:
+    """Write a new zarr store, all or nothing."""
+    with clear_errors(target), replacing_folder(target, target.parent) as temporary, quiet_zarr():
+        store = make_store(temporary)
+        write_elem(store, "/", adata)
+        consolidate(store)
+
+
+def _as_store(source: Path, output_path: str | Path) -> bool:
+    """Whether a zarr store is written, which is a folder."""
+    target, ending = resolve(output_path), Path(output_path).suffix
+    return ending == ".zarr" if ending in {".zarr", ".h5ad"} and target != resolve(source) else source.is_dir()
+
+
+def _write_h5ad(source: Path, target: Path, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+    with replacing(target, source) as temporary:
         # Open while it is copied: no other program writes to it meanwhile.
-        with H5adSource(source) as original:
-            _check_lengths(elements, original.n_obs, original.name)
-            shutil.copyfile(source, temporary)
+        with _checked(source, elements) as original:
+            if is_hdf5(original):
+                shutil.copyfile(source, temporary)
+            else:
+                reserve(temporary, converted_bytes(original))
+                with h5py.File(temporary, "w") as copy, quiet_zarr():
+                    convert(original, copy)
         reserve(temporary, _growth(temporary, elements))
         with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, quiet():
             modernise(file)
             _edit(file, elements, remove)
+
+
+def _write_store(source: Path, target: Path, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+    with replacing_folder(target, source) as temporary, quiet(), quiet_zarr():
+        with _checked(source, elements) as original:
+            if is_hdf5(original):
+                convert(original, make_store(temporary))
+            else:
+                in_place = target == resolve(source)
+                copy_folder(source, temporary, linked=lambda name: in_place and is_chunk(name))
+        store = open_store(temporary, writable=True)
+        _edit(store, elements, remove)
+        consolidate(store)
+
+
+@contextmanager
+def _checked(source: Path, elements: Mapping[Pair, Any]) -> Iterator[Any]:
+    with H5adSource(source) as original:
+        _check_lengths(elements, original.n_obs, original.name)
+    with opened(source) as file:
+        yield file
 
 
 def apply_elements(adata: AnnData, elements: Mapping[Pair, Any], *, remove: Sequence[Pair] = ()) -> None:
@@ -92,7 +152,7 @@ def apply_elements(adata: AnnData, elements: Mapping[Pair, Any], *, remove: Sequ
             del getattr(adata, group)[key]
 
 
-def _edit(file: h5py.File, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+def _edit(file: Any, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
     # All deletions come first, so that HDF5 fills the room they leave instead of growing.
     for group, key in dict.fromkeys([*remove, *elements]):
         if group in file and key in file[group]:
@@ -105,18 +165,18 @@ def _edit(file: h5py.File, elements: Mapping[Pair, Any], remove: Sequence[Pair])
     _order_columns(file["obs"], added, removed)
 
 
-def _require_group(file: h5py.File, name: str) -> None:
+def _require_group(file: Any, name: str) -> None:
     if name not in file:
         file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
 
 
-def _order_columns(obs: h5py.Group, added: Sequence[str], removed: set[str]) -> None:
+def _order_columns(obs: Any, added: Sequence[str], removed: set[str]) -> None:
     """Columns in their old order, new ones last: what is not in this list, anndata does not see."""
     old = column_order(obs)
     gone = removed - set(added)
     columns = [key for key in dict.fromkeys([*old, *added]) if key not in gone]
     if columns != old:
-        obs.attrs["column-order"] = np.array(columns, dtype=h5py.string_dtype())
+        obs.attrs["column-order"] = np.array(columns, dtype=h5py.string_dtype()) if is_hdf5(obs) else columns
 
 
 def _check_lengths(elements: Mapping[Pair, Any], n_spots: int, name: str) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.atomic import check_writable, clear_errors, replacing, resolve
+from spatialpdvi.io.writing import write_store
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
 
@@ -97,7 +98,7 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
     Parameters
     ----------
     path
-        File to write; its folder must exist. A file that is there is replaced.
+        File to write, or zarr store where it ends in .zarr; its folder must exist. What is there is replaced.
     adata
         What `simulate` returned.
     """
@@ -108,6 +109,10 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
             "Make the folder first, or choose another one."
         )
         raise InputError(msg)
+    if target.suffix == ".zarr":
+        check_writable(target, "OUTPUT", as_store=True)
+        write_store(target, adata)
+        return
     with clear_errors(target), replacing(target, like=target.parent) as unfinished:
         adata.write_h5ad(unfinished, compression="gzip")
 

@@ -9,7 +9,7 @@ import pytest
 
 from spatialpdvi.io import temporary
 from spatialpdvi.io.atomic import replacing
-from spatialpdvi.io.temporary import create, hidden_name, remove_abandoned, reserve
+from spatialpdvi.io.temporary import ASIDE, create, hidden_name, remove_abandoned, reserve
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,24 @@ def test_only_what_is_certainly_abandoned_is_removed(tmp_path, dead) -> None:
     ]
     for path in (abandoned, *kept):
         path.write_text("half")
-    folder = renumbered(hidden_name(tmp_path), dead)
-    folder.mkdir()
+    folder, link = renumbered(hidden_name(tmp_path), dead), renumbered(hidden_name(tmp_path), dead)
+    (folder / "half").mkdir(parents=True)
+    link.symlink_to(tmp_path)
     with replacing(tmp_path / "target", tmp_path) as unfinished:
-        assert set(tmp_path.iterdir()) == {*kept, folder, unfinished}
-    assert set(tmp_path.iterdir()) == {*kept, folder, tmp_path / "target"}
+        assert set(tmp_path.iterdir()) == {*kept, link, unfinished}
+    assert set(tmp_path.iterdir()) == {*kept, link, tmp_path / "target"}
+
+
+def test_a_folder_moved_aside_is_put_back_where_nothing_has_its_name(tmp_path, dead) -> None:
+    for name in ("gone", "there"):
+        aside = renumbered(hidden_name(tmp_path, ASIDE), dead)
+        (aside / name).mkdir(parents=True)
+        (aside / name / "file").write_text("old")
+    (tmp_path / "there").mkdir()
+    remove_abandoned(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"gone", "there"}
+    assert (tmp_path / "gone" / "file").read_text() == "old"
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_listed_is_no_failure(tmp_path) -> None:
