@@ -61,7 +61,7 @@ class Cluster:
         """
         from distributed import TimeoutError as Late
 
-        if not self._client.nthreads():
+        if not self._there():
             try:
                 self._client.wait_for_workers(1, timeout=_TO_COME)
             except Late as late:
@@ -70,9 +70,22 @@ class Cluster:
                     "for its scheduler (dask worker), and see their logs for why they ended."
                 )
                 raise InputError(msg) from late
-        addresses = sorted(self._client.nthreads())
+        addresses = sorted(self._there())
         self._check_versions(addresses)
         return addresses
+
+    def _there(self) -> dict[str, int]:
+        """Workers that are there now, with their threads."""
+        try:
+            return dict(self._client.nthreads())
+        except Exception as error:
+            if not isinstance(error, (OSError, *_gone())):
+                raise
+            msg = (
+                f"Expected the Dask scheduler of `--dask {self.name}` to stay, found it gone ({error}). Start it again, "
+                "then run again; a fit with --checkpoint goes on with --resume."
+            )
+            raise InputError(msg) from error
 
     def on_each(self, function: Callable[[], Any]) -> dict[str, Any]:
         """What ``function()`` returns on every worker."""
@@ -108,7 +121,7 @@ class Cluster:
         """``function(*arguments)`` on those of the workers that are still there, of which nobody waits for the end."""
         from distributed import fire_and_forget
 
-        there = self._client.nthreads()
+        there = self._there()
         for worker in workers:
             if worker in there:
                 fire_and_forget(self._client.submit(function, *arguments, workers=[worker], pure=False))
@@ -153,7 +166,7 @@ class Cluster:
         try:
             (parcel,) = self._client.scatter([arguments], workers=[worker], hash=False)
         except (OSError, Late, ValueError) as error:  # as Dask says that the worker has gone
-            if worker in self._client.nthreads():
+            if worker in self._there():
                 raise
             raise PatchesLostError(_lost([worker])) from error
         self.traffic.sent += _size(arguments)
@@ -167,7 +180,7 @@ class Cluster:
             with contextlib.suppress(Late):
                 wait(list(futures.values()), timeout=_PATIENCE)
                 return
-            there = self._client.nthreads()
+            there = self._there()
             gone = [worker for worker, future in futures.items() if worker not in there and not future.done()]
             if gone:
                 self._client.cancel(list(futures.values()), force=True)
