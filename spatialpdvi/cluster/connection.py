@@ -82,8 +82,8 @@ class Cluster:
             if not isinstance(error, (OSError, *_gone())):
                 raise
             msg = (
-                f"Expected the Dask scheduler of `--dask {self.name}` to stay, found it gone ({error}). Start it again, "
-                "then run again; a fit with --checkpoint goes on with --resume."
+                f"Expected the Dask scheduler of `--dask {self.name}` to stay, found it gone ({error}). Start it "
+                "again, then run again; a fit with --checkpoint goes on with --resume."
             )
             raise InputError(msg) from error
 
