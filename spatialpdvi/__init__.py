@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         predict_file,
         save_model,
     )
+    from spatialpdvi.api.estimator import PottsGMM
     from spatialpdvi.checkpoints import Checkpoint
     from spatialpdvi.errors import InputError, InputWarning
     from spatialpdvi.options import FitOptions
@@ -34,6 +35,7 @@ __all__ = [
     "FitResult",
     "InputError",
     "InputWarning",
+    "PottsGMM",
     "evaluate",
     "fit",
     "fit_file",
@@ -54,6 +56,7 @@ _HOME = {
     "FitResult": "result",
     "InputError": "errors",
     "InputWarning": "errors",
+    "PottsGMM": "api.estimator",
     "evaluate": "api",
     "fit": "api",
     "fit_file": "api",

@@ -208,7 +208,7 @@ HOMES = {
     "distributed": {"cluster"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
-    "sklearn": {"scores", "start"},
+    "sklearn": {"api", "scores", "start"},
     "pandas": {"api", "features", "interpretation", "io", "plotting", "result", "scores", "synthetic"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,113 @@
+"""The scikit-learn estimator does what `fit` and `predict` do, on arrays."""
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import spatialpdvi
+from spatialpdvi import InputError, PottsGMM
+from spatialpdvi.graph.neighbors import mutual_knn
+
+
+def _stripes(seed=0, side=24, d=5, k=3):
+    rng = np.random.default_rng(seed)
+    axis = np.arange(float(side))
+    places = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    truth = np.minimum((places[:, 0] * k / side).astype(int), k - 1)
+    means = 4.0 * np.random.default_rng(5).normal(size=(k, d))
+    return means[truth] + rng.normal(size=(truth.size, d)), places, truth
+
+
+def _same_partition(a, b):
+    return np.mean(pd.crosstab(a, b).to_numpy().max(axis=1).sum() / len(a))
+
+
+def test_it_is_fit_on_an_anndata():
+    x, places, truth = _stripes()
+    gmm = PottsGMM(3, n_init=2, beta=0.5, random_state=4).fit(x, coordinates=places)
+    adata = anndata.AnnData(
+        obs=pd.DataFrame(index=pd.RangeIndex(len(x)).astype(str)), obsm={"feat": x, "spatial": places}
+    )
+    result = spatialpdvi.fit(adata, k=3, rep="feat", n_pcs=x.shape[1], n_init=2, beta=0.5, seed=4)
+    np.testing.assert_array_equal(gmm.posterior_, result.posterior)
+    np.testing.assert_array_equal(gmm.labels_, result.domains)
+    assert gmm.neg_elbo_ == result.trace["neg_elbo"][-1]
+    assert gmm.n_iter_ == result.trace["epoch"][-1]
+    assert gmm.converged_
+    assert gmm.n_features_in_ == 5
+    assert _same_partition(gmm.labels_, truth) > 0.98
+    for k in range(3):
+        np.testing.assert_allclose(gmm.means_[k], x[gmm.labels_ == k].mean(axis=0), atol=0.2)
+
+
+def test_all_columns_are_fitted_whatever_their_order():
+    """Columns of falling variance look like components, of which `fit` takes the leading ones."""
+    x, places, _ = _stripes(d=24)
+    order = np.argsort(-x.var(axis=0))
+    gmm = PottsGMM(3, n_init=2).fit(x[:, order], coordinates=places)
+    assert gmm.result_.domain_mean.shape == (3, 24)
+
+
+def test_clone_and_parameters():
+    gmm = PottsGMM(4, beta=2.0, solver="cavi", random_state=7)
+    again = clone(gmm)
+    assert again.get_params() == gmm.get_params()
+    assert again.set_params(n_components=5).n_components == 5
+    assert not hasattr(again, "labels_")
+    x, places, _ = _stripes()
+    np.testing.assert_array_equal(
+        PottsGMM(3, n_init=2).fit_predict(x, coordinates=places),
+        PottsGMM(3, n_init=2).fit(x, coordinates=places).labels_,
+    )
+
+
+def test_predict_in_another_section():
+    x, places, truth = _stripes()
+    gmm = PottsGMM(3, n_init=2).fit(x, coordinates=places)
+    other, there, known = _stripes(seed=1)
+    posterior = gmm.predict_proba(other, coordinates=there)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1.0, atol=1e-5)
+    found = gmm.predict(other, coordinates=there)
+    np.testing.assert_array_equal(found, posterior.argmax(axis=1))
+    same = {label: np.bincount(gmm.labels_[truth == label]).argmax() for label in range(3)}
+    assert np.mean(found == [same[label] for label in known]) > 0.98
+
+
+def test_a_graph_and_sparse_features():
+    x, places, truth = _stripes()
+    graph = mutual_knn(places, 4)
+    given = PottsGMM(3, n_init=2).fit(x, coordinates=places, graph=graph)
+    assert _same_partition(given.labels_, truth) > 0.95
+    with pytest.raises(InputError, match="Expected no --graph with predict"):
+        given.predict(x, coordinates=places)
+    sparse = PottsGMM(3, n_init=2).fit(sp.csr_matrix(np.maximum(x, 0.0)), coordinates=places)
+    assert sparse.labels_.shape == truth.shape
+    assert sparse.means_.shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"coordinates": None}, r"Expected `coordinates` \(n, 2\) or \(n, 3\), found none"),
+        ({"coordinates": np.zeros((3, 2))}, r"Expected `coordinates` of the 576 samples of `X`, found shape \(3, 2\)"),
+        ({"X": np.zeros(576)}, r"Expected `X` to have two dimensions"),
+        ({"X": np.full((576, 2), np.nan)}, r"Expected .* finite"),
+        ({"graph": sp.eye(4)}, r"Expected `graph` of the 576 samples"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(change, message):
+    x, places, _ = _stripes()
+    arguments = {"X": x, "coordinates": places, "graph": None} | change
+    with pytest.raises(InputError, match=message):
+        PottsGMM(3, n_init=2).fit(arguments.pop("X"), **arguments)
+
+
+def test_parameters_are_checked():
+    x, places, _ = _stripes()
+    with pytest.raises(InputError, match=r"Expected `--k`"):
+        PottsGMM(1).fit(x, coordinates=places)
+    with pytest.raises(InputError, match=r"Expected `--solver`"):
+        PottsGMM(3, solver="em").fit(x, coordinates=places)
