@@ -27,6 +27,8 @@ _AT_LEAST = {
     "tol": 1e-6,
     "seed": 0,
 }
+_LARGEST = 2**31 - 1  # of whole numbers that have no bound of their own
+_AT_MOST = {"n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED}
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
@@ -69,6 +71,7 @@ def check_range(name: str, value: Any) -> None:
     if name in _POSITIVE and not (math.isfinite(value) and value > 0):
         msg = f"Expected `{flag_of(name)}` to be a positive number, found {value}."
         raise InputError(msg)
-    if name == "seed" and value > _LARGEST_SEED:
-        msg = f"Expected `--seed` to be at most {_LARGEST_SEED}, found {value}."
+    most = _AT_MOST.get(name, _LARGEST)
+    if isinstance(value, Integral) and int(value) > most:
+        msg = f"Expected `{flag_of(name)}` to be at most {most}, found {value}."
         raise InputError(msg)

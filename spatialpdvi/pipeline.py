@@ -15,7 +15,7 @@ from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.choosing.scan import Scan, scan_domains
 from spatialpdvi.colours import border_lengths, domain_colours
 from spatialpdvi.empty import explain_empty
-from spatialpdvi.errors import InputWarning
+from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.interpretation import marker_genes, rank_markers
 from spatialpdvi.io.sections import Section, read_section
@@ -91,6 +91,13 @@ def fit_section(
         # the certificate is of what is written, and float32 is
         phi = solved.phi.astype(np.float32)
         final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
+    if not np.isfinite(final.neg_elbo):
+        msg = (
+            f"Expected F to stay finite, found {final.neg_elbo} after {solved.last[-1].epoch} epochs: the steps are "
+            "too large, or the features too large for their squares. Raise --step-factor, lower --step-size, or leave "
+            "fixed steps out."
+        )
+        raise InputError(msg)
     posterior = np.empty_like(phi)
     posterior[prepared.patching.order] = phi
     by_size = order_by_size(posterior)

@@ -33,7 +33,16 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
             msg = f"Expected at least --n-top-genes {n_top_genes} genes, found {n_genes}; all are used."
             warnings.warn(msg, InputWarning, stacklevel=2)
         return expressed
+    n_vary = int((_moments(counts, expressed)[1] > 0).sum())
+    if n_vary == 0:
+        msg = (
+            f"Expected genes whose counts differ between spots, found {expressed.size:,} genes that each have the same "
+            "count everywhere. Check --layer."
+        )
+        raise InputError(msg)
     for span in (0.3, 0.5, 0.8, 1.0):
+        if int(span * n_vary) < 1:  # the Fortran loess crashes where a window has no gene
+            continue
         try:
             variance = _standardised_variance(counts, expressed, span)
         except ValueError as error:  # the Fortran loess reports a singular fit so
@@ -47,14 +56,20 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
     raise InputError(msg)
 
 
+def _moments(counts: Tally, genes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (genes,) of the counts."""
+    n = counts.n_spots
+    total, squares = (sums[genes] for sums in counts.clipped_sums())
+    mean = total / n
+    return mean, (squares / n - mean**2) * (n / max(1, n - 1))
+
+
 def _standardised_variance(counts: Tally, genes: np.ndarray, span: float) -> np.ndarray:
     """Variance of each gene's counts in units of the sd that its mean lets expect, counts beyond sqrt(n) sd clipped."""
     from skmisc.loess import loess
 
     n = counts.n_spots
-    total, squares = (sums[genes] for sums in counts.clipped_sums())
-    mean = total / n
-    variance = (squares / n - mean**2) * (n / (n - 1))
+    mean, variance = _moments(counts, genes)
     vary = variance > 0
     trend = loess(np.log10(mean[vary]), np.log10(variance[vary]), span=span, degree=2)
     trend.fit()

@@ -123,11 +123,15 @@ def _is_same(path: str | Path, other: str | Path) -> bool:
 def resolve(path: str | Path, *, option: str = _OUTPUT) -> Path:
     """The file behind a path and its links, whether or not it exists yet."""
     try:
-        return Path(path).resolve()
+        target = Path(path).resolve()
+        target.exists()  # refuses a name that no file can have
     except (OSError, RuntimeError, ValueError) as error:
-        msg = f"Expected {_show(path)} to be the path of a file, found a link that leads nowhere. "
+        too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        found = "a name that is too long" if too_long else "a link that leads nowhere"
+        msg = f"Expected {_show(path)} to be the path of a file, found {found}. "
         msg += f"Choose another {option}."
         raise InputError(msg) from error
+    return target
 
 
 @contextlib.contextmanager

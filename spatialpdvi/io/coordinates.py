@@ -14,6 +14,7 @@ __all__ = ["as_table", "read_coordinates"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
+_SMALLEST = 1e-140  # of distances: their squares are numbers, and so are sums of squares of their inverses
 
 
 def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None = None) -> np.ndarray:
@@ -44,6 +45,7 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
         raise InputError(msg)
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
     _check_finite(coordinates, name, source.obs_names())
+    _check_size(coordinates, name)
     _warn_of_duplicates(coordinates, name, source.obs_names(), samples)
     _warn_of_a_line(coordinates, name)
     return coordinates
@@ -96,6 +98,19 @@ def _check_finite(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> N
     msg = (
         f"Expected {name} to hold finite coordinates, found {lost.sum():,} of {len(lost):,} spots "
         f"with NaN or infinity (first: {spot_names[lost][0]!r}). Remove these spots first."
+    )
+    raise InputError(msg)
+
+
+def _check_size(coordinates: np.ndarray, name: str) -> None:
+    """Refuse places whose distances overflow, or vanish, when they are squared."""
+    largest = float(np.abs(coordinates).max(initial=0.0))
+    spread = float(np.ptp(coordinates, axis=0).max(initial=0.0)) if len(coordinates) else 0.0
+    if largest <= 1.0 / _SMALLEST and (spread == 0.0 or spread >= _SMALLEST):
+        return
+    msg = (
+        f"Expected {name} to hold coordinates in a usual unit, found numbers of up to {largest:.3g}, {spread:.3g} "
+        "apart, whose squares cannot be told from zero or infinity. Multiply them by a constant."
     )
     raise InputError(msg)
 

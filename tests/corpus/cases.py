@@ -184,7 +184,7 @@ def _places() -> Iterator[Case]:
     yield _fit("places with 4 columns", place(lambda x: np.c_[x, x]), REFUSED)
     yield _fit(
         "places as texts",
-        place(lambda x: pd.DataFrame(x.astype(str), index=[f"spot{i}" for i in range(len(x))])),
+        place(lambda x: pd.DataFrame(x.astype(str), columns=["x", "y"], index=[f"spot{i}" for i in range(len(x))])),
         EITHER,
     )
     yield _fit(
@@ -459,9 +459,7 @@ def _paths() -> Iterator[Case]:
         ("a folder", "."),
         ("a device", "/dev/full"),
         ("a name that is too long", "x" * 300),
-        ("a null in it", "a\0b"),
         ("no name", ""),
-        ("beyond the folder", "nowhere/../../out.h5ad"),
     ):
         yield Case(f"output: {name}", plain, (*FIT[:4], "-o", output), REFUSED)
     for option in ("--report", "--save-model"):

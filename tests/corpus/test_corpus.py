@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import anndata as ad
+import h5py
 import numpy as np
 import pytest
+from anndata.io import read_elem
 
 from corpus.cases import FIT, Case, every_case, section
 from spatialpdvi.scores import adjusted_rand_index
@@ -25,6 +27,7 @@ class Worker:
 
     def __init__(self):
         self.process = None
+        self.counts = {"right": 0, "not converged": 0, "refused": 0}
 
     def run(self, folder: Path, arguments: tuple[str, ...]) -> dict:
         if self.process is None:
@@ -69,6 +72,7 @@ def worker():
     running = Worker()
     yield running
     running.stop()
+    print(", ".join(f"{name}: {count}" for name, count in running.counts.items()))  # with pytest -s
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +122,16 @@ def test_a_right_answer_or_one_sentence(case: Case, worker, plain, tmp_path):
         assert len(said) < 20_000
     elif case.arguments[0] == "fit":
         _check_result(folder / "out.h5ad", plain if case.same else None)
+    worker.counts[{0: "right", 3: "not converged", 2: "refused"}[done["code"]]] += 1
 
 
 def _check_result(path: Path, expected: np.ndarray | None) -> None:
-    result = ad.read_h5ad(path)
-    (key,) = [name for name in result.obsm if name.endswith("_posterior")]
-    posterior = result.obsm[key]
+    """By h5py: a file that anndata could not read before the fit it cannot read after it either."""
+    with h5py.File(path) as file:
+        (key,) = [name for name in file["obsm"] if name.endswith("_posterior")]
+        posterior = file["obsm"][key][()]
+        domains = read_elem(file["obs"][key.replace("_posterior", "_domain")])
     assert np.isfinite(posterior).all()
     np.testing.assert_allclose(posterior.sum(axis=1), 1.0, atol=1e-5)
-    domains = result.obs[key.replace("_posterior", "_domain")].to_numpy()
     if expected is not None:
-        assert adjusted_rand_index(domains.astype(int), expected.astype(int)) == 1.0
+        assert adjusted_rand_index(np.asarray(domains).astype(int), expected.astype(int)) == 1.0
