@@ -110,7 +110,8 @@ class Cluster:
         except Exception as error:
             if not isinstance(error, (holding.NotHereError, *_gone())):
                 raise
-            raise PatchesLostError(_lost([str(error)])) from error
+            who = str(error) if isinstance(error, holding.NotHereError) else "a worker, or the way to it,"
+            raise PatchesLostError(_lost([who])) from error
         finally:
             for future in futures.values():
                 future.release()
@@ -226,6 +227,7 @@ def connect(where: str) -> Iterator[Cluster]:
             "pip install 'spatialpdvi[dask]'."
         )
         raise InputError(msg)
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it would say is said as an error
     local = re.fullmatch(r"local:(\d+)", where)
     if local:
         with _start(int(local[1]), where) as cluster:
