@@ -21,7 +21,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.kernels import mixture
 from spatialpdvi.kernels.twins import passive_start
-from spatialpdvi.patches import default_batch, default_n_patches, make_patches
+from spatialpdvi.patches import default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGMM
 from spatialpdvi.solvers import SolverSettings, make_solver
@@ -84,11 +84,14 @@ def main(side: int, k: int, d: int, threads: str, repeats: int) -> None:
         ):
             wall, cpu = np.min([_wall_and_cpu(run) for _ in range(3)], axis=0)
             print(f"| {name} | {count} | {wall:.2f} | {cpu:.2f} |")
-        fits = [_steps(problem, one_hot(labels, k), start.lam, threads=count) for _ in range(repeats)]
-        print(f"| ten epochs of a fit, each step at its least | {count} | {np.min(fits, axis=0).sum():.2f} | |")
+        for batch in (1, 2):
+            _, own, cut, begin = _section(side, k, d, batch=batch)
+            fits = [_steps(cut, one_hot(own, k), begin.lam, threads=count, batch=batch) for _ in range(repeats)]
+            what = f"ten epochs of a fit, {cut.n_patches} patches, {batch} at once, each step at its least"
+            print(f"| {what} | {count} | {np.min(fits, axis=0).sum():.2f} | |")
 
 
-def _section(side: int, k: int, d: int):
+def _section(side: int, k: int, d: int, *, batch: int = 1):
     """Square domains with noise, rows in patch order."""
     rng = np.random.default_rng(0)
     axis = np.arange(float(side))
@@ -100,7 +103,7 @@ def _section(side: int, k: int, d: int):
     pattern = mutual_knn(coordinates, 10)
     normals = border_directions(coordinates, labels)
     graph = weigh_edges(pattern, coordinates, normals, features=x, tau=1.0, beta=1.0)
-    patching = make_patches(coordinates, graph, default_n_patches(labels.size, default_batch(labels.size)))
+    patching = make_patches(coordinates, graph, default_n_patches(labels.size, batch))
     start = start_from_labels(x, labels, k)
     problem = PottsGMM(wrap_features(x[patching.order]), patching.patches, start.hyperparameters)
     return coordinates[patching.order], labels[patching.order], problem, start
@@ -156,10 +159,10 @@ def _wall_and_cpu(run: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _steps(problem: PottsGMM, phi: np.ndarray, lam, *, threads: int) -> np.ndarray:
+def _steps(problem: PottsGMM, phi: np.ndarray, lam, *, threads: int, batch: int) -> np.ndarray:
     """Seconds of every step and every evaluation of ten epochs; the same ones each time."""
     engine, rng, seconds = LocalEngine(problem, threads=threads), np.random.default_rng(0), []
-    solver = make_solver("p2dvi", SolverSettings(batch_patches=default_batch(len(phi))))
+    solver = make_solver("p2dvi", SolverSettings(batch_patches=batch))
     shared = engine.begin(solver, (phi, lam))
 
     def timed(run: Callable[[], Any]) -> Any:
@@ -171,8 +174,8 @@ def _steps(problem: PottsGMM, phi: np.ndarray, lam, *, threads: int) -> np.ndarr
     for _ in range(10):
         evaluation = timed(lambda: engine.evaluate(shared.lam))  # noqa: B023 - called at once
         shared = solver.begin_epoch(problem, shared, evaluation, engine.kept)
-        for batch in solver.batches(problem.n_patches, rng):
-            shared = timed(lambda: solver.merge(problem, shared, engine.visit(shared, batch)))  # noqa: B023
+        for patches in solver.batches(problem.n_patches, rng):
+            shared = timed(lambda: solver.merge(problem, shared, engine.visit(shared, patches)))  # noqa: B023
     return np.array(seconds)
 
 

@@ -157,7 +157,7 @@ class FitOptions:
         group="Solver",
     )
     batch_patches: int | None = _option(
-        None, "Patches updated at once (mini-batch solvers). Default: 1; 2 from 50,000 spots on.", group="Solver"
+        None, "Patches updated at once (mini-batch solvers). Default: 1.", group="Solver"
     )
     inner_rounds: int | None = _option(
         None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 3.", group="Solver"

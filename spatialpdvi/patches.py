@@ -12,9 +12,8 @@ import scipy.sparse as sp
 
 from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
-__all__ = ["Cells", "Patch", "Patching", "default_batch", "default_n_patches", "make_patches"]
+__all__ = ["Cells", "Patch", "Patching", "default_n_patches", "make_patches"]
 
-_LARGE = 50_000  # spots of a section whose patches take long enough to be visited side by side
 _CELLS = 4  # of a patch, a power of two
 _SMALL = 250  # spots of a cell: with fewer, most of them border on another
 
@@ -66,14 +65,6 @@ def default_n_patches(n_spots: int, batch: int = 1) -> int:
     The more patches are updated at once, the more of them are needed for as many steps in an epoch.
     """
     return max(1, min(n_spots, batch * round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))
-
-
-def default_batch(n_spots: int) -> int:
-    """Patches that are updated at once: 2 from 50,000 spots on, where threads or workers can share a step, else 1.
-
-    It depends on nothing but the section, so that a result does not depend on the computer.
-    """
-    return 2 if n_spots >= _LARGE else 1
 
 
 def make_patches(

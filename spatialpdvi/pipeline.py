@@ -81,7 +81,7 @@ def fit_section(
     A ``checkpoint`` that is open keeps the fit, or has it go on; it stays for the caller to close. With a ``cluster``
     the solver runs on its workers, to the same bits.
     """
-    solver = solver_from(options, section.coordinates.shape[0])
+    solver = solver_from(options)
     options, scan, raw = _settle_k(section, options, progress)
     remember = None if checkpoint is None else checkpoint.restarts
     prepared = prepare(section, options, progress, raw=raw, remember=remember)

@@ -15,7 +15,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.io.sections import Section
 from spatialpdvi.options import FitOptions, idle_options
-from spatialpdvi.patches import Patching, default_batch, default_n_patches, make_patches
+from spatialpdvi.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
 from spatialpdvi.progress import Progress, Stage
@@ -145,7 +145,7 @@ def lay_graph(
     patching = make_patches(
         section.coordinates,
         _weigh_graph(section, fitted, normals, options, advice=advice),
-        options.n_patches or default_n_patches(n, options.batch_patches or default_batch(n)),
+        options.n_patches or default_n_patches(n, options.batch_patches or 1),
         keep_cross_edges=options.cross_patch_edges,
         samples=samples,
     )

@@ -13,7 +13,6 @@ from spatialpdvi.engines import Engine, PatchesLostError
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, Underway, optimise
 from spatialpdvi.options import SOLVER_OPTIONS, FitOptions
-from spatialpdvi.patches import default_batch
 from spatialpdvi.preparation import Prepared
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.progress import Stage
@@ -63,11 +62,10 @@ class _Job(NamedTuple):
 _TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 
-def solver_from(options: FitOptions, n_spots: int) -> Solver:
-    """Solver that the options name, of so many spots; an option that it does not have is an `InputError`."""
+def solver_from(options: FitOptions) -> Solver:
+    """Solver that the options name; an option that it does not have is an `InputError`."""
     chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
     settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
-    settings.setdefault("batch_patches", default_batch(n_spots))
     steps = (options.step_mean, options.step_log_variance)
     return make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen)
 

@@ -101,7 +101,7 @@ def _fit_one(
     began = time.perf_counter()
     k = options.n_domains
     prepared = prepare(section, options, Progress(), raw=raw)
-    solved = solve(prepared, solver_from(options, section.coordinates.shape[0]), options, stage=Stage())
+    solved = solve(prepared, solver_from(options), options, stage=Stage())
     found = np.empty(prepared.start.labels.size, dtype=np.int64)
     found[prepared.patching.order] = solved.phi.argmax(axis=1)
     sizes = np.bincount(found, minlength=k)

@@ -8,7 +8,6 @@ import numpy as np
 
 from spatialpdvi.certificate import gradient_norm
 from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
-from spatialpdvi.patches import default_batch
 from spatialpdvi.preparation import Prepared
 from spatialpdvi.scores import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
@@ -90,7 +89,7 @@ def run_solver(
 
     optimum = optimise(
         engine,
-        make_solver(name, SolverSettings(step_size=step, batch_patches=default_batch(prepared.start.labels.size))),
+        make_solver(name, SolverSettings(step_size=step)),
         prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(seed),

@@ -1,0 +1,42 @@
+"""The tutorial's commands, one after the other, and its lines of Python."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from spatialpdvi.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+MADE = ("fitted.h5ad", "scores.json", "embryo.npz", "domains.png", "markers.csv", "scanned.h5ad", "predicted.h5ad")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_runs(project):
+    lines = re.findall(r"^\$ spatialpdvi (.*)$", PAGE, flags=re.MULTILINE)
+    assert len(lines) == 7
+    for line in lines:
+        done = CliRunner().invoke(main, shlex.split(line))
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+        if line.startswith("fit data/embryo.h5ad --k 8"):
+            assert "Converged" in done.output
+    assert {path.name for path in project.iterdir()} == {"data", *MADE}
+
+
+def test_the_lines_of_python_run(project):
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(block, "tutorial.md", "exec"), {})
+    assert said.getvalue().startswith("Converged")
