@@ -82,7 +82,7 @@ def write_elements(
 
 def write_store(target: Path, adata: AnnData) -> None:
     """Write a new zarr store, all or nothing."""
-    with clear_errors(target), replacing_folder(target, target.parent) as temporary, quiet_zarr():
+    with clear_errors(target), replacing_folder(target, target.parent) as temporary, quiet(), quiet_zarr():
         store = make_store(temporary)
         write_elem(store, "/", adata)
         consolidate(store)
@@ -102,7 +102,7 @@ def _write_h5ad(source: Path, target: Path, elements: Mapping[Pair, Any], remove
                 shutil.copyfile(source, temporary)
             else:
                 reserve(temporary, converted_bytes(original))
-                with h5py.File(temporary, "w") as copy, quiet_zarr():
+                with h5py.File(temporary, "w") as copy, quiet(), quiet_zarr():
                     convert(original, copy)
         reserve(temporary, _growth(temporary, elements))
         with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, quiet():

@@ -39,7 +39,7 @@ def adata() -> ad.AnnData:
     return make_adata()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> MakeAnnData:
     return make_adata
 
