@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spatialpdvi.api import (
+        bin_file,
         evaluate,
         fit,
         fit_file,
@@ -36,6 +37,7 @@ __all__ = [
     "InputError",
     "InputWarning",
     "PottsGMM",
+    "bin_file",
     "evaluate",
     "fit",
     "fit_file",
@@ -57,6 +59,7 @@ _HOME = {
     "InputError": "errors",
     "InputWarning": "errors",
     "PottsGMM": "api.estimator",
+    "bin_file": "api",
     "evaluate": "api",
     "fit": "api",
     "fit_file": "api",

@@ -30,6 +30,7 @@ ALLOWED = {
         "synthetic",
     },
     "api": {
+        "binning",
         "calibration",
         "checkpoints",
         "cluster",
@@ -46,6 +47,7 @@ ALLOWED = {
         "result",
         "scores",
     },
+    "binning": {"io", "progress"},
     "compare": {
         "",
         "certificate",
@@ -198,16 +200,16 @@ ALLOWED = {
 HOMES = {
     "click": {"cli"},
     "rich": {"progress"},
-    "anndata": {"api", "features", "io", "synthetic"},
-    "scanpy": {"features"},
-    "h5py": {"io"},
+    "anndata": {"api", "binning", "features", "io", "synthetic"},
+    "scanpy": {"binning", "features"},
+    "h5py": {"binning", "io"},
     "zarr": {"io"},
     "harmonypy": {"features"},
     "distributed": {"cluster"},
     "numba": {"kernels", "threads"},
     "matplotlib": {"api", "compare", "plotting"},
     "sklearn": {"api", "scores", "start"},
-    "pandas": {"api", "features", "interpretation", "io", "plotting", "result", "scores", "synthetic"},
+    "pandas": {"api", "binning", "features", "interpretation", "io", "plotting", "result", "scores", "synthetic"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -248,7 +250,11 @@ def test_imports_go_one_way(path):
 
 @pytest.mark.parametrize(
     "command",
-    [["--version"], ["--help"], *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate"))],
+    [
+        ["--version"],
+        ["--help"],
+        *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate", "bin")),
+    ],
 )
 def test_help_loads_nothing_heavy(command):
     code = (

@@ -3,6 +3,7 @@
 import click
 
 from spatialpdvi import __version__
+from spatialpdvi.cli.bin import bin_sample
 from spatialpdvi.cli.compare import compare
 from spatialpdvi.cli.estimate import estimate
 from spatialpdvi.cli.evaluate import evaluate
@@ -25,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, estimate, evaluate, markers, simulate, plot):
+for command in (fit, predict, compare, estimate, evaluate, markers, bin_sample, simulate, plot):
     main.add_command(command)

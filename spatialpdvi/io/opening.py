@@ -141,6 +141,8 @@ def _check_anndata(file: Any, path: Path) -> None:
         found = "a SpatialData store without a table"
     elif "matrix" in file:
         found, hint = "another kind of HDF5 file (10x or loom)", f"Read it with scanpy. {hint}"
+    elif {"geneExp", "cellBin"} & set(file):
+        found, hint = "a GEF of Stereo-seq", "Make an AnnData of it with `spatialpdvi bin`."
     elif not {"obs", "var"} <= set(file):
         found = f"{kind} without obs and var"
     elif not all(_is_frame(file[name]) for name in ("obs", "var")):

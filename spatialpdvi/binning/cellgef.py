@@ -1,0 +1,127 @@
+"""Cell-bin GEF of Stereo-seq: an HDF5 file with the counts of every segmented cell in a row.
+
+``cellBin/cell`` has a record per cell: ``id``, the centre ``x`` and ``y`` in DNBs, where its counts begin and how many
+there are (``offset``, ``geneCount``), ``dnbCount``, ``area``, and more; ``cellBin/cellExp`` the counts cell by cell
+(``geneID``, the number of a row of ``cellBin/gene``, and ``count``); ``cellBin/gene`` the names, in ``geneName`` and
+since SAW 8 ``geneID``. The file has the attributes ``offsetX``, ``offsetY`` and ``resolution``. ``geneExp`` (the same
+counts gene by gene), ``cellBorder`` and ``cellExon`` are not read.
+
+The layout is that of the SAW User Manual, "Expression matrix format" (v8.0, stereotoolss-organization.gitbook.io),
+"GEF (Cell Bin)" in github.com/STOmics/SAW (Documents/FileFormat), and what github.com/STOmics/geftools writes
+(gef.h, cgef_writer.cpp).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.binning.gef import read_genes
+from spatialpdvi.binning.hdf5 import attribute, reading, table_of
+from spatialpdvi.binning.records import Genes, checked_counts
+from spatialpdvi.binning.runs import RowBlock
+from spatialpdvi.errors import InputError
+
+__all__ = ["CellGef"]
+
+_WHAT = "cell-bin GEF"
+_AGAIN = "Make the GEF again with SAW or geftools."
+_COLUMNS = {"area": "area", "dnbCount": "n_dnbs"}  # of obs, where the file has them
+
+
+class CellGef:
+    """The cells of a cell-bin GEF that have counts, in the order of the file.
+
+    Parameters
+    ----------
+    file
+        Open, read-only.
+    path
+        Its name, for messages.
+    most
+        Counts of a block at the most, unless a single cell has more.
+    """
+
+    def __init__(self, file: h5py.File, path: Path, *, most: int) -> None:
+        self._file, self._path, self._most = file, path, most
+        with reading(path, _WHAT):
+            group = file["cellBin"]
+            if not isinstance(group, h5py.Group):
+                msg = f"Expected cellBin of {str(path)!r} to be a group, found a dataset. {_AGAIN}"
+                raise InputError(msg)
+            self._cells = table_of(group, "cell", ("id", "x", "y", "geneCount"), path)[:]
+            self._values = table_of(group, "cellExp", ("geneID", "count"), path)
+            genes = table_of(group, "gene", (), path)[:]
+        self._genes = read_genes(genes, f"{group.name}/gene", path)
+        self._ends = np.cumsum(self._cells["geneCount"].astype(np.int64))
+        self.n_values = int(self._values.shape[0])
+        self._check_ends()
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """Counts in blocks of cells."""
+        first, n_cells = 0, self._ends.size
+        while first < n_cells:
+            start = int(self._ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(self._ends, start + self._most, side="right")))
+            block = self._block(first, last, start)
+            if block.rows.size:
+                yield block
+            first = last
+
+    def genes(self) -> Genes:
+        """Genes in the order of the file."""
+        return self._genes
+
+    def obs(self, rows: np.ndarray) -> pd.DataFrame:
+        """Cells by their numbers, with ``area`` and ``n_dnbs`` where the file has them."""
+        cells = self._cells[rows.astype(np.int64)]
+        columns = {ours: cells[name] for name, ours in _COLUMNS.items() if name in (cells.dtype.names or ())}
+        names = [str(number) for number in cells["id"].tolist()]
+        return pd.DataFrame(columns, index=pd.Index(names, dtype=object))
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """Centres as the file has them, (n, 2)."""
+        cells = self._cells[rows.astype(np.int64)]
+        return np.column_stack([cells["x"], cells["y"]]).astype(np.float64)
+
+    def facts(self) -> dict[str, Any]:
+        """``offset`` of the frame on the chip in DNBs, ``resolution_nm``, and the version of the format."""
+        found: dict[str, Any] = {"format": _WHAT, "unit": "DNB"}
+        offset = [attribute(self._file, name) for name in ("offsetX", "offsetY")]
+        if None not in offset:
+            found["offset"] = np.array(offset, dtype=np.int64)
+        resolution, version = attribute(self._file, "resolution"), attribute(self._file, "version")
+        found |= {"resolution_nm": resolution} if resolution else {}
+        return found | ({"format_version": version} if version is not None else {})
+
+    def _block(self, first: int, last: int, start: int) -> RowBlock:
+        ends = self._ends[first:last]
+        with reading(self._path, _WHAT):
+            part = self._values[start : int(ends[-1])]
+        counts = checked_counts(part["count"], self._values.name)
+        genes, n_genes = part["geneID"].astype(np.int64), len(self._genes.ids)
+        if genes.size and not (genes.min() >= 0 and genes.max() < n_genes):
+            msg = (
+                f"Expected numbers of genes below {n_genes:,} in {self._values.name} of {str(self._path)!r}, found "
+                f"{genes.max() if genes.min() >= 0 else genes.min():,}. {_AGAIN}"
+            )
+            raise InputError(msg)
+        indptr = np.concatenate([[0], ends - start])
+        matrix = sp.csr_matrix((counts.astype(np.int32), genes, indptr), shape=(ends.size, n_genes))
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        seen = np.flatnonzero(np.diff(matrix.indptr))
+        return RowBlock((seen + first).astype(np.uint64), matrix[seen])
+
+    def _check_ends(self) -> None:
+        counted = int(self._ends[-1]) if self._ends.size else 0
+        if counted != self.n_values:
+            msg = (
+                f"Expected the cells of {str(self._path)!r} to count its {self.n_values:,} values, found {counted:,}. "
+                f"{_AGAIN}"
+            )
+            raise InputError(msg)

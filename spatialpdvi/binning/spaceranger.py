@@ -1,0 +1,207 @@
+"""Output folders of 10x Space Ranger: Visium, and the square bins of Visium HD.
+
+``filtered_feature_bc_matrix.h5`` has the counts of the spots under tissue, ``spatial/tissue_positions.csv`` (before
+version 2 ``tissue_positions_list.csv``, without names of columns; of Visium HD ``tissue_positions.parquet``) a row per
+spot: ``barcode``, ``in_tissue``, ``array_row``, ``array_col``, ``pxl_row_in_fullres``, ``pxl_col_in_fullres``, pixels
+of the full-resolution image; ``spatial/scalefactors_json.json`` what a pixel is. Of Visium HD all this is in
+``binned_outputs/square_002um``, ``square_008um`` and ``square_016um``.
+
+The layout is that of 10x Genomics' documents of Space Ranger, "Outputs" and "Spatial outputs"
+(support.10xgenomics.com and 10xgenomics.com/support/software/space-ranger); the counts are read by
+`scanpy.read_10x_h5`.
+"""
+
+import csv
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.binning.hdf5 import open_hdf5, reading
+from spatialpdvi.binning.records import Genes, checked_counts
+from spatialpdvi.binning.runs import RowBlock
+from spatialpdvi.errors import InputError, list_keys
+
+__all__ = ["SpaceRanger", "find_outputs"]
+
+_MATRIX = "filtered_feature_bc_matrix.h5"
+_POSITIONS = ("tissue_positions.parquet", "tissue_positions.csv", "tissue_positions_list.csv")
+_COLUMNS = ("barcode", "in_tissue", "array_row", "array_col", "pxl_row_in_fullres", "pxl_col_in_fullres")
+_USUAL_SIDE = 8  # micrometres of the bins that 10x recommends
+
+
+class SpaceRanger:
+    """The spots under tissue of a folder that `find_outputs` found, in the order of the matrix."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        matrix = _one_matrix(folder)
+        counts, barcodes, self._genes = _read_matrix(matrix)
+        positions = _read_positions(folder / "spatial")
+        spots = positions.reindex(barcodes)
+        missing = spots["in_tissue"].isna().to_numpy()
+        if missing.any():
+            msg = (
+                f"Expected a place for every barcode of {str(matrix)!r}, found {missing.sum():,} of {missing.size:,} "
+                f"without (first: {barcodes[int(np.argmax(missing))]!r}). Take the folder spatial of the same run."
+            )
+            raise InputError(msg)
+        kept = np.flatnonzero(spots["in_tissue"].to_numpy() == 1)
+        if not kept.size:
+            msg = f"Expected spots under tissue in {str(folder)!r}, found none. Check in_tissue of its positions."
+            raise InputError(msg)
+        self._counts, self._spots = counts[kept], spots.iloc[kept]
+        self.n_values = int(self._counts.nnz)
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """All counts, which scanpy reads at once."""
+        yield RowBlock(np.arange(self._counts.shape[0], dtype=np.uint64), self._counts)
+
+    def genes(self) -> Genes:
+        """Genes in the order of the matrix."""
+        return self._genes
+
+    def obs(self, rows: np.ndarray) -> pd.DataFrame:
+        """Spots by their barcodes, with ``array_row`` and ``array_col``."""
+        spots = self._spots.iloc[rows.astype(np.int64)]
+        table = spots[["array_row", "array_col"]].astype(np.int64)
+        table.index = pd.Index(table.index.to_numpy(dtype=object), dtype=object)
+        return table
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """Column and row of the pixel of each spot's centre in the full-resolution image, (n, 2)."""
+        spots = self._spots.iloc[rows.astype(np.int64)]
+        return spots[["pxl_col_in_fullres", "pxl_row_in_fullres"]].to_numpy(dtype=np.float64)
+
+    def facts(self) -> dict[str, Any]:
+        """``scale_factors`` of Space Ranger, and the side of Visium HD's bins as ``bin_size_um``."""
+        found: dict[str, Any] = {"format": "Space Ranger", "unit": "pixel"}
+        path = self._folder / "spatial" / "scalefactors_json.json"
+        if path.is_file():
+            with reading(path, "JSON file"):
+                factors = json.loads(path.read_text(encoding="utf-8"))
+                found["scale_factors"] = {key: float(value) for key, value in sorted(factors.items())}
+        side = _side(self._folder)
+        return found | ({"bin_size_um": side} if side else {})
+
+
+def find_outputs(folder: Path, bin_size: int | None) -> Path:
+    """The folder that holds the matrix: this one, or that of the bins of ``bin_size`` micrometres in it.
+
+    Raises
+    ------
+    InputError
+        Where there is none, or it is of Visium, whose spots have a size of their own, and a size is named.
+    """
+    binned = next((room for room in (folder / "binned_outputs", folder) if _squares(room)), None)
+    if binned is None:
+        if bin_size is not None:
+            msg = (
+                f"Expected folders square_008um and the like in {str(folder)!r} for --bin {bin_size}, found none. "
+                "Leave out --bin: spots of Visium are as they are."
+            )
+            raise InputError(msg)
+        _one_matrix(folder)
+        return folder
+    squares = _squares(binned)
+    wanted = bin_size if bin_size is not None else _USUAL_SIDE if _USUAL_SIDE in squares else min(squares)
+    if wanted not in squares:
+        listed = ", ".join(map(str, sorted(squares)))
+        msg = (
+            f"Expected --bin to be a size of bins that {str(folder)!r} has, in micrometres ({listed}), found {wanted}. "
+            "Give one of these."
+        )
+        raise InputError(msg)
+    return squares[wanted]
+
+
+def _squares(folder: Path) -> dict[int, Path]:
+    """Folders of square bins by the micrometres of their sides."""
+    return {side: path for path in sorted(folder.glob("square_*um")) if path.is_dir() and (side := _side(path))}
+
+
+def _side(folder: Path) -> int:
+    found = re.fullmatch(r"square_0*(\d+)um", folder.name)
+    return int(found[1]) if found else 0
+
+
+def _one_matrix(folder: Path) -> Path:
+    # files that are downloaded one by one have the name of the sample in front
+    found = [path for path in (folder / _MATRIX, *sorted(folder.glob(f"*{_MATRIX}"))) if path.is_file()]
+    if found and (found[0].name == _MATRIX or len(found) == 1):
+        return found[0]
+    names = list_keys(path.name for path in found) if found else "none"
+    msg = f"Expected a folder of Space Ranger's outputs with one {_MATRIX}, found {names} in {str(folder)!r}. "
+    raise InputError(msg + "Name the folder outs of the run, or a GEF or GEM.")
+
+
+def _read_matrix(path: Path) -> tuple[sp.csr_matrix, list[str], Genes]:
+    import scanpy as sc
+
+    what = "matrix of Space Ranger"
+    with open_hdf5(path, what) as file:
+        is_current = isinstance(file.get("matrix"), h5py.Group) and "features" in file["matrix"]
+    if not is_current:
+        msg = f"Expected {str(path)!r} to be a {what} (matrix/features in HDF5), found another kind of HDF5 file. "
+        raise InputError(msg + "Take the file of Space Ranger.")
+    with reading(path, what), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Variable names are not unique")
+        adata = sc.read_10x_h5(path)
+        matrix = sp.csr_matrix(adata.X)
+    checked_counts(matrix.data, str(path))
+    matrix = matrix.astype(np.int32)
+    matrix.sum_duplicates()
+    if not min(matrix.shape) or not matrix.nnz:
+        msg = f"Expected gene expression in {str(path)!r}, found none. Run Space Ranger again."
+        raise InputError(msg)
+    genes = Genes(adata.var["gene_ids"].astype(str).tolist(), adata.var_names.astype(str).tolist())
+    return matrix, adata.obs_names.astype(str).tolist(), genes
+
+
+def _read_positions(folder: Path) -> pd.DataFrame:
+    """Positions by barcode, with numbers in all columns."""
+    path = next((folder / name for name in _POSITIONS if (folder / name).is_file()), None)
+    if path is None:
+        listed = ", ".join(_POSITIONS)
+        msg = f"Expected one of {listed} in {str(folder)!r}, found none. Put the folder spatial beside the matrix."
+        raise InputError(msg)
+    table = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    missing = [name for name in _COLUMNS if name not in table]
+    if missing:
+        msg = (
+            f"Expected columns {', '.join(_COLUMNS)} in {str(path)!r}, found no {', '.join(missing)}. "
+            "Take the file of Space Ranger."
+        )
+        raise InputError(msg)
+    numbers = table[list(_COLUMNS[1:])].apply(pd.to_numeric, errors="coerce")
+    barcodes = table["barcode"].astype(str)
+    if not np.isfinite(numbers.to_numpy(dtype=np.float64)).all() or barcodes.duplicated().any():
+        found = "a barcode twice" if barcodes.duplicated().any() else "something else"
+        msg = f"Expected numbers for every barcode in {str(path)!r}, found {found}. Take the file of Space Ranger."
+        raise InputError(msg)
+    return numbers.set_axis(pd.Index(barcodes.to_numpy(dtype=object), dtype=object))
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    with reading(path, "table of positions"):
+        with path.open(encoding="utf-8", newline="") as stream:
+            first = next(csv.reader(stream), [])
+        if "barcode" in first:
+            return pd.read_csv(path)
+        return pd.read_csv(path, header=None, names=list(_COLUMNS), index_col=False)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    if find_spec("pyarrow") is None:
+        msg = f"Expected pyarrow to be there to read {str(path)!r}, found it not installed. "
+        raise InputError(msg + "Install it with: pip install 'spatialpdvi[visium-hd]'")
+    with reading(path, "table of positions"):
+        return pd.read_parquet(path)

@@ -1,0 +1,121 @@
+"""A sample into a new h5ad or zarr store, block by block, all or nothing."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anndata as ad
+import h5py
+import numpy as np
+from anndata.io import write_elem
+
+from spatialpdvi.binning.runs import RowBlock
+from spatialpdvi.binning.sample import Sample
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.elements import is_hdf5
+from spatialpdvi.io.folders import replacing_folder
+from spatialpdvi.io.temporary import reserve
+from spatialpdvi.io.zarr_stores import consolidate, make_store, quiet_zarr
+
+__all__ = ["UNS_KEY", "Written", "write_sample"]
+
+UNS_KEY = "binning"
+_VALUE_BYTES = 8  # a count and its column
+_SPOT_BYTES = 200  # generous: name, place, and where its counts begin
+_HEADERS = 1 << 20  # bytes
+_EMPTY = ("layers", "obsp", "varm", "varp")
+# counts are small: three of their four bytes are zeros, which shuffling brings together
+_PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+
+
+class Written(NamedTuple):
+    """What a sample came to."""
+
+    n_spots: int
+    n_genes: int
+    n_values: int
+
+
+def write_sample(output: Path, sample: Sample, facts: Mapping[str, Any], *, name: str) -> Written:
+    """Write counts in ``X`` (CSR int32), ``obs``, ``var``, ``obsm['spatial']`` and ``uns['binning']``.
+
+    Parameters
+    ----------
+    output
+        A zarr store where it ends in .zarr, an h5ad otherwise; what is there is replaced.
+    sample
+        Its blocks are read here.
+    facts
+        For ``uns['binning']``, beside those of the sample.
+    name
+        What messages call the input.
+    """
+    with clear_errors(output), _new_store(output, sample.n_values) as store:
+        n_spots, n_values = _write_spots(store, sample, name)
+        table = sample.genes().table()
+        write_elem(store, "var", table)
+        write_elem(store, "uns", {UNS_KEY: {**sample.facts(), **facts}})
+        for key in _EMPTY:
+            write_elem(store, key, {})
+        store.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    return Written(n_spots, len(table), n_values)
+
+
+@contextmanager
+def _new_store(output: Path, n_values: int) -> Iterator[Any]:
+    target = resolve(output)
+    if target.suffix == ".zarr":
+        with replacing_folder(target, target.parent) as temporary, quiet_zarr():
+            store = make_store(temporary)
+            yield store
+            consolidate(store)
+        return
+    with replacing(target, target.parent) as temporary:
+        reserve(temporary, n_values * (_VALUE_BYTES + _SPOT_BYTES // 8) + _HEADERS)
+        with h5py.File(temporary, "w") as file:
+            yield file
+
+
+def _write_spots(store: Any, sample: Sample, name: str) -> tuple[int, int]:
+    """Counts, names and places block by block; how many spots and values there are."""
+    n_spots = n_values = 0
+    for block in sample.blocks():
+        counts, obs = _with_long_rows(block, sample.n_values), sample.obs(block.rows)
+        spatial = sample.places(block.rows)
+        if not n_spots:
+            write_elem(store, "X", counts, dataset_kwargs=_PACKED if is_hdf5(store) else {})
+            write_elem(store, "obs", obs, dataset_kwargs=_growing(store, 1))
+            write_elem(store, "obsm", {"spatial": spatial}, dataset_kwargs=_growing(store, 2))
+        else:
+            ad.io.sparse_dataset(store["X"]).append(counts)
+            table = store["obs"]
+            _append(table[str(table.attrs["_index"])], obs.index.to_numpy())
+            for column in obs:
+                _append(table[column], obs[column].to_numpy())
+            _append(store["obsm"]["spatial"], spatial)
+        n_spots += block.rows.size
+        n_values += counts.nnz
+    if not n_spots:
+        msg = f"Expected molecules in {name}, found none in any spot. Check that it is the file you mean."
+        raise InputError(msg)
+    return n_spots, n_values
+
+
+def _growing(store: Any, n_axes: int) -> dict[str, Any]:
+    """What makes arrays of HDF5 extensible; those of zarr are."""
+    return {"maxshape": (None,) * n_axes} if is_hdf5(store) else {}
+
+
+def _append(array: Any, values: np.ndarray) -> None:
+    before = array.shape[0]
+    array.resize((before + len(values), *array.shape[1:]))
+    array[before:] = values
+
+
+def _with_long_rows(block: RowBlock, n_values: int) -> Any:
+    """The counts, with places of rows that can count all values of the matrix."""
+    kind = np.int32 if n_values < np.iinfo(np.int32).max else np.int64
+    block.counts.indptr = block.counts.indptr.astype(kind, copy=False)
+    return block.counts

@@ -1,0 +1,55 @@
+"""``spatialpdvi bin``."""
+
+from pathlib import Path
+
+import click
+
+from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
+
+__all__ = ["bin_sample"]
+
+
+@click.command("bin")
+@click.argument("sample", type=FILE)
+@click.option("--output", "-o", type=FILE, required=True, help="AnnData to write, .h5ad or .zarr.")
+@click.option(
+    "--bin",
+    "bin_size",
+    type=int,
+    help="Side of the squares that become spots, in DNBs (of Visium HD in micrometres). Default: 50 (8).",
+)
+@click.option(
+    "--cell-bin", is_flag=True, help="Take cells as spots: of a cell-bin GEF, or of a GEM's CellID. Default: off."
+)
+@click.option(
+    "--memory",
+    default="1GB",
+    show_default=True,
+    help="Memory that sorting may take; what is more waits on the disk of the output.",
+)
+@verbosity
+@user_errors
+def bin_sample(
+    sample: Path, *, output: Path, bin_size: int | None, cell_bin: bool, memory: str, quiet: bool, verbose: bool
+) -> None:
+    """Make an AnnData that `fit` takes of SAMPLE, what a sequencer's software wrote.
+
+    SAMPLE is a GEF (square-bin or cell-bin) or GEM (text, also gzip-compressed) of Stereo-seq, or the folder outs of
+    10x Space Ranger (Visium, Visium HD).
+
+    \b
+    Example:
+      spatialpdvi bin SS200000135TL_D1.gef --bin 50 -o sample.h5ad
+      spatialpdvi bin SS200000135TL_D1.cellbin.gef --cell-bin -o cells.h5ad
+      spatialpdvi bin outs -o visium.h5ad
+    """
+    from spatialpdvi.api import bin_file
+
+    with true_interruption(output):
+        with display(quiet=quiet, verbose=verbose) as progress:
+            written = bin_file(sample, output, bin_size=bin_size, cell_bin=cell_bin, memory=memory, progress=progress)
+        if not quiet:
+            click.echo(
+                f"written: {click.format_filename(output)} ({written.n_spots:,} spots x {written.n_genes:,} genes, "
+                f"{written.n_values:,} values; X, obsm['spatial'], uns['binning'])"
+            )

@@ -1,0 +1,133 @@
+"""Folders of Space Ranger to AnnData: spots under tissue, places joined by barcode."""
+
+import sys
+
+import anndata as ad
+import numpy as np
+import pytest
+from binning_samples import BARCODES, write_space_ranger
+
+from spatialpdvi import InputError, bin_file
+
+
+def _check(path, counts):
+    adata = ad.read_h5ad(path)
+    kept = [i for i in range(len(BARCODES)) if i % 5]
+    assert adata.obs_names.tolist() == [BARCODES[i] for i in kept]
+    np.testing.assert_array_equal(adata.X.toarray(), counts[kept, :5])  # without the antibody
+    assert adata.X.dtype == np.int32
+    assert adata.var_names.tolist() == ["A", "ENSG1", "ENSG2", "C", "D"]
+    assert adata.var["gene_ids"].tolist() == [f"ENSG{i}" for i in range(5)]
+    np.testing.assert_array_equal(adata.obsm["spatial"], [[200 + 2 * i, 100 + i] for i in kept])
+    assert adata.obs["array_col"].tolist() == [i % 4 for i in kept]
+    assert adata.uns["binning"]["unit"] == "pixel"
+    assert adata.uns["binning"]["scale_factors"]["spot_diameter_fullres"] == 89.5
+    return adata
+
+
+@pytest.mark.parametrize("positions", ["tissue_positions.csv", "tissue_positions_list.csv"])
+def test_visium(tmp_path, positions):
+    counts = write_space_ranger(tmp_path / "outs", positions=positions)
+    bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    _check(tmp_path / "out.h5ad", counts)
+
+
+def test_a_matrix_with_the_name_of_its_sample_in_front(tmp_path):
+    counts = write_space_ranger(tmp_path / "outs")
+    matrix = tmp_path / "outs" / "filtered_feature_bc_matrix.h5"
+    matrix.rename(matrix.with_name("V1_Brain_filtered_feature_bc_matrix.h5"))
+    bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    _check(tmp_path / "out.h5ad", counts)
+
+
+def test_visium_hd(tmp_path):
+    """Its positions as the table that older tools make of the parquet file."""
+    made = {
+        side: write_space_ranger(tmp_path / "outs" / "binned_outputs" / f"square_{side:03d}um", seed=side)
+        for side in (2, 8, 16)
+    }
+    for asked, side in ((None, 8), (16, 16), (2, 2)):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad", bin_size=asked)
+        assert _check(tmp_path / "out.h5ad", made[side]).uns["binning"]["bin_size_um"] == side
+    bin_file(tmp_path / "outs" / "binned_outputs" / "square_016um", tmp_path / "out.h5ad")
+    assert _check(tmp_path / "out.h5ad", made[16]).uns["binning"]["bin_size_um"] == 16
+    with pytest.raises(InputError, match=r"in micrometres \(2, 8, 16\), found 50\. Give one of these\."):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad", bin_size=50)
+
+
+def test_positions_in_parquet(tmp_path):
+    pytest.importorskip("pyarrow", reason="pip install 'spatialpdvi[visium-hd]'")
+    counts = write_space_ranger(tmp_path / "square_008um", positions="tissue_positions.parquet")
+    bin_file(tmp_path / "square_008um", tmp_path / "out.h5ad")
+    _check(tmp_path / "out.h5ad", counts)
+
+
+def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):
+    write_space_ranger(tmp_path / "square_008um")
+    spatial = tmp_path / "square_008um" / "spatial"
+    (spatial / "tissue_positions.csv").rename(spatial / "tissue_positions.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"found it not installed\. Install it with: pip install 'spatialpdvi\[vis"):
+        bin_file(tmp_path / "square_008um", tmp_path / "out.h5ad")
+
+
+def _without_barcode(outs):
+    path = outs / "spatial" / "tissue_positions.csv"
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if "0003-1" not in line))
+
+
+def _twice(outs):
+    path = outs / "spatial" / "tissue_positions.csv"
+    path.write_text(path.read_text() + path.read_text().splitlines()[3] + "\n")
+
+
+def _nowhere(outs):
+    path = outs / "spatial" / "tissue_positions.csv"
+    path.write_text(path.read_text().replace(",101,", ",,"))
+
+
+def _no_tissue(outs):
+    path = outs / "spatial" / "tissue_positions.csv"
+    path.write_text(path.read_text().replace("-1,1,", "-1,0,"))
+
+
+def _no_column(outs):
+    path = outs / "spatial" / "tissue_positions.csv"
+    path.write_text(path.read_text().replace("in_tissue", "inside"))
+
+
+def _cut(outs):
+    path = outs / "filtered_feature_bc_matrix.h5"
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_without_barcode, r"a place for every barcode .* found 1 of 20 without \(first: 'AAAC0003-1'\)\. Take"),
+        (_twice, r"numbers for every barcode .* found a barcode twice\. Take the file of Space Ranger\.$"),
+        (_nowhere, r"numbers for every barcode .* found something else\. Take the file of Space Ranger\.$"),
+        (_no_tissue, r"spots under tissue in .* found none\. Check in_tissue of its positions\.$"),
+        (_no_column, r"found no in_tissue\. Take the file of Space Ranger\.$"),
+        (_cut, r"to be a complete matrix of Space Ranger, found it truncated or damaged"),
+        (lambda outs: (outs / "filtered_feature_bc_matrix.h5").unlink(), r"with one filtered_.*\.h5, found none in"),
+        (lambda outs: (outs / "spatial" / "tissue_positions.csv").unlink(), r"Expected one of tissue_positions.parqu"),
+        (lambda outs: (outs / "spatial" / "scalefactors_json.json").write_text("{"), r"a complete JSON file, found"),
+    ],
+)
+def test_what_is_off_is_one_sentence(tmp_path, damage, said):
+    write_space_ranger(tmp_path / "outs")
+    damage(tmp_path / "outs")
+    with pytest.raises(InputError, match=said):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["outs"]
+
+
+def test_options_that_do_not_fit(tmp_path):
+    write_space_ranger(tmp_path / "outs")
+    with pytest.raises(
+        InputError, match=r"for --bin 50, found none\. Leave out --bin: spots of Visium are as they are"
+    ):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad", bin_size=50)
+    with pytest.raises(InputError, match=r"for --cell-bin, found the folder .* Leave out --cell-bin\.$"):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad", cell_bin=True)

@@ -1,0 +1,122 @@
+"""``spatialpdvi bin`` as a user runs it, and the fit of what it makes."""
+
+import errno
+import json
+import os
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from binning_samples import Molecules, as_dict, write_gef, write_gem
+from click.testing import CliRunner
+
+from spatialpdvi.cli import main
+
+
+def _run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def tissue():
+    """Two halves of a chip of 400 x 400 DNBs, each with genes of its own."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(400, size=(2, 60_000))
+    gene = np.where(rng.random(x.size) < 0.8, 15 * (x >= 200), 0) + rng.integers(15, size=x.size)
+    gene, x, y = np.unique(np.column_stack([gene, x, y]), axis=0).T
+    names = [f"g{i}" for i in range(30)]
+    return Molecules(names, names, x, y, gene, rng.integers(1, 4, size=x.size), np.zeros(x.size, int))
+
+
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_bin_then_fit(tissue, tmp_path, ending):
+    path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / f"sample.{ending}"
+    said = _run("bin", path, "--bin", "20", "-o", out).stdout
+    assert "(400 spots x 30 genes, " in said
+    _run("fit", out, "--k", "2", "--report", tmp_path / "report.json", "-q")
+    adata = anndata.read_zarr(out) if ending == "zarr" else anndata.read_h5ad(out)
+    assert as_dict(adata) == tissue.expected(20)
+    left = adata.obsm["spatial"][:, 0] < 200
+    domains = adata.obs["pdvi_domain"].astype(int).to_numpy()
+    assert max(np.mean(domains == left), np.mean(domains != left)) > 0.99
+    assert json.loads((tmp_path / "report.json").read_text())["output"] == str(out)
+    assert adata.uns["binning"]["bin_size"] == 20  # a fit leaves what is the user's
+
+
+def test_quiet_says_nothing_and_a_second_run_replaces_the_first(tissue, tmp_path):
+    path, out = write_gem(tmp_path / "sample.gem.gz", tissue), tmp_path / "out.h5ad"
+    result = _run("bin", path, "-o", out, "-q")
+    assert (result.stdout, result.stderr) == ("", "")
+    _run("bin", path, "--bin", "100", "-o", out)
+    assert as_dict(anndata.read_h5ad(out)) == tissue.expected(100)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gem.gz"]
+
+
+def test_wrong_uses_are_one_sentence_and_leave_all_as_it_was(tissue, tmp_path):
+    path = write_gef(tmp_path / "sample.gef", tissue)
+    before = path.read_bytes()
+    for arguments, said in (
+        (("-o", path), "to be another file than"),
+        (("-o", tmp_path / "no" / "out.h5ad"), "Expected the folder of"),
+        (("-o", tmp_path / "out.h5ad", "--bin", "0"), "from 1 to"),
+        (("-o", tmp_path / "out.h5ad", "--bin", "50", "--cell-bin"), "found both"),
+        (("-o", tmp_path / "out.h5ad", "--cell-bin"), "found a square-bin GEF"),
+        (("-o", tmp_path / "out.h5ad", "--memory", "none"), "`--memory`"),
+        (("-o", tmp_path), "found a folder"),
+    ):
+        message = _run("bin", path, *arguments, code=2).stderr
+        assert said in message
+        assert "Traceback" not in message
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["sample.gef"]
+    message = _run("fit", path, "--k", "2", code=2).stderr
+    assert "found a GEF of Stereo-seq. Make an AnnData of it with `spatialpdvi bin`." in message
+    assert "Missing option" in _run("bin", path, code=2).stderr
+
+
+def test_a_damaged_input_leaves_the_old_output(tissue, tmp_path):
+    path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / "out.h5ad"
+    _run("bin", path, "-o", out)
+    before = out.read_bytes()
+    with h5py.File(path, "r+") as file:
+        records = file["geneExp/bin1/expression"]
+        values = records[:]
+        values["x"][-1] = 1 << 30  # the last of all
+        records[:] = values
+    assert "DNBs of its origin" in _run("bin", path, "-o", out, code=2).stderr
+    assert out.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tissue, tmp_path):
+    path = write_gef(tmp_path / "sample.gef", tissue)
+    path.chmod(0)
+    assert "no permission to read it" in _run("bin", path, "-o", tmp_path / "out.h5ad", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted: nothing was written."),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "found no room left for it. Nothing was changed."),
+        (MemoryError(), 2, "Expected memory for what was asked, found none left."),
+    ],
+)
+@pytest.mark.parametrize("step", ["runs.Runs._gather", "runs._rows", "store._append"])
+def test_nothing_is_left_of_a_run_that_ends_early(tissue, tmp_path, monkeypatch, error, code, said, step):
+    path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / "out.h5ad"
+    _run("bin", path, "-o", out)
+    before = out.read_bytes()
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("spatialpdvi.binning.sample.records_within", lambda _: 2000)
+    monkeypatch.setattr(f"spatialpdvi.binning.{step}", fail)
+    assert said in _run("bin", path, "-o", out, "--bin", "3", code=code).stderr
+    assert out.read_bytes() == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gef"]
