@@ -7,6 +7,7 @@ are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost n
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spatialpdvi import pl
     from spatialpdvi.api import (
         bin_file,
         evaluate,
@@ -45,6 +46,7 @@ __all__ = [
     "load_model",
     "markers",
     "markers_file",
+    "pl",
     "plot_section",
     "predict",
     "predict_file",
@@ -76,11 +78,13 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "pl":
+        return import_module("spatialpdvi.pl")
     if name not in _HOME:
         msg = f"module 'spatialpdvi' has no attribute {name!r}"
         raise AttributeError(msg)
-    from importlib import import_module
-
     return getattr(import_module(f"spatialpdvi.{_HOME[name]}"), name)
 
 

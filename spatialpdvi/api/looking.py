@@ -1,5 +1,6 @@
 """Score and draw domains that are there already."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from spatialpdvi.io.sources import AnnDataSource, Source
 if TYPE_CHECKING:
     from anndata import AnnData
     from matplotlib.figure import Figure
+
+    from spatialpdvi.io.fitted import Fitted
 
 __all__ = ["evaluate", "evaluate_file", "plot_file"]
 
@@ -37,17 +40,55 @@ def evaluate_file(
 
 
 def plot_file(
-    path: str | Path, *, key_added: str = "pdvi", label_key: str | None = None, spatial_key: str = "spatial"
+    path: str | Path,
+    *,
+    kinds: Sequence[str] = ("overview",),
+    key_added: str = "pdvi",
+    label_key: str | None = None,
+    spatial_key: str = "spatial",
+    sample_key: str | None = None,
 ) -> "Figure":
-    """Picture of a fitted file: annotation, domains, confidence, convergence, K, reliability (`plot_section`)."""
-    from spatialpdvi.calibration import calibration_scores
+    """Picture of a fitted file.
+
+    Parameters
+    ----------
+    path
+        An h5ad file or a zarr store.
+    kinds
+        Names of `spatialpdvi.plotting.kinds.KINDS`, a panel each; or ``overview`` alone: annotation, domains,
+        confidence, convergence, K and reliability, as far as they are known (`plot_section`).
+    key_added
+        Prefix of the keys that the fit wrote.
+    label_key
+        Column of ``obs`` with known labels; by default ``annotation``, where there is one.
+    spatial_key
+        Key in ``obsm`` of the coordinates.
+    sample_key
+        Column of ``obs`` with the section of each spot; by default that of the fit.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, a kind is unknown, or what it shows is not in the file.
+    """
     from spatialpdvi.io.fitted import read_fitted
     from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.io.spatial_tables import section_name
+    from spatialpdvi.plotting.kinds import View, plot_kinds
+
+    keys, title = Keys(key_added), Path(section_name(path)).stem
+    with H5adSource(path) as source:
+        fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
+        if tuple(kinds) != ("overview",):
+            return plot_kinds(View(source, keys, fitted), kinds, title=title)
+    return _overview(fitted, title)
+
+
+def _overview(fitted: "Fitted", title: str) -> "Figure":
+    from spatialpdvi.calibration import calibration_scores
     from spatialpdvi.plotting import plot_section
 
-    with H5adSource(path) as source:
-        fitted = read_fitted(source, Keys(key_added), label_key=label_key, spatial_key=spatial_key)
+    assert fitted.coordinates is not None  # read with the rest
     calibration = None
     if fitted.annotation is not None:
         # not what the fit has stored: that is of the labels it was given
@@ -64,7 +105,8 @@ def plot_file(
         k=len(fitted.domains.categories),
         scores=fitted.summary["scores"],
         colours=fitted.colours,
-        title=Path(section_name(path)).stem,
+        samples=fitted.samples,
+        title=title,
     )
 
 

@@ -12,9 +12,17 @@ __all__ = ["plot"]
 @click.command()
 @click.argument("section", type=FILE)
 @click.option("--output", "-o", type=FILE, required=True, help="Picture to write: .png, .svg or .pdf.")
+@click.option(
+    "--kind",
+    default="overview",
+    show_default=True,
+    help="What to draw, with commas between several: domains, annotation, confidence, entropy, agreement, flow, edges, "
+    "trace, scan, confusion, reliability; or overview, the most important of these, alone.",
+)
 @click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, where there is one.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
+@click.option("--sample-key", help="Column of obs with the section of each spot. Default: that of the fit.")
 @click.option("--dpi", default=150, show_default=True, help="Dots per inch.")
 @verbosity
 @user_errors
@@ -23,9 +31,11 @@ def plot(
     section: Path,
     *,
     output: Path,
+    kind: str,
     key_added: str,
     label_key: str | None,
     spatial_key: str,
+    sample_key: str | None,
     dpi: int,
     quiet: bool,
     verbose: bool,
@@ -33,11 +43,13 @@ def plot(
     """Draw the domains of a fitted SECTION beside its annotation, their confidence, and the fit's convergence.
 
     Where spots are labelled, also how reliable confidences are: the share of spots that have their domain's most
-    frequent label, by confidence.
+    frequent label, by confidence. `--kind` names other pictures, a panel each. `flow` and `edges` need a fit with
+    `--save-graph`. Sections of a fit with `--sample-key` have a map each.
 
     \b
     Example:
       spatialpdvi plot embryo.h5ad -o domains.png
+      spatialpdvi plot embryo.h5ad --kind domains,entropy,confusion -o more.pdf
     """
     from spatialpdvi.api import plot_file
     from spatialpdvi.io.atomic import check_distinct
@@ -46,7 +58,14 @@ def plot(
     check_distinct(output, "--output", (section,))
     with true_interruption(output):
         with display(quiet=quiet, verbose=verbose):
-            figure = plot_file(section, key_added=key_added, label_key=label_key, spatial_key=spatial_key)
+            figure = plot_file(
+                section,
+                kinds=[name.strip() for name in kind.split(",")],
+                key_added=key_added,
+                label_key=label_key,
+                spatial_key=spatial_key,
+                sample_key=sample_key,
+            )
             save_figure(figure, output, dpi=dpi)
         if not quiet:
             click.echo(f"written: {click.format_filename(output)}")

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 from numpy.typing import NDArray
 
 from spatialpdvi.colours import UNLABELLED
@@ -16,6 +17,7 @@ from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.panels import Heading, draw_labels
 from spatialpdvi.plotting.spots import Spots, place_spots
+from spatialpdvi.plotting.tissue import Section, Tissue
 
 __all__ = ["draw_maps"]
 
@@ -52,7 +54,8 @@ def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Se
         reference = labels.codes
         axes = _add_map(figure, spots)
         colours = match_colours(domains[0], reference)[1]
-        legend = draw_labels(axes, spots, labels, colours=colours, heading=Heading("Annotation", None))
+        tissue = Tissue([Section("", slice(None), spots)], 1, spots.size)
+        legend = draw_labels(axes, tissue, labels, colours=colours, heading=Heading("Annotation", None))
         boxes.append((axes, left, _HEAD))
         left += spots.size[0] + legend + _GAP
     maps = [_add_map(figure, spots) for _ in runs]
@@ -91,7 +94,7 @@ def _draw_run(axes: Axes, spots: Spots, run: Run, domains: NDArray[np.int64], *,
     """The domains with their title; its width in inches, which only a renderer knows."""
     palette = np.array([*match_colours(domains, reference)[0], UNLABELLED])  # code -1 is the last
     x, y = spots.position.T
-    axes.scatter(x, y, s=spots.area, c=palette[domains], marker=spots.marker, linewidths=0)
+    axes.scatter(x, y, s=spots.area, c=palette[domains], marker=MarkerStyle(spots.marker), linewidths=0)
     axes.set_axis_off()
     title = axes.set_title(_title(run), fontsize=10, loc="left", pad=6, va="bottom")
     canvas = cast("FigureCanvasAgg", cast("Figure", axes.figure).canvas)

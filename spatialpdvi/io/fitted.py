@@ -1,45 +1,64 @@
 """The result of an earlier fit, read back from a section."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError, list_keys
+from spatialpdvi.errors import InputError, InputWarning, list_keys
 from spatialpdvi.io.coordinates import read_coordinates
+from spatialpdvi.io.extras import not_ours, read_number
 from spatialpdvi.io.keys import Keys
-from spatialpdvi.io.labels import read_domains, read_labels
+from spatialpdvi.io.labels import read_domains, read_labels, read_samples
 from spatialpdvi.io.sources import Source
 
 __all__ = ["Fitted", "check_fitted", "read_fitted"]
+
+_AGAIN = "Run `spatialpdvi fit` again."
 
 
 class Fitted(NamedTuple):
     """What a picture or a report needs of a fitted section."""
 
-    coordinates: np.ndarray  # (n, 2|3) float64
+    coordinates: np.ndarray | None  # (n, 2|3) float64; None where they were not asked for
     domains: pd.Categorical  # (n,)
     confidence: np.ndarray  # (n,)
     calibrated: np.ndarray | None  # (n,): the calibrated confidence, where there is one
     annotation: pd.Categorical | None  # (n,); missing has code -1
     colours: dict[str, str] | None  # of the domains by name, where they are stored; not checked to be colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
+    samples: pd.Categorical | None  # (n,): the section of each spot, where there are several
 
 
-def read_fitted(source: Source, keys: Keys, *, label_key: str | None = None, spatial_key: str = "spatial") -> Fitted:
-    """Read and check what a fit with ``keys`` has written, and the annotation where there is one."""
+def read_fitted(
+    source: Source,
+    keys: Keys,
+    *,
+    label_key: str | None = None,
+    spatial_key: str | None = "spatial",
+    sample_key: str | None = None,
+) -> Fitted:
+    """Read and check what a fit with ``keys`` has written, and the annotation where there is one.
+
+    Sections are told apart by ``sample_key``, by default the one that the fit was given. Without ``spatial_key`` there
+    are neither coordinates nor sections, as a chart needs none.
+    """
     check_fitted(source, keys)
     annotation, _ = read_labels(source, label_key)
-    has_calibrated = keys.calibrated_confidence in source.obs_keys()
+    summary = _read_summary(source, keys.uns)
+    samples = None if spatial_key is None else _read_samples(source, summary, sample_key)
+    sure, calibrated = keys.confidence, keys.calibrated_confidence
     return Fitted(
-        coordinates=read_coordinates(source, spatial_key),
+        coordinates=None if spatial_key is None else read_coordinates(source, spatial_key, samples=samples),
         domains=read_domains(source, keys.domain),
-        confidence=_read_confidence(source, keys.confidence),
-        calibrated=_read_confidence(source, keys.calibrated_confidence) if has_calibrated else None,
+        confidence=read_number(source, sure, otherwise=_AGAIN),
+        calibrated=read_number(source, calibrated, otherwise=_AGAIN) if calibrated in source.obs_keys() else None,
         annotation=annotation,
         colours=_read_colours(source, keys),
-        summary=_read_summary(source, keys.uns),
+        summary=summary,
+        samples=samples,
     )
 
 
@@ -54,15 +73,22 @@ def check_fitted(source: Source, keys: Keys) -> None:
         raise InputError(msg)
 
 
-def _read_confidence(source: Source, key: str) -> np.ndarray:
-    column = source.obs(key)
-    found = f"values of type {column.dtype}"
-    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        if np.isfinite(values).all():
-            return np.asarray(values)
-        found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
-    raise _not_ours(source, f"obs[{key!r}]", found)
+def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -> pd.Categorical | None:
+    """The section of each spot; None where there is one section."""
+    if key is None:
+        params = summary.get("params")
+        key = params.get("sample_key") if isinstance(params, Mapping) else None
+        if not isinstance(key, str) or not key:
+            return None
+        if key not in source.obs_keys():
+            msg = (
+                f"Expected obs[{key!r}], by which the fit told sections apart, in {source.name}, found no such column. "
+                "All spots are drawn as one section. Name another column with --sample-key."
+            )
+            warnings.warn(msg, InputWarning, stacklevel=2)
+            return None
+    samples = read_samples(source, key)
+    return samples if len(samples.categories) > 1 else None
 
 
 def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
@@ -90,22 +116,17 @@ def _read_summary(source: Source, key: str) -> dict[str, Any]:
     """``uns[key]`` with a trace of numeric columns and scores that are numbers."""
     summary, name = source.uns(key), f"uns[{key!r}]"
     if not isinstance(summary, Mapping):
-        raise _not_ours(source, name, f"a {type(summary).__name__}")
+        raise not_ours(source, name, f"a {type(summary).__name__}")
     for part in ("trace", "scores"):
         if not isinstance(summary.get(part), Mapping):
-            raise _not_ours(source, name, f"no dict {part!r} in it")
+            raise not_ours(source, name, f"no dict {part!r} in it")
     if not isinstance(summary.get("k_scan", {}), Mapping):
-        raise _not_ours(source, name, "no dict 'k_scan' in it")
+        raise not_ours(source, name, "no dict 'k_scan' in it")
     for part in ("trace", "k_scan"):
         for column, values in summary.get(part, {}).items():
             if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "iufb":
-                raise _not_ours(source, name, f"no column of numbers in its {part} under {column!r}")
+                raise not_ours(source, name, f"no column of numbers in its {part} under {column!r}")
     for score, value in summary["scores"].items():
         if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
-            raise _not_ours(source, name, f"no number in its scores under {score!r}")
+            raise not_ours(source, name, f"no number in its scores under {score!r}")
     return dict(summary)
-
-
-def _not_ours(source: Source, name: str, found: str) -> InputError:
-    msg = f"Expected {name} of {source.name} to hold what a fit has written, found {found}. "
-    return InputError(msg + "Run `spatialpdvi fit` again, or name the --key-added of another fit.")

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from spatialpdvi.errors import InputError
 from spatialpdvi.plotting.panels import TEXT, Heading, add_heading, tidy
 
-__all__ = ["draw_reliability"]
+__all__ = ["RELIABILITY_NOTE", "draw_reliability"]
+
+RELIABILITY_NOTE = "right: has its domain's most frequent label"
 
 _COLUMNS = ("confidence", "correct", "spots")
 # key of the columns, of the error, name, colour, and the side of the bin that the bar stands on
@@ -24,7 +26,7 @@ _HISTOGRAM, _SPACE = 0.2, 0.07  # shares of the panel's height
 _BAR = 0.04  # of the axis: two fill most of a bin
 
 
-def draw_reliability(axes: Axes, calibration: Mapping[str, Any]) -> None:
+def draw_reliability(axes: Axes, calibration: Mapping[str, Any], *, heading: Heading) -> None:
     """Confidence against the share of spots with their domain's most frequent label, and the spots of every bin.
 
     On the diagonal a confidence is what it says; below it is too sure. Bins of few spots are pale and off the curve.
@@ -35,12 +37,14 @@ def draw_reliability(axes: Axes, calibration: Mapping[str, Any]) -> None:
         Where to draw.
     calibration
         As a fit stores it (docs/outputs.md): ``reliability`` and ``ece``, and both with ``_calibrated`` where known.
+    heading
+        Printed above the chart.
     """
     axes.set_axis_off()
     above = _HISTOGRAM + _SPACE
     upper = axes.inset_axes((0.0, above, 1.0, 1.0 - above))
     lower = axes.inset_axes((0.0, 0.0, 1.0, _HISTOGRAM), sharex=upper)
-    add_heading(axes, Heading("Reliability", "right: has its domain's most frequent label"))
+    add_heading(axes, heading)
     upper.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     for key, error, name, colour, side in _CURVES:
         if key not in calibration:

@@ -1,30 +1,26 @@
 """The panels of a section, laid out in inches so that spots, legends and titles never overlap."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import is_color_like
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from spatialpdvi.errors import InputError, expect_finite
+from spatialpdvi.plotting.charts import draw_scan, draw_trace
 from spatialpdvi.plotting.colours import match_colours
-from spatialpdvi.plotting.labels import printable, read_labels
-from spatialpdvi.plotting.panels import Heading, draw_confidence, draw_labels, draw_scan, draw_trace
-from spatialpdvi.plotting.reliability import draw_reliability
-from spatialpdvi.plotting.spots import Spots, place_spots
+from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.page import Page
+from spatialpdvi.plotting.panels import CONFIDENCE, draw_labels, draw_values
+from spatialpdvi.plotting.reliability import RELIABILITY_NOTE, draw_reliability
+from spatialpdvi.plotting.tissue import place_tissue
 
-__all__ = ["plot_section"]
+__all__ = ["CHART_RIGHT", "CHART_WIDTH", "CURVE_WIDTH", "check_colours", "named_title", "plot_section", "score_line"]
 
 # Inches
-_GAP, _MARGIN, _BOTTOM = 0.35, 0.15, 0.15
-_ASPECT = 2.0  # width to height of the window that a figure is laid out for
-_HEAD, _SCORES, _TITLE = 0.35, 0.17, 0.35  # above the maps: their names, a line of scores, the title
-_CHART_WIDTH, _CURVE_WIDTH, _CHART_LEFT, _CHART_RIGHT, _CHART_BOTTOM = 3.2, 2.8, 0.85, 0.6, 0.35
+CHART_WIDTH, CURVE_WIDTH, CHART_RIGHT = 3.2, 2.8, 0.6
 
 
 def plot_section(
@@ -40,12 +36,13 @@ def plot_section(
     calibration: Mapping[str, Any] | None = None,
     title: str | None = None,
     colours: Mapping[str, str] | None = None,
+    samples: Any | None = None,
 ) -> Figure:
     """Draw a section: its annotation and domains, how sure they are and may be, and how the fit converged.
 
     A domain and the annotated label that it covers best have one colour, one domain per label, so
     that the two maps can be compared by eye; unlabelled spots are light grey. The y axis points
-    down, as in an image.
+    down, as in an image. Several sections stand side by side.
 
     Parameters
     ----------
@@ -73,6 +70,8 @@ def plot_section(
         Heading of the figure.
     colours
         Colour of each domain by its name, any that matplotlib knows; chosen here by default.
+    samples
+        Section of each spot, shape (n,), where there are several: each is drawn on a map of its own.
 
     Returns
     -------
@@ -80,115 +79,48 @@ def plot_section(
         A figure with its own canvas; pyplot knows nothing of it.
     """
     position = _check_coordinates(coordinates)
-    spots = place_spots(position[:, :2])
+    names, codes = ([], None) if samples is None else _read_samples(samples, len(position))
+    tissue = place_tissue(position[:, :2], names=names, codes=codes)
     domain = read_labels(domains, n=len(position), what="domains")
     label = None
     if annotation is not None:
         label = read_labels(annotation, n=len(position), what="labels")
-    own = None if colours is None else _check_colours(colours, domain.names)
+    own = None if colours is None else check_colours(colours, domain.names)
     of_domains, of_labels = match_colours(domain.codes, None if label is None else label.codes, colours=own)
-    if position.shape[1] > 2:
-        note = f"first 2 of {position.shape[1]} axes"
-        title = f"{title} ({note})" if title else note.capitalize()
-    line = _score_line(scores)
+    line = score_line(scores)
     reliable = calibration if calibration is not None and "reliability" in calibration else None
-    noted = line is not None or reliable is not None
-    blank = "" if noted else None  # the line stays free on the other panels
-    page = _Page(spots)
+    page = Page(noted=line is not None or reliable is not None)
+    height = min(tissue.size[1], 4.2)  # of charts beside the maps
     if label is not None:
-        axes, heading = page.add_map(), Heading("Annotation", blank)
-        page.keep_free(draw_labels(axes, spots, label, colours=of_labels, heading=heading))
-    axes, heading = page.add_map(), Heading("Domains", line or blank)
-    page.keep_free(draw_labels(axes, spots, domain, colours=of_domains, heading=heading))
+        axes, _ = page.add_map(tissue)
+        page.keep_free(draw_labels(axes, tissue, label, colours=of_labels, heading=page.heading("Annotation")))
+    axes, _ = page.add_map(tissue)
+    page.keep_free(draw_labels(axes, tissue, domain, colours=of_domains, heading=page.heading("Domains", line)))
     if confidence is not None:
         values = _check_confidence(confidence, len(position))
-        heading = Heading("Confidence", blank)
-        page.keep_free(draw_confidence(page.add_map(), spots, values, heading=heading))
+        axes, _ = page.add_map(tissue)
+        page.keep_free(draw_values(axes, tissue, values, scale=CONFIDENCE, heading=page.heading("Confidence")))
     if trace is not None:
-        draw_trace(page.add_chart(_CHART_WIDTH, right=_CHART_RIGHT), trace, heading=Heading("Convergence", blank))
+        axes = page.add_chart((CHART_WIDTH, height), right=CHART_RIGHT)
+        draw_trace(axes, trace, heading=page.heading("Convergence"))
     if k_scan is not None:
-        axes, heading = page.add_chart(_CHART_WIDTH, right=_CHART_RIGHT), Heading("How many domains", blank)
-        draw_scan(axes, k_scan, k, heading=heading)
+        axes = page.add_chart((CHART_WIDTH, height), right=CHART_RIGHT)
+        draw_scan(axes, k_scan, k, heading=page.heading("How many domains"))
     if reliable is not None:
-        draw_reliability(page.add_chart(_CURVE_WIDTH, right=0.0), reliable)
-    return page.finish(title, head=_HEAD + (_SCORES if noted else 0))
+        axes = page.add_chart((CURVE_WIDTH, height), right=0.0)
+        draw_reliability(axes, reliable, heading=page.heading("Reliability", RELIABILITY_NOTE))
+    return page.finish(named_title(title, position.shape[1]))
 
 
-class _Panel:
-    """Axes, where they are within their panel, and how wide that is; in inches."""
-
-    def __init__(self, axes: Axes, *, left: float, bottom: float, size: tuple[float, float], right: float) -> None:
-        self.axes, self.left, self.bottom, self.size = axes, left, bottom, size
-        self.width = left + size[0] + right
-
-
-class _Page:
-    """A figure that grows to the right, panel by panel, and downwards where it would become too wide to be read."""
-
-    def __init__(self, spots: Spots) -> None:
-        self._figure = Figure(figsize=(10, 5))
-        FigureCanvasAgg(self._figure)
-        self._panels: list[_Panel] = []
-        self._spots = spots
-
-    def add_map(self) -> Axes:
-        """Axes for a map; what stands beside it needs `keep_free`."""
-        axes = self._add(left=0.0, bottom=0.0, size=self._spots.size, right=0.0)
-        self._spots.frame(axes)
-        return axes
-
-    def keep_free(self, width: float) -> None:
-        """Room of so many inches on the right of the last panel."""
-        self._panels[-1].width += width
-
-    def add_chart(self, width: float, *, right: float) -> Axes:
-        """Axes for a chart, with room for an axis on the left, and so much on the right."""
-        size = (width, self._spots.size[1] - _CHART_BOTTOM)
-        return self._add(left=_CHART_LEFT, bottom=_CHART_BOTTOM, size=size, right=right)
-
-    def finish(self, title: str | None, *, head: float) -> Figure:
-        """The figure, as large as its panels, with ``head`` inches above every row of them."""
-        row_height = _BOTTOM + self._spots.size[1] + head
-        rows = self._rows(row_height)
-        width = _width(rows)
-        height = len(rows) * row_height + (_TITLE if title else 0)
-        self._figure.set_size_inches(width, height)
-        for number, row in enumerate(rows):
-            x, y = _MARGIN, (len(rows) - 1 - number) * row_height + _BOTTOM
-            for panel in row:
-                box = (x + panel.left) / width, (y + panel.bottom) / height
-                panel.axes.set_position((*box, panel.size[0] / width, panel.size[1] / height))
-                x += panel.width + _GAP
-        if title:
-            place = {"x": _MARGIN / width, "y": 1 - 0.12 / height}
-            # A name of a file is no formula, whatever signs are in it.
-            self._figure.suptitle(printable(title), **place, ha="left", va="top", fontsize=12, parse_math=False)
-        return self._figure
-
-    def _rows(self, row_height: float) -> list[list[_Panel]]:
-        """Panels in their order, in rows that make the figure as small as can be in a window of a fixed shape."""
-
-        def size(rows: list[list[_Panel]]) -> tuple[float, int, float]:
-            width = _width(rows)
-            return max(width / _ASPECT, len(rows) * row_height), len(rows), width
-
-        n = len(self._panels)
-        breaks = (chosen for r in range(n) for chosen in combinations(range(1, n), r))
-        layouts = ([self._panels[first:last] for first, last in pairwise((0, *chosen, n))] for chosen in breaks)
-        return min(layouts, key=size)
-
-    def _add(self, *, left: float, bottom: float, size: tuple[float, float], right: float) -> Axes:
-        axes = self._figure.add_axes((0.1, 0.1, 0.8, 0.8))
-        self._panels.append(_Panel(axes, left=left, bottom=bottom, size=size, right=right))
-        return axes
+def named_title(title: str | None, n_axes: int) -> str | None:
+    """The title, with what is left out of a section in space."""
+    if n_axes == 2:
+        return title
+    note = f"first 2 of {n_axes} axes"
+    return f"{title} ({note})" if title else note.capitalize()
 
 
-def _width(rows: list[list[_Panel]]) -> float:
-    """Of a figure with these rows, in inches."""
-    return max(sum(panel.width + _GAP for panel in row) for row in rows) - _GAP + 2 * _MARGIN
-
-
-def _score_line(scores: Mapping[str, Any] | None) -> str | None:
+def score_line(scores: Mapping[str, Any] | None) -> str | None:
     """The scores to print, or None if there is none."""
     scores = scores or {}
     present = [key for key in ("ari", "nmi", "chaos", "pas") if key in scores]
@@ -204,7 +136,8 @@ def _check_coordinates(coordinates: ArrayLike) -> NDArray[np.float64]:
     return position
 
 
-def _check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
+def check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """The colour of each name; one that matplotlib does not know is refused."""
     for name in names:
         if not is_color_like(colours.get(name)):
             msg = (
@@ -213,6 +146,16 @@ def _check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str
             )
             raise InputError(msg)
     return [colours[name] for name in names]
+
+
+def _read_samples(samples: Any, n: int) -> tuple[list[str], NDArray[np.int64]]:
+    """Names of the sections, and which of them each spot is of."""
+    found = read_labels(samples, n=n, what="samples")
+    missing = int((found.codes < 0).sum())
+    if missing:
+        msg = f"Expected the section of every spot, found {missing:,} spots without. Name theirs, too."
+        raise InputError(msg)
+    return found.names, found.codes
 
 
 def _check_confidence(confidence: ArrayLike, n: int) -> NDArray[np.float64]:

@@ -8,14 +8,19 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-__all__ = ["Spots", "place_spots", "side_by_side"]
+__all__ = ["Marker", "Spots", "place_spots", "side_by_side"]
 
 Floats = NDArray[np.float64]
+# A square or a disc, or matplotlib's regular polygon: sides, 0, degrees it is turned by.
+Marker = str | tuple[int, int, float]
 
 _SAMPLE = 20_000  # spots that are asked for their neighbours
 _WIDEST, _NARROWEST = 6.5, 1.8  # inches
 _HIGHEST, _LOWEST = 4.2, 2.4
 _APART = 0.1  # of a section's width: the space between two
+# Neighbours of a lattice: nearer than half-way to the second ring of a square one, at 1.41 spacings.
+_RING = 1.2
+_ORDERED = 0.9  # mean resultant of the directions to neighbours, 1 on a lattice; of scattered cells near 0
 
 
 class Spots(NamedTuple):
@@ -23,43 +28,78 @@ class Spots(NamedTuple):
 
     position: Floats  # shape=(n, 2)
     spacing: float  # between neighbours, in units of the coordinates
-    marker: str  # a square on a square lattice, else a disc
+    marker: Marker  # a square or hexagon that tiles on a lattice, else a disc
     size: tuple[float, float]  # width and height of the map in inches
 
     def frame(self, axes: Axes) -> None:
         """Fit the section into axes of that size, x and y in one scale, y downwards."""
         low, high = self.position.min(axis=0), self.position.max(axis=0)
-        (x, y), scale = (low + high) / 2, self._units_per_inch
+        (x, y), scale = (low + high) / 2, self.units_per_inch
         axes.set_xlim(x - scale * self.size[0] / 2, x + scale * self.size[0] / 2)
         axes.set_ylim(y + scale * self.size[1] / 2, y - scale * self.size[1] / 2)
+        # Exact already; and so it stays where somebody resizes the axes.
+        axes.set_aspect("equal", adjustable="box")
 
     @property
     def area(self) -> float:
         """Marker size for matplotlib's scatter: square points of a marker as wide as the spacing."""
-        side = 72 * self.spacing / self._units_per_inch
-        # Squares overlap by a hair, or the background shows through as a grid.
-        return float((side * (1.04 if self.marker == "s" else 1.0)) ** 2)
+        return float((72 * self.width / self.units_per_inch) ** 2)
 
     @property
-    def _units_per_inch(self) -> float:
-        extent = _extent(self.position, self.spacing)
+    def width(self) -> float:
+        """What matplotlib calls the width of the marker that tiles, in units of the coordinates."""
+        if isinstance(self.marker, str):
+            return self.spacing
+        # of a polygon it is twice the circumradius; the spacing is twice the inradius
+        return self.spacing / float(np.cos(np.pi / self.marker[0]))
+
+    @property
+    def units_per_inch(self) -> float:
+        """Units of the coordinates to an inch of the map."""
+        extent = self.extent
         return float(max(extent[0] / self.size[0], extent[1] / self.size[1]))
+
+    @property
+    def extent(self) -> Floats:
+        """Width and height with the half spots at the edge, in units of the coordinates."""
+        return np.asarray(np.ptp(self.position, axis=0) + 1.5 * self.spacing)
+
+    def within(self, size: tuple[float, float]) -> "Spots":
+        """The same on the largest map of its own shape in so many inches."""
+        width, height = self.extent
+        scale = min(size[0] / width, size[1] / height)
+        return self._replace(size=(float(width * scale), float(height * scale)))
 
 
 def place_spots(position: Floats) -> Spots:
     """Spacing, marker and size of the map for spots at ``position``, shape (n, 2)."""
     distinct = np.unique(position[:, 0] + 1j * position[:, 1])
     distinct = np.column_stack([distinct.real, distinct.imag])
-    spacing = 1.0
-    if len(distinct) > 1:
-        asked = distinct[:: -(-len(distinct) // _SAMPLE)]
-        spacing = float(np.median(cKDTree(distinct).query(asked, k=[2])[0]))
-    bins = (distinct - distinct[0]) / spacing
-    on_lattice = (np.abs(bins - np.round(bins)) < 0.05).all(axis=1).mean()
-    width, height = _extent(position, spacing)
+    spacing, marker = _lattice(distinct) if len(distinct) > 1 else (1.0, "s")
+    spots = Spots(position, spacing, marker, (1.0, 1.0))
+    width, height = spots.extent
     across = float(np.clip(_HIGHEST * width / height, _NARROWEST, _WIDEST))
     up = float(np.clip(across * height / width, _LOWEST, _HIGHEST))
-    return Spots(position, spacing, "s" if on_lattice > 0.95 else "o", (across, up))
+    return spots._replace(size=(across, up))
+
+
+def _lattice(distinct: Floats) -> tuple[float, Marker]:
+    """Median distance to the nearest neighbour, and the marker that tiles, by directions to neighbours."""
+    asked = distinct[:: -(-len(distinct) // _SAMPLE)]
+    far, near = cKDTree(distinct).query(asked, k=min(7, len(distinct)))
+    spacing = float(np.median(far[:, 1]))
+    row, column = np.nonzero((far > 0) & (far < _RING * spacing))
+    x, y = (distinct[near[row, column]] - asked[row]).T
+    angle = np.arctan2(y, x)
+    turn = {sides: np.exp(1j * sides * angle).mean() for sides in (4, 6)}
+    sides = max(turn, key=lambda n: abs(turn[n]))  # of two spots both are 1, and it is the square
+    if abs(turn[sides]) < _ORDERED:
+        return spacing, "o"
+    # y points down on the map, so the lattice is turned the other way there
+    degrees = -float(np.degrees(np.angle(turn[sides]))) / sides
+    if sides == 4:
+        return spacing, "s" if abs(degrees) < 0.5 else (4, 0, degrees + 45.0)
+    return spacing, (6, 0, degrees)
 
 
 def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Floats:
@@ -82,8 +122,3 @@ def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Flo
         row, column = divmod(number, columns)
         moved[spots] = position[spots] - position[spots].min(axis=0) + cell * [column, row]
     return moved
-
-
-def _extent(position: Floats, spacing: float) -> Floats:
-    """Width and height with the half spots at the edge, in units of the coordinates."""
-    return np.asarray(np.ptp(position, axis=0) + 1.5 * spacing)

@@ -1,0 +1,173 @@
+"""Flow directions and edge weights, over the domains in pale colours."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize, to_hex, to_rgb
+from numpy.typing import NDArray
+
+from spatialpdvi.plotting.labels import Labels
+from spatialpdvi.plotting.panels import Heading, add_bar, add_heading, add_key, artist_width, paint_labels
+from spatialpdvi.plotting.tissue import Tissue
+
+__all__ = ["Edges", "choose_edges", "draw_edges", "draw_flow"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_APART = 0.11  # inches between two arrows: as near as they can be and be read one by one
+_FILL = 0.85  # of that is an arrow's length, so that one ends where the next has not begun
+_PALE, _PALER = 0.55, 0.8  # share of white in what lies below
+_STROKE: dict[str, Any] = {"headwidth": 0.0, "headlength": 0.0, "headaxislength": 0.0}
+_ARROW: dict[str, Any] = {"headwidth": 4.0, "headlength": 4.0, "headaxislength": 3.5}
+_MOST = 200_000  # edges to draw; where there are more, each is shorter than a pixel or two
+_WEIGHTS = "YlGnBu"  # dark is strong
+
+
+class Edges(NamedTuple):
+    """Edges to draw, weakest first, and of how many they are."""
+
+    ends: Ints  # (m, 2) spots, both of one section
+    weights: Floats  # (m,)
+    n_edges: int
+    n_across: int  # of them between sections, which lie on different maps
+
+    @property
+    def note(self) -> str:
+        """How many are shown, in words."""
+        n_within, shown = self.n_edges - self.n_across, len(self.weights)
+        text = f"{shown:,} of {n_within:,} edges" if shown < n_within else f"{n_within:,} edges"
+        return text + (f"; {self.n_across:,} between sections are not shown" if self.n_across else "")
+
+
+def draw_flow(
+    axes: Axes, tissue: Tissue, flow: Floats, *, domains: Labels, colours: Sequence[str], heading: Heading
+) -> float:
+    """Directions over the domains, one for each square of a grid: that of the spot nearest to its middle.
+
+    Flow directions of a section in the plane are strokes: g and -g give the same edge weights. Border normals of a
+    section in space are arrows, as long as their part in the plane: where a border faces the viewer, dots.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    tissue
+        Positions, markers and sections.
+    flow
+        Unit vectors (n, 2) or (n, 3), 0 where undefined: those have no arrow.
+    domains, colours
+        What lies below, in pale colours.
+    heading
+        Printed above the map.
+
+    Returns
+    -------
+    float
+        Width of the legend with its distance from the axes, in inches.
+    """
+    pale = _with_white(colours, _PALE)
+    shape = _ARROW if flow.shape[1] == 3 else _STROKE
+    for section in tissue.maps(axes):
+        paint_labels(section, domains.codes, pale)
+        own = flow[section.chosen]
+        apart = max(section.spots.spacing, _APART * section.spots.units_per_inch)
+        shown = _thin(section.spots.position, np.any(own != 0, axis=1), apart)
+        if not shown.size:
+            continue
+        x, y = section.spots.position[shown].T
+        u, v = _FILL * apart * own[shown, :2].T
+        # everything in units of the coordinates, in which y may point down
+        settings = shape | {"angles": "xy", "scale_units": "xy", "scale": 1.0, "units": "xy", "width": 0.1 * apart}
+        section.axes.quiver(x, y, u, v, pivot="mid", color="#222222", minlength=1.0, **settings)
+    return add_key(axes, tissue, domains, colours=pale, heading=heading)
+
+
+def choose_edges(tissue: Tissue, graph: sp.csr_matrix) -> Edges:
+    """The edges of a symmetric graph (n, n) that can be drawn: at most two hundred thousand, taken by chance."""
+    upper = sp.triu(graph, k=1).tocoo()
+    ends = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
+    weights = np.asarray(upper.data, dtype=np.float64)
+    n_edges = len(weights)
+    of = np.zeros(graph.shape[0], dtype=np.int64)
+    for number, section in enumerate(tissue.sections):
+        of[section.chosen] = number
+    within = of[ends[:, 0]] == of[ends[:, 1]]
+    kept = np.flatnonzero(within)
+    if kept.size > _MOST:
+        kept = np.random.default_rng(0).choice(kept, _MOST, replace=False)
+    kept = kept[np.argsort(weights[kept], kind="stable")]
+    return Edges(ends[kept], weights[kept], n_edges, n_edges - int(within.sum()))
+
+
+def draw_edges(
+    axes: Axes, tissue: Tissue, edges: Edges, *, domains: Labels, colours: Sequence[str], heading: Heading
+) -> float:
+    """Edges as lines in the colour of their weight over the domains, strong ones on top.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    tissue
+        Positions, markers and sections.
+    edges
+        As `choose_edges` returns them.
+    domains, colours
+        What lies below, in pale colours.
+    heading
+        Printed above the map.
+
+    Returns
+    -------
+    float
+        Width of the colour bar with its distance from the axes, in inches.
+    """
+    n = len(domains.codes)
+    position = np.empty((n, 2))
+    # of the weakest to the strongest: most weights are in the upper half of what there can be
+    low, high = (float(edges.weights[0]), float(edges.weights[-1])) if edges.weights.size else (0.0, 1.0)
+    norm = Normalize(low if low < high else 0.0, high)
+    for section in tissue.maps(axes):
+        paint_labels(section, domains.codes, _with_white(colours, _PALER))
+        own = np.zeros(n, dtype=bool)
+        own[section.chosen] = True
+        position[section.chosen] = section.spots.position
+        of = own[edges.ends[:, 0]]
+        points = 72 * section.spots.spacing / section.spots.units_per_inch  # from spot to spot
+        lines = LineCollection(
+            list(position[edges.ends[of]]),
+            linewidths=float(np.clip(0.2 * points, 0.25, 2.0)),
+            capstyle="butt",
+            cmap=_WEIGHTS,
+            norm=norm,
+            rasterized=True,
+        )
+        lines.set_array(edges.weights[of])
+        section.axes.add_collection(lines, autolim=False)
+    head = add_heading(axes, heading)
+    bar = add_bar(axes, tissue, ScalarMappable(norm, _WEIGHTS), "edge weight")
+    return max(bar, artist_width(head) - tissue.size[0])
+
+
+def _thin(position: Floats, defined: NDArray[np.bool_], side: float) -> Ints:
+    """Of the defined spots in each square of a grid the one nearest to its middle."""
+    spots = np.flatnonzero(defined)
+    cell = (position[spots] - position.min(axis=0)) / side + 0.5
+    whole = np.floor(cell)
+    off = ((cell - whole - 0.5) ** 2).sum(axis=1)
+    order = np.lexsort((off, whole[:, 1], whole[:, 0]))
+    whole = whole[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = np.any(whole[1:] != whole[:-1], axis=1)
+    return np.sort(spots[order[first]])
+
+
+def _with_white(colours: Sequence[str], share: float) -> list[str]:
+    mixed = [share + (1 - share) * np.array(to_rgb(colour)) for colour in colours]
+    return [to_hex((red, green, blue)) for red, green, blue in mixed]

@@ -1,0 +1,131 @@
+"""The sections of a fit, each on a map of its own, side by side."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from spatialpdvi.plotting.spots import Spots, place_spots
+
+__all__ = ["TEXT", "Map", "Section", "Tissue", "place_tissue"]
+
+Ints = NDArray[np.int64]
+
+TEXT = 8  # points
+# Inches
+_BETWEEN, _NAME = 0.12, 0.2  # of two maps; above each for its name
+_LEAST = 0.05  # of a map in axes that have no room for so many
+_WIDEST, _HIGHEST = 9.0, 6.3  # all maps together ...
+_SMALLEST = 0.25  # ... unless they became smaller than this share of a map of their own
+
+
+class Section(NamedTuple):
+    """The spots of one section."""
+
+    name: str
+    chosen: Ints | slice  # which of all spots they are
+    spots: Spots
+
+
+class Map(NamedTuple):
+    """Axes for one section."""
+
+    axes: Axes
+    chosen: Ints | slice
+    spots: Spots  # with the size of these axes
+
+
+class Tissue(NamedTuple):
+    """Sections with maps of one size in rows; one section has its map for itself.
+
+    Every section is as large as its map allows, so that scales may differ where sections do.
+    """
+
+    sections: Sequence[Section]
+    columns: int
+    size: tuple[float, float]  # of all maps together, in inches
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one section."""
+        return len(self.sections) == 1
+
+    def maps(self, axes: Axes) -> list[Map]:
+        """The axes themselves for one section, framed; for several axes in them, each below the section's name."""
+        axes.set_axis_off()
+        if self.is_alone:
+            (section,) = self.sections
+            spots = section.spots._replace(size=self.size)
+            spots.frame(axes)
+            return [Map(axes, section.chosen, spots)]
+        width, height = self._cell()
+        across, up = self.size
+        made = []
+        for number, section in enumerate(self.sections):
+            row, column = divmod(number, self.columns)
+            left, top = column * (width + _BETWEEN), up - row * (height + _NAME) - _NAME
+            own = axes.inset_axes((left / across, (top - height) / up, width / across, height / up))
+            own.set_axis_off()
+            spots = section.spots._replace(size=(width, height))
+            spots.frame(own)
+            own.set_title(section.name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
+            made.append(Map(own, section.chosen, spots))
+        return made
+
+    def within(self, size: tuple[float, float]) -> "Tissue":
+        """The same on maps that fill so many inches as well as they can."""
+        if self.is_alone:
+            return self._replace(size=self.sections[0].spots.within(size).size)
+        columns, _ = _best_grid(self.sections, size)
+        return self._replace(columns=columns, size=size)
+
+    def _cell(self) -> tuple[float, float]:
+        rows = -(-len(self.sections) // self.columns)
+        width = (self.size[0] - (self.columns - 1) * _BETWEEN) / self.columns
+        return max(width, _LEAST), max(self.size[1] / rows - _NAME, _LEAST)
+
+
+def place_tissue(
+    position: NDArray[np.float64], *, names: Sequence[str] = (), codes: NDArray[np.integer] | None = None
+) -> Tissue:
+    """Maps for spots at ``position``, shape (n, 2).
+
+    Parameters
+    ----------
+    position
+        (n, 2).
+    names, codes
+        Of the sections, and which of them each spot is of, (n,) in 0..len(names)-1; without codes there is one.
+    """
+    if codes is None or len(names) < 2:
+        spots = place_spots(position)
+        return Tissue([Section("", slice(None), spots)], 1, spots.size)
+    chosen = [np.flatnonzero(codes == code) for code in range(len(names))]
+    sections = [Section(name, own, place_spots(position[own])) for name, own in zip(names, chosen, strict=True)]
+    columns, scale = _best_grid(sections, (_WIDEST, _HIGHEST))
+    scale = min(1.0, max(scale, _SMALLEST))
+    rows = -(-len(sections) // columns)
+    width, height = _largest(sections)
+    size = columns * (scale * width + _BETWEEN) - _BETWEEN, rows * (scale * height + _NAME)
+    return Tissue(sections, columns, size)
+
+
+def _largest(sections: Sequence[Section]) -> tuple[float, float]:
+    width, height = (float(max(section.spots.size[axis] for section in sections)) for axis in (0, 1))
+    return width, height
+
+
+def _best_grid(sections: Sequence[Section], size: tuple[float, float]) -> tuple[int, float]:
+    """Columns for which maps can be largest in so many inches, few rather than many empty places, and their scale."""
+    width, height = _largest(sections)
+    n = len(sections)
+
+    def scale(columns: int) -> float:
+        rows = -(-n // columns)
+        across = (size[0] - (columns - 1) * _BETWEEN) / (columns * width)
+        return float(max(0.0, min(1.0, across, (size[1] / rows - _NAME) / height)))
+
+    columns = max(range(1, n + 1), key=lambda c: (round(scale(c), 6), -(-(-n // c) * c), c))
+    return columns, scale(columns)

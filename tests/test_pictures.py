@@ -1,0 +1,590 @@
+"""Every kind of picture: what is drawn of a fitted section, on pages and on axes of the user's own."""
+
+import re
+import subprocess
+import sys
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
+from test_plotting import drawn_colours, lattice, legend_colours, legend_of, panels
+
+import spatialpdvi
+from spatialpdvi.api import plot_file
+from spatialpdvi.cli import main
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.plotting import plot_section, save_figure
+from spatialpdvi.plotting.confusion import count_confusion
+from spatialpdvi.plotting.fields import choose_edges
+from spatialpdvi.plotting.kinds import KINDS
+from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.spots import place_spots
+from spatialpdvi.plotting.tissue import place_tissue
+
+pl = spatialpdvi.pl
+MAPS = ["domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges"]
+COLOURS = ["#cf3d3e", "#3f6fb5", "#3f9b4b"]
+
+
+def _fitted(coordinates, domains, *, annotation=None, prefix="pdvi", samples=None):
+    """An AnnData with all that a fit of such domains writes and pictures read."""
+    n, k = len(domains), int(np.max(domains)) + 1
+    obs = pd.DataFrame(index=[f"s{i}" for i in range(n)])
+    obs[f"{prefix}_domain"] = pd.Categorical.from_codes(domains, [str(i) for i in range(k)])
+    obs[f"{prefix}_confidence"] = np.linspace(0.71, 1, n)
+    obs[f"{prefix}_confidence_calibrated"] = np.linspace(0.52, 0.9, n)
+    obs[f"{prefix}_entropy"] = np.linspace(0, 0.63, n)
+    obs[f"{prefix}_agreement"] = np.linspace(1, 0.35, n)
+    if annotation is not None:
+        obs["annotation"] = pd.Categorical(annotation)
+    params = {"seed": 0}
+    if samples is not None:
+        obs["slice"] = pd.Categorical(samples)
+        params["sample_key"] = "slice"
+    adata = ad.AnnData(obs=obs)
+    adata.obsm["spatial"] = coordinates
+    adata.obsm[f"{prefix}_flow"] = np.tile(np.float32([0.6, 0.8]), (n, 1))
+    chain = sp.diags_array(np.arange(1.0, n), offsets=1, shape=(n, n)).tocsr()
+    adata.obsp[f"{prefix}_connectivities"] = sp.csr_matrix(chain + chain.T)
+    adata.uns[f"{prefix}_domain_colors"] = np.array([COLOURS[i % 3] for i in range(k)], dtype=object)
+    epochs = np.arange(4)
+    adata.uns[prefix] = {
+        "params": params,
+        "certificate": {"tolerance": 1e-3},
+        "scores": {"chaos": 0.1, "pas": 0.02},
+        "trace": {
+            "epoch": epochs,
+            "neg_elbo": -1e6 - epochs,
+            "gradient_norm": 0.1**epochs,
+            "stationarity_mean": 0.1**epochs,
+            "stationarity_log_variance": 0.2**epochs,
+            "stationarity_posterior": np.array([0.5, 0.1, 0.0, 0.0]),
+        },
+        "k_scan": {"k": np.arange(2, 5), "found_again": [1.0, 2.0, 1.5], "neg_elbo": [5.0, 4.0, 3.0]},
+    }
+    return adata
+
+
+def _stripes(columns=12, rows=10):
+    coordinates = 25.0 * lattice(columns, rows)
+    return coordinates, (coordinates[:, 0] // (25 * columns / 3)).astype(int)
+
+
+@pytest.fixture
+def adata():
+    coordinates, domains = _stripes()
+    names = np.array(["heart", "brain", "liver"], dtype=object)[domains]
+    names[:7] = None
+    return _fitted(coordinates, domains, annotation=names)
+
+
+@pytest.fixture
+def file(adata, tmp_path):
+    path = tmp_path / "embryo.h5ad"
+    adata.write_h5ad(path)
+    return path
+
+
+@pytest.fixture
+def sections():
+    """Three sections that lie upon one another, the last one half as long and in other units."""
+    coordinates, domains = _stripes()
+    last = 0.1 * coordinates[:60]
+    samples = np.repeat(["a", "b", "c"], [120, 120, 60])
+    return _fitted(np.vstack([coordinates, coordinates, last]), np.r_[domains, domains, domains[:60]], samples=samples)
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_is_left():
+    yield
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+def _figure(width, height):
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _invoke(*arguments):
+    return CliRunner().invoke(main, ["plot", *map(str, arguments)])
+
+
+class TestKinds:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_each_is_written_in_each_format(self, file, tmp_path, kind):
+        figure = plot_file(file, kinds=[kind])
+        assert len(panels(figure)) == 1
+        for suffix, magic in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+            path = tmp_path / f"{kind}.{suffix}"
+            save_figure(figure, path, dpi=40)
+            assert path.read_bytes().startswith(magic)
+            assert 1000 < path.stat().st_size < 300_000
+
+    def test_several_stand_side_by_side_in_their_order(self, file, tmp_path):
+        kinds = ["confusion", "domains", "entropy", "trace"]
+        figure = plot_file(file, kinds=kinds)
+        figure.canvas.draw()
+        found = panels(figure)
+        assert list(found) == ["Domains and labels", "Domains", "Entropy", "Convergence"]
+        boxes = [axes.get_tightbbox() for axes in found.values()]
+        for i, one in enumerate(boxes):
+            assert 0 <= one.x0 < one.x1 <= figure.bbox.x1
+            assert 0 <= one.y0 < one.y1 <= figure.bbox.y1
+            for other in boxes[:i]:
+                assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
+        assert _invoke(file, "--kind", ", ".join(kinds), "-o", tmp_path / "a.svg").exit_code == 0
+
+    def test_the_default_is_the_overview(self, file):
+        titles = ["Annotation", "Domains", "Confidence", "Convergence", "How many domains", "Reliability"]
+        assert list(panels(plot_file(file))) == titles
+
+    @pytest.mark.parametrize(("kind", "found"), [("domain", "'domain'"), ("overview,flow", "'overview'"), ("", "''")])
+    def test_unknown_ones_are_refused(self, file, tmp_path, kind, found):
+        done = _invoke(file, "--kind", kind, "-o", tmp_path / "a.png")
+        assert done.exit_code == 2
+        assert f"Expected kinds of pictures, found {found}. Choose of domains, annotation, " in done.stderr
+        assert not (tmp_path / "a.png").exists()
+
+    def test_help_names_every_kind(self):
+        (option,) = [option for option in main.commands["plot"].params if option.name == "kind"]
+        assert re.split(r", |; ", option.help.split(": ")[1].removesuffix("."))[: len(KINDS)] == list(KINDS)
+
+    def test_every_kind_is_a_function_in_python(self):
+        assert sorted(pl.__all__) == sorted(KINDS)
+
+
+class TestMaps:
+    def test_domains_have_their_stored_colours_and_places(self, adata):
+        axes = pl.domains(adata)
+        drawn = drawn_colours(axes, 120)
+        for place, domain in zip(adata.obsm["spatial"], adata.obs["pdvi_domain"].cat.codes, strict=True):
+            assert drawn[tuple(place)] == pytest.approx(to_rgba(COLOURS[domain]))
+        assert legend_colours(axes) == {str(i): pytest.approx(to_rgba(COLOURS[i])) for i in range(3)}
+
+    def test_labels_have_the_colour_of_their_domain(self, adata):
+        entries = legend_colours(pl.annotation(adata))
+        assert entries["heart"] == pytest.approx(to_rgba(COLOURS[0]))
+        assert entries["brain"] == pytest.approx(to_rgba(COLOURS[1]))
+        assert list(entries) == ["brain", "heart", "liver", "unlabelled"]
+
+    @pytest.mark.parametrize(
+        ("kind", "limits", "label"),
+        [
+            ("confidence", (0.5, 1), "calibrated posterior of the domain"),
+            ("entropy", (0, 0.7), "entropy of the posterior (nats)"),
+            ("agreement", (0.3, 1), "share of restarts that agree"),
+        ],
+    )
+    def test_numbers(self, adata, kind, limits, label):
+        axes = getattr(pl, kind)(adata)
+        (drawn,) = axes.collections
+        key = "pdvi_confidence_calibrated" if kind == "confidence" else f"pdvi_{kind}"
+        np.testing.assert_allclose(drawn.get_array(), adata.obs[key])
+        np.testing.assert_array_equal(drawn.get_offsets(), adata.obsm["spatial"])
+        assert drawn.get_clim() == pytest.approx(limits)
+        assert [child.get_ylabel() for child in axes.child_axes] == [label]
+
+    def test_confidence_that_is_not_calibrated(self, adata):
+        for wanted in (False, True):
+            axes = pl.confidence(adata, calibrated=wanted)
+            np.testing.assert_allclose(axes.collections[0].get_array(), adata.obs["pdvi_confidence"])
+            assert axes.child_axes[0].get_ylabel() == "posterior of the domain"
+            adata.obs = adata.obs.drop(columns="pdvi_confidence_calibrated", errors="ignore")
+
+    def test_other_prefixes_and_coordinates(self, adata):
+        other = _fitted(adata.obsm["spatial"], np.zeros(120, int), prefix="mine")
+        other.obsm["place"] = 2 * other.obsm["spatial"]
+        (drawn,) = pl.domains(other, key_added="mine", spatial_key="place").collections
+        np.testing.assert_array_equal(drawn.get_offsets(), other.obsm["place"])
+
+    @pytest.mark.parametrize("angle", [0.0, 17.0, 30.0])
+    @pytest.mark.parametrize("sides", [4, 6])
+    def test_markers_tile_lattices_however_they_are_turned(self, sides, angle):
+        grid = lattice(14, 14)
+        if sides == 6:
+            grid = grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])
+        turn = np.radians(angle)
+        position = 3 * grid @ np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        figure = plot_section(position, np.zeros(len(grid), int))
+        axes = panels(figure)["Domains"]
+        figure.canvas.draw()
+        (drawn,) = axes.collections
+        (outline,) = drawn.get_paths()
+        scale = np.sqrt(drawn.get_sizes()[0]) * figure.dpi / 72 - 1  # a dot of overlap
+        corners = axes.transData.inverted().transform(
+            scale * outline.vertices[:sides] + axes.transData.transform(position[100])
+        )
+        # half-way to each of its neighbours: the middle of a side
+        around = position[np.argsort(np.linalg.norm(position - position[100], axis=1))[1 : sides + 1]]
+        middles = (corners + np.roll(corners, 1, axis=0)) / 2
+        found = position[100] + (middles - position[100]) * 2
+        for place in around:
+            assert np.linalg.norm(found - place, axis=1).min() < 0.05
+
+    def test_spots_grow_with_axes_that_grow(self, adata):
+        figure = _figure(4, 3)
+        axes = pl.domains(adata, ax=figure.subplots())
+        figure.canvas.draw()
+        before = np.sqrt(axes.collections[0].get_sizes()[0]) * figure.dpi / 72
+        figure.set_size_inches(8, 6)
+        figure.canvas.draw()
+        after = np.sqrt(axes.collections[0].get_sizes()[0]) * figure.dpi / 72
+        assert after - 1 == pytest.approx(2 * (before - 1), rel=0.02)
+
+
+class TestFields:
+    def test_strokes_lie_along_the_flow_and_are_thinned(self, adata):
+        adata.obsm["pdvi_flow"][:40] = 0
+        (arrows,) = [drawn for drawn in pl.flow(adata).collections if isinstance(drawn, Quiver)]
+        assert 20 <= arrows.N <= 80
+        places = {tuple(place) for place in adata.obsm["spatial"][40:]}
+        assert {tuple(place) for place in arrows.get_offsets()} <= places
+        np.testing.assert_allclose(arrows.V / arrows.U, 0.8 / 0.6, rtol=1e-6)
+        assert arrows.headwidth == 0
+        gaps = np.diff(np.unique(arrows.X))
+        length = np.hypot(arrows.U, arrows.V).max()
+        assert length < gaps.min() + 1e-9
+
+    def test_many_spots_have_few_arrows(self):
+        position = lattice(150, 150)
+        big = _fitted(position, (position[:, 0] // 50).astype(int))
+        (arrows,) = [drawn for drawn in pl.flow(big).collections if isinstance(drawn, Quiver)]
+        assert 700 < arrows.N < 2000
+        pairs = np.linalg.norm(arrows.get_offsets()[:, None] - arrows.get_offsets()[None], axis=2)
+        assert pairs[~np.eye(arrows.N, dtype=bool)].min() >= 2
+
+    def test_normals_in_space_are_arrows_as_long_as_they_are_seen(self, adata):
+        adata.obsm["pdvi_flow"] = np.tile([0.6, 0.0, 0.8], (120, 1))
+        adata.obsm["pdvi_flow"][60:] = [0.0, 1.0, 0.0]
+        axes = pl.flow(adata)
+        assert axes.texts[0].get_text() == "Border normals"
+        (arrows,) = [drawn for drawn in axes.collections if isinstance(drawn, Quiver)]
+        assert arrows.headwidth > 0
+        lengths = np.hypot(arrows.U, arrows.V)
+        assert set(np.round(lengths / lengths.max(), 6)) == {0.6, 1.0}
+
+    def test_edges_have_their_ends_and_weights(self, adata):
+        axes = pl.edges(adata)
+        (lines,) = [drawn for drawn in axes.collections if isinstance(drawn, LineCollection)]
+        np.testing.assert_array_equal(lines.get_array(), np.arange(1, 120))
+        place = adata.obsm["spatial"]
+        np.testing.assert_array_equal(lines.get_segments(), np.stack([place[:-1], place[1:]], axis=1))
+        assert lines.get_clim() == (1, 119)
+        assert lines.get_rasterized()
+        assert axes.texts[1].get_text() == "119 edges"
+
+    def test_of_many_edges_some_are_drawn(self, monkeypatch):
+        monkeypatch.setattr("spatialpdvi.plotting.fields._MOST", 30)
+        coordinates, domains = _stripes()
+        graph = _fitted(coordinates, domains).obsp["pdvi_connectivities"]
+        edges = choose_edges(place_tissue(coordinates), graph)
+        assert len(edges.weights) == 30
+        assert (np.diff(edges.weights) > 0).all()
+        np.testing.assert_array_equal(np.asarray(graph[edges.ends[:, 0], edges.ends[:, 1]]).ravel(), edges.weights)
+        assert edges.note == "30 of 119 edges"
+
+    def test_edges_between_sections_are_counted(self, sections):
+        axes = pl.edges(sections)
+        assert axes.texts[1].get_text() == "297 edges; 2 between sections are not shown"
+        drawn = [
+            lines
+            for child in axes.child_axes
+            for lines in child.collections
+            if isinstance(lines, LineCollection) and lines.get_array() is not None
+        ]
+        assert [len(lines.get_segments()) for lines in drawn] == [119, 119, 59]
+
+
+class TestCharts:
+    def test_trace(self, adata):
+        axes = pl.trace(adata)
+        (line,) = axes.lines
+        np.testing.assert_allclose(line.get_ydata() * 1e6, adata.uns["pdvi"]["trace"]["neg_elbo"])
+        (right,) = [other for other in axes.figure.axes if other.get_ylabel() == "stationarity"]
+        curves = {line.get_label(): line.get_ydata() for line in right.lines}
+        np.testing.assert_allclose(curves["means"], [1, 0.1, 0.01, 0.001])
+        np.testing.assert_allclose(curves["variances"], [1, 0.2, 0.04, 0.008])
+        np.testing.assert_allclose(curves["posteriors"], [0.5, 0.1])
+        assert set(curves["tolerance"]) == {1e-3}
+        assert right.get_yscale() == "log"
+
+    def test_charts_need_no_coordinates(self, adata):
+        del adata.obsm["spatial"]
+        for kind in ("trace", "scan", "confusion", "reliability"):
+            assert getattr(pl, kind)(adata).figure is not None
+
+    def test_confusion(self, adata):
+        axes = pl.confusion(adata)
+        (image,) = axes.images
+        rows = [text.get_text() for text in axes.get_yticklabels()]
+        columns = [text.get_text() for text in axes.get_xticklabels()]
+        assert columns == ["brain", "heart", "liver"]
+        assert rows == ["1", "0", "2"]
+        np.testing.assert_array_equal(image.get_array(), np.eye(3))
+        counts = [text.get_text() for text in axes.texts[2:]]
+        assert counts == ["40", "33", "40"]
+        assert axes.texts[1].get_text() == "7 spots without a label"
+
+    def test_rows_follow_the_labels_that_they_are_paired_with(self):
+        rng = np.random.default_rng(0)
+        partner = np.array([2, 0, 3, 1, 0, 2, 2])  # of domains 0..6; 3 has the most of label 1, and so on
+        domains = rng.choice(7, p=[0.25, 0.2, 0.15, 0.15, 0.1, 0.1, 0.05], size=2000)
+        labels = np.where(rng.random(2000) < 0.8, partner[domains], rng.integers(4, size=2000))
+        names = np.array([f"label {i}" for i in range(4)])[labels]
+        found = count_confusion(*(read_labels(values, n=2000, what="labels") for values in (domains, names)))
+        assert found.labels == [f"label {i}" for i in range(4)]
+        assert found.domains == ["1", "4", "3", "0", "5", "6", "2"]
+        np.testing.assert_array_equal(found.counts, pd.crosstab(domains.astype(str), names).loc[found.domains])
+
+    def test_a_pair_without_a_common_spot_is_none(self):
+        domains = read_labels(np.array([0, 0, 1, 1, 1]), n=5, what="domains")
+        labels = read_labels(np.array(["a", "a", "a", "a", "c"]), n=5, what="labels")
+        found = count_confusion(domains, labels)
+        assert found.domains == ["0", "1"]
+        lone = read_labels(np.array(["b", "b", "b", "a", "c"]), n=5, what="labels")
+        assert count_confusion(read_labels(np.array([1, 0, 0, 0, 0]), n=5, what="domains"), lone).domains == ["0", "1"]
+
+    def test_counts_that_do_not_fit_are_left_out(self, adata):
+        figure = _figure(0.2, 0.15)
+        axes = pl.confusion(adata, ax=figure.add_axes((0, 0, 1, 1)))
+        assert [text.get_text() for text in axes.texts if text.get_text()] == []
+
+
+class TestSections:
+    def test_each_has_axes_of_its_own_side_by_side(self, sections):
+        axes = pl.domains(sections)
+        children = axes.child_axes
+        assert [child.get_title(loc="left") for child in children] == ["a", "b", "c"]
+        axes.figure.canvas.draw()
+        boxes = [child.get_window_extent() for child in children]
+        for i, one in enumerate(boxes):
+            for other in boxes[:i]:
+                assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
+        codes = sections.obs["slice"].cat.codes.to_numpy()
+        for number, child in enumerate(children):
+            (drawn,) = child.collections
+            own = codes == number
+            np.testing.assert_array_equal(drawn.get_offsets(), sections.obsm["spatial"][own])
+            np.testing.assert_array_equal(drawn.get_array(), sections.obs["pdvi_domain"].cat.codes[own])
+            # the section fills its axes, whatever its units are
+            room = np.abs([np.diff(child.get_xlim()), np.diff(child.get_ylim())]).ravel()
+            assert (np.ptp(drawn.get_offsets(), axis=0) / room).max() > 0.7
+        assert len(legend_of(axes).get_texts()) == 3
+
+    @pytest.mark.parametrize("kind", MAPS[2:])
+    def test_of_every_map(self, sections, kind):
+        children = getattr(pl, kind)(sections).child_axes
+        assert [child.get_title(loc="left") for child in children[:3]] == ["a", "b", "c"]
+        assert [len(child.collections[0].get_offsets()) for child in children[:3]] == [120, 120, 60]
+
+    def test_in_the_overview_and_on_the_command_line(self, sections, tmp_path):
+        path = tmp_path / "joint.h5ad"
+        sections.write_h5ad(path)
+        figure = plot_file(path)
+        for title in ("Domains", "Confidence"):
+            names = [child.get_title(loc="left") for child in panels(figure)[title].child_axes]
+            assert names[:3] == ["a", "b", "c"]
+        assert _invoke(path, "-o", tmp_path / "a.png").exit_code == 0
+        one = plot_file(path, sample_key="slice", kinds=["domains"])
+        assert len(panels(one)["Domains"].child_axes) == 3
+
+    def test_by_another_column(self, sections):
+        sections.obs["half"] = pd.Categorical(np.arange(300) >= 120)
+        sections.obsm["spatial"][240:] += 0.001
+        assert len(pl.domains(sections, sample_key="half").child_axes) == 2
+
+    def test_a_column_that_has_gone(self, sections):
+        del sections.obs["slice"]
+        told = r"Expected obs\['slice'\], by which the fit told sections apart, .*drawn as one section"
+        with pytest.warns(InputWarning, match=told), pytest.warns(InputWarning, match="Expected one place per spot"):
+            assert pl.domains(sections).child_axes == []
+
+    def test_one_of_them_is_drawn_alone(self, sections):
+        one = sections[sections.obs["slice"] == "b"].copy()
+        assert pl.domains(one).child_axes == []
+
+    def test_twelve_fit_the_page(self):
+        position = np.tile(_stripes()[0], (12, 1))
+        samples = np.repeat(np.arange(12), 120)
+        figure = plot_section(position, np.zeros(1440, int), samples=samples)
+        assert max(figure.get_size_inches()) < 12
+        figure.canvas.draw()
+        children = panels(figure)["Domains"].child_axes
+        assert len(children) == 12
+        assert len({round(child.get_window_extent().width) for child in children}) == 1
+
+    def test_samples_of_some_spots(self):
+        with pytest.raises(InputError, match="Expected the section of every spot, found 1 spots without"):
+            plot_section(lattice(2, 2), np.zeros(4, int), samples=["a", "b", None, "a"])
+
+
+class TestAxes:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_those_of_the_user_are_drawn_on(self, adata, kind):
+        figure = _figure(9, 4)
+        given, other = figure.subplots(1, 2)
+        axes = getattr(pl, kind)(adata, ax=given)
+        assert axes is given
+        assert axes.get_title()
+        assert given.has_data() or given.collections or given.child_axes
+        assert not other.has_data()
+        assert tuple(figure.get_size_inches()) == (9, 4)
+        axes.set_title("mine")
+        figure.canvas.draw()
+
+    def test_without_axes_there_is_one_new_figure_of_pyplot(self, adata):
+        from matplotlib import pyplot as plt
+
+        axes = pl.domains(adata)
+        assert plt.get_fignums() == [axes.figure.number]
+        del adata.obsm["pdvi_flow"]
+        with pytest.raises(InputError):
+            pl.flow(adata)
+        assert plt.get_fignums() == [axes.figure.number]
+
+    def test_importing_costs_nothing(self):
+        code = (
+            "import sys, spatialpdvi\n"
+            "assert 'pl' in dir(spatialpdvi)\n"
+            "loaded = {'matplotlib', 'numpy', 'anndata'} & set(sys.modules)\n"
+            "spatialpdvi.pl.domains\n"
+            "sys.exit(','.join(sorted(loaded | ({'matplotlib.pyplot'} & set(sys.modules)))) or 0)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+class TestMissing:
+    @pytest.mark.parametrize(
+        ("kind", "drop", "sentence"),
+        [
+            (
+                "annotation",
+                ("obs", "annotation"),
+                "Expected known labels in the AnnData, found no annotation. Name a column of obs",
+            ),
+            ("confusion", ("obs", "annotation"), "found no annotation"),
+            ("reliability", ("obs", "annotation"), "found no annotation"),
+            ("flow", ("obsm", "pdvi_flow"), "The graph was not saved: fit again with --save-graph"),
+            ("edges", ("obsp", "pdvi_connectivities"), "The graph was not saved: fit again with --save-graph"),
+            ("agreement", ("obs", "pdvi_agreement"), "found no such column. Only fits from several restarts"),
+            ("entropy", ("obs", "pdvi_entropy"), "Expected obs['pdvi_entropy'] in the AnnData, found no such column"),
+            ("domains", ("obs", "pdvi_domain"), "Run `spatialpdvi fit` first, or name its --key-added"),
+            ("trace", ("uns", "pdvi"), "Expected a fitted section"),
+        ],
+    )
+    def test_is_said(self, adata, kind, drop, sentence):
+        group, key = drop
+        del getattr(adata, group)[key]
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            getattr(pl, kind)(adata)
+
+    def test_a_scan(self, adata):
+        del adata.uns["pdvi"]["k_scan"]
+        with pytest.raises(InputError, match="Expected a scan over numbers of domains"):
+            pl.scan(adata)
+
+    def test_on_the_command_line_nothing_is_written(self, adata, tmp_path):
+        del adata.obsp["pdvi_connectivities"]
+        path = tmp_path / "a.h5ad"
+        adata.write_h5ad(path)
+        done = _invoke(path, "--kind", "domains,edges", "-o", tmp_path / "a.png")
+        assert done.exit_code == 2
+        assert "Expected obsp['pdvi_connectivities'] in" in done.stderr
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize(
+        ("kind", "group", "key", "value", "found"),
+        [
+            ("flow", "obsm", "pdvi_flow", np.full((120, 2), np.nan), "NaN or infinity"),
+            ("flow", "obsm", "pdvi_flow", np.ones((120, 5)), "5 columns"),
+            ("edges", "obsp", "pdvi_connectivities", np.ones((120, 120)), "a ndarray"),
+            ("entropy", "obs", "pdvi_entropy", "high", "values of type"),
+        ],
+    )
+    def test_what_is_not_a_fits_own_is_refused(self, adata, kind, group, key, value, found):
+        getattr(adata, group)[key] = value
+        with pytest.raises(InputError, match=f"to hold what a fit has written, found {found}"):
+            getattr(pl, kind)(adata)
+
+    def test_labels_that_nobody_has(self, adata):
+        adata.obs["annotation"] = pd.Categorical([None] * 120)
+        for kind in ("confusion", "reliability"):
+            with (
+                pytest.warns(InputWarning, match="no label at all"),
+                pytest.raises(InputError, match="Expected spots with a label, found none"),
+            ):
+                getattr(pl, kind)(adata)
+
+
+class TestSizes:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_sixty_spots(self, kind, tmp_path):
+        position = lattice(10, 6)
+        domains = (position[:, 0] // 4).astype(int)
+        adata = _fitted(position, domains, annotation=np.array(["x", "y", "z"])[domains])
+        axes = getattr(pl, kind)(adata)
+        save_figure(axes.figure, tmp_path / "a.png", dpi=50)
+        if kind in MAPS:
+            box = axes.get_window_extent()
+            spots = axes.transData.transform(position)
+            side = box.width / 11.5 / 2
+            assert (spots - side >= [box.x0 - 1, box.y0 - 1]).all()
+            assert (spots + side <= [box.x1 + 1, box.y1 + 1]).all()
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_one_spot_per_domain(self, kind, tmp_path):
+        position = np.random.default_rng(0).random((40, 2))
+        adata = _fitted(position, np.arange(40), annotation=[f"label {i // 2}" for i in range(40)])
+        axes = getattr(pl, kind)(adata)
+        save_figure(axes.figure, tmp_path / "a.png", dpi=50)
+        if kind == "confusion":
+            assert axes.images[0].get_array().shape == (40, 20)
+            rows, columns = np.nonzero(axes.images[0].get_array())
+            np.testing.assert_array_equal(rows, np.arange(40))
+            np.testing.assert_array_equal(axes.images[0].get_array()[rows, columns], 1)
+            assert (np.diff(columns) >= 0).all()
+
+    @pytest.mark.parametrize("kind", MAPS)
+    def test_one_spot(self, kind):
+        adata = _fitted(np.array([[3.0, 4.0]]), np.array([0]), annotation=["a"])
+        with pytest.warns(InputWarning, match="at least two regions"):
+            axes = getattr(pl, kind)(adata)
+        axes.figure.canvas.draw()
+
+    def test_hexagons_where_spots_lie_so(self):
+        grid = lattice(20, 20)
+        assert place_spots(grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])).marker[0] == 6
+        noise = np.random.default_rng(0).normal(scale=0.02, size=grid.shape)
+        assert place_spots(grid + noise).marker == "s" or place_spots(grid + noise).marker[0] == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")  # scanpy's own
+def test_scanpy_draws_the_same_colours(adata):
+    import scanpy as sc
+
+    ours = drawn_colours(pl.domains(adata), 120)
+    theirs = sc.pl.embedding(adata, basis="spatial", color="pdvi_domain", show=False).collections[0]
+    places = np.asarray(theirs.get_offsets())
+    for place, colour in zip(places, np.resize(theirs.get_facecolors(), (120, 4)), strict=True):
+        assert to_hex(colour) == to_hex(ours[tuple(place)])
+
+
+def test_a_real_fit_has_every_picture(toy_file, tmp_path):
+    fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
+    done = CliRunner().invoke(main, fit)
+    assert done.exit_code in {0, 3}, done.output
+    for suffix in ("png", "pdf"):
+        done = _invoke(toy_file, "--kind", ",".join(KINDS), "-o", tmp_path / f"all.{suffix}", "--dpi", "40")
+        assert done.exit_code == 0, done.output
