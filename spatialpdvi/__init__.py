@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         markers_file,
         predict,
         predict_file,
+        report_files,
         save_model,
     )
     from spatialpdvi.api.estimator import PottsGMM
@@ -50,6 +51,7 @@ __all__ = [
     "plot_section",
     "predict",
     "predict_file",
+    "report_files",
     "save_model",
     "simulate",
 ]
@@ -72,6 +74,7 @@ _HOME = {
     "plot_section": "plotting",
     "predict": "api",
     "predict_file": "api",
+    "report_files": "api",
     "save_model": "api",
     "simulate": "synthetic",
 }

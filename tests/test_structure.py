@@ -44,10 +44,12 @@ ALLOWED = {
         "plotting",
         "prediction",
         "progress",
+        "report",
         "result",
         "scores",
     },
     "binning": {"io", "progress"},
+    "report": {"", "calibration", "certificate", "colours", "io", "options", "overlap", "patches", "plotting"},
     "compare": {
         "",
         "certificate",
@@ -208,9 +210,20 @@ HOMES = {
     "harmonypy": {"features"},
     "distributed": {"cluster"},
     "numba": {"kernels", "threads"},
-    "matplotlib": {"api", "compare", "pl", "plotting"},
+    "matplotlib": {"api", "compare", "pl", "plotting", "report"},
     "sklearn": {"api", "scores", "start"},
-    "pandas": {"api", "binning", "features", "interpretation", "io", "plotting", "result", "scores", "synthetic"},
+    "pandas": {
+        "api",
+        "binning",
+        "features",
+        "interpretation",
+        "io",
+        "plotting",
+        "report",
+        "result",
+        "scores",
+        "synthetic",
+    },
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -254,7 +267,7 @@ def test_imports_go_one_way(path):
     [
         ["--version"],
         ["--help"],
-        *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate", "bin")),
+        *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate", "bin", "report")),
     ],
 )
 def test_help_loads_nothing_heavy(command):

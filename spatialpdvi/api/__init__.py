@@ -5,6 +5,7 @@ from spatialpdvi.api.fitting import fit, fit_file, fit_files
 from spatialpdvi.api.looking import evaluate, evaluate_file, plot_file
 from spatialpdvi.api.marking import markers, markers_file
 from spatialpdvi.api.predicting import load_model, predict, predict_file, save_model
+from spatialpdvi.api.reporting import report_files
 
 __all__ = [
     "bin_file",
@@ -19,5 +20,6 @@ __all__ = [
     "plot_file",
     "predict",
     "predict_file",
+    "report_files",
     "save_model",
 ]

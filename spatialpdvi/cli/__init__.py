@@ -11,6 +11,7 @@ from spatialpdvi.cli.fit import fit
 from spatialpdvi.cli.markers import markers
 from spatialpdvi.cli.plot import plot
 from spatialpdvi.cli.predict import predict
+from spatialpdvi.cli.report import report
 from spatialpdvi.cli.simulate import simulate
 
 __all__ = ["main"]
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, estimate, evaluate, markers, bin_sample, simulate, plot):
+for command in (fit, predict, compare, estimate, evaluate, markers, bin_sample, simulate, plot, report):
     main.add_command(command)

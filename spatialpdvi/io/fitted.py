@@ -14,7 +14,7 @@ from spatialpdvi.io.keys import Keys
 from spatialpdvi.io.labels import read_domains, read_labels, read_samples
 from spatialpdvi.io.sources import Source
 
-__all__ = ["Fitted", "check_fitted", "read_fitted"]
+__all__ = ["Fitted", "check_fitted", "read_agreement", "read_fitted"]
 
 _AGAIN = "Run `spatialpdvi fit` again."
 
@@ -89,6 +89,13 @@ def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -
             return None
     samples = read_samples(source, key)
     return samples if len(samples.categories) > 1 else None
+
+
+def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
+    """``obs[keys.agreement]``, (n,): the share of restarts that agree; None of a fit without restarts."""
+    if keys.agreement not in source.obs_keys():
+        return None
+    return read_number(source, keys.agreement, otherwise=_AGAIN)
 
 
 def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
