@@ -69,7 +69,14 @@ def test_links_lead_somewhere(page):
             assert ((ROOT / page).parent / target).exists(), target
 
 
-_OTHERS = ("pip install", "benchmarks", "dask scheduler", "dask worker")  # programs with options of their own
+# programs with options of their own
+_OTHERS = ("pip install", "benchmarks", "snakemake", "dask scheduler", "dask worker")
+    "pip install",
+    "benchmarks",
+    "snakemake",
+    "dask scheduler",
+    "dask worker",
+)  # programs with options of their own
 
 
 def test_options_in_the_documents_exist():

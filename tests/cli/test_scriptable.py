@@ -1,0 +1,164 @@
+"""Every command in a script: JSON as its schema says, nothing printed with --quiet, no questions, documented codes."""
+
+import json
+import re
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+from click.testing import CliRunner
+from referencing import Registry, Resource
+
+from spatialpdvi.certificate import Certificate
+from spatialpdvi.cli import main
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT / "docs" / "schemas"
+LATER = {"bin", "report"}  # tested where they are made
+
+
+def _run(*arguments, code=0):
+    # nothing to read from: a question would fail
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments], input="")
+    assert result.exit_code == code, result.output
+    return result
+
+
+def _registry():
+    resources = [(path.name, Resource.from_contents(json.loads(path.read_text()))) for path in SCHEMAS.glob("*.json")]
+    return Registry().with_resources(resources)
+
+
+def _errors(content, name):
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema, registry=_registry())
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(content)]
+
+
+def _properties(name):
+    return set(json.loads((SCHEMAS / f"{name}.schema.json").read_text())["properties"])
+
+
+def _read(path):
+    return json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+@pytest.fixture(scope="module")
+def files(toy_section, tmp_path_factory):
+    """A section, one without labels, and what each command writes of them."""
+    folder = tmp_path_factory.mktemp("outputs")
+    toy_section.write_h5ad(folder / "a.h5ad")
+    bare = toy_section.copy()
+    del bare.obs["annotation"]
+    bare.write_h5ad(folder / "b.h5ad")
+    return folder
+
+
+FAST = ["--k", 4, "--n-init", 1]
+MADE = {
+    "fit": ["fit", "a.h5ad", *FAST, "-o", "out.h5ad", "--report", "fit.json", "--save-model", "model.npz"],
+    "fit without labels": ["fit", "b.h5ad", *FAST, "--rep", "X_pca", "-o", "bare.h5ad", "--report", "bare.json"],
+    "fit auto": ["fit", "a.h5ad", "--k", "3:4", "-o", "auto.h5ad", "--report", "auto.json"],
+    "predict": ["predict", "a.h5ad", "--model", "model.npz", "-o", "predicted.h5ad", "--report", "predict.json"],
+    "evaluate": ["evaluate", "out.h5ad", "--report", "evaluate.json"],
+    "estimate": ["estimate", "a.h5ad", "--k", 4, "--json", "estimate.json"],
+    "compare": ["compare", "a.h5ad", *FAST, "--solvers", "p2dvi,adam", "--seeds", 2, "--tune-epochs", 2, "-o", "all"],
+    "markers": ["markers", "out.h5ad", "-o", "markers.csv"],
+    "plot": ["plot", "out.h5ad", "--dpi", 40, "-o", "out.png"],
+    "simulate": ["simulate", "new.h5ad", "--n-spots", 200, "--n-genes", 30, "--k", 3],
+}
+
+
+@pytest.fixture(scope="module")
+def said(files):
+    """What each command printed, run with --quiet in this order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(files)
+        return {name: _run(*arguments, "--quiet") for name, arguments in MADE.items()}
+
+
+def test_all_commands_are_here():
+    assert {arguments[0] for arguments in MADE.values()} == set(main.commands) - LATER
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_quiet_prints_nothing_of_a_good_run(said, name):
+    assert said[name].stdout == ""
+    assert said[name].stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        ("fit.json", "fit"),
+        ("bare.json", "fit"),
+        ("auto.json", "fit"),
+        ("predict.json", "fit"),
+        ("evaluate.json", "evaluate"),
+        ("estimate.json", "estimate"),
+        ("all/compare.json", "compare"),
+    ],
+)
+def test_json_is_what_its_schema_says_and_the_schema_names_every_key(said, files, file, schema):
+    content = _read(files / file)
+    assert _errors(content, schema) == []
+    assert set(content) <= _properties(schema)
+
+
+def test_a_joint_fit_is_in_the_schema_too(toy_section, tmp_path):
+    for name in "ab":
+        toy_section.write_h5ad(tmp_path / f"{name}.h5ad")
+    (tmp_path / "out").mkdir()
+    _run(
+        "fit", tmp_path / "a.h5ad", tmp_path / "b.h5ad", *FAST, "-o", tmp_path / "out", "--report", tmp_path / "j.json"
+    )
+    assert _errors(_read(tmp_path / "j.json"), "fit") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "schema", "path", "wrong"),
+    [
+        ("fit.json", "fit", ("certificate", "converged"), "yes"),
+        ("fit.json", "fit", ("scores", "chaos"), "x"),
+        ("fit.json", "fit", ("scores", "baseline", "pas"), "low"),
+        ("evaluate.json", "evaluate", ("scores", "n_scored"), -1),
+        ("estimate.json", "estimate", ("reading",), "somehow"),
+        ("all/compare.json", "compare", ("table", 0, "n_runs"), 1.5),
+        ("all/compare.json", "compare", ("runs", 0, "trace", "epoch"), 7),
+    ],
+)
+def test_the_schemas_refuse_what_is_wrong(said, files, file, schema, path, wrong):
+    content = _read(files / file)
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = wrong
+    assert len(_errors(content, schema)) == 1
+    del place[path[-1]]
+    assert len(_errors(content, schema)) == 1
+
+
+def test_the_schema_of_the_certificate_names_all_its_fields():
+    assert _properties("certificate") == set(Certificate.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("command", main.commands)
+def test_no_command_asks_questions(command):
+    options = [parameter for parameter in main.commands[command].params if isinstance(parameter, click.Option)]
+    assert [option.name for option in options if option.prompt or option.confirmation_prompt] == []
+
+
+def test_nothing_reads_from_the_terminal():
+    asking = re.compile(r"\bclick\.(confirm|prompt|getchar|pause)\b|(?<![\w.])input\(|sys\.stdin")
+    assert [path.name for path in (ROOT / "spatialpdvi").rglob("*.py") if asking.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("command", main.commands)
+def test_the_exit_codes_of_every_command_are_documented(command):
+    page = (ROOT / "docs" / "pipelines.md").read_text().partition("## Any other script")[2]
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{command}` |")]
+    codes = {int(code) for code in re.findall(r"\b(\d+)\b", row.split("|")[2])}
+    assert {0, 1, 2, 130} <= codes
+    assert (3 in codes) == (command in {"fit", "predict"})

@@ -1,0 +1,127 @@
+"""The plan by itself: options to words of a command line, and what it shares with the command line."""
+
+import importlib.util
+import json
+
+import click
+import pytest
+from workflow.conftest import WORKFLOWS
+
+from spatialpdvi.checkpoints.identity import identify
+from spatialpdvi.cli import main
+from spatialpdvi.options import FitOptions, option_table
+
+pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy")
+
+
+def _load(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if WORKFLOWS.exists():
+    plan = _load("plan", WORKFLOWS / "plan.py")
+    summary = _load("summary", WORKFLOWS / "scripts" / "summary.py")
+
+
+def options_of(command):
+    return {parameter.name for parameter in main.commands[command].params if isinstance(parameter, click.Option)}
+
+
+def test_switches_that_are_on_by_default_are_those_of_the_fit():
+    assert set(plan.ON_BY_DEFAULT) == {row["name"] for row in option_table() if row["default"] is True}
+
+
+def test_what_the_plan_says_of_options_is_so_in_the_commands():
+    assert set(plan.RESERVED) <= options_of("fit")
+    assert set(plan._SAME_FIT) <= options_of("fit")
+    shared = options_of("estimate") & options_of("fit") - {*plan.RESERVED}
+    assert set(plan.ESTIMATED) == shared
+    assert {"label_key", "table", "json_path"} <= options_of("estimate")
+    assert {"label_key", "spatial_key", "domain_key", "report"} <= options_of("evaluate")
+    assert {"label_key", "spatial_key", "key_added", "dpi", "output"} <= options_of("plot")
+
+
+@pytest.mark.parametrize("restarts", ["merge", "best"])
+def test_options_that_leave_a_fit_the_same_are_those_that_a_checkpoint_does_not_ask_for(restarts):
+    asked = identify(FitOptions(k=4, restarts=restarts), dict.fromkeys(("spatialpdvi", "numba", "numpy"), ""))
+    free = {row["name"] for row in option_table() if row["flag"] not in asked}
+    named = {name for name in plan._SAME_FIT if name in {row["name"] for row in option_table()}}
+    assert named - ({"max_epochs"} if restarts == "best" else set()) == free
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ""),
+        ({"n-top-genes": 50, "spatial_key": "x,y,z"}, "--n-top-genes 50 --spatial-key x,y,z"),
+        ({"save_graph": True, "whiten": False, "across_sections": False, "rep": None}, "--save-graph --no-whiten"),
+        ({"label_key": "a b; rm -rf $HOME"}, "--label-key 'a b; rm -rf $HOME'"),
+        ({"tau": 0.5, "memory": "8GB"}, "--tau 0.5 --memory 8GB"),
+    ],
+)
+def test_options_become_words_of_a_command_line(options, words):
+    assert plan.flags(options) == words
+
+
+def test_cells_of_the_table(tmp_path):
+    path = tmp_path / "samples.tsv"
+    path.write_text(
+        "# a note\nsample\tpath\tk\tseeds\tevaluate\tbeta\trep\tn_init\n"
+        "one\tx y.h5ad\t4:15\t0,1\tFALSE\t.5\tX_pca\t3\n\ntwo\tb.h5ad\t6, 7\t\t\t\t\t\n"
+    )
+    one, two = plan.read_samples(str(path))
+    own = {"k": "4:15", "seeds": [0, 1], "evaluate": False, "beta": 0.5, "rep": "X_pca", "n_init": 3}
+    assert (one.name, one.path, one.own) == ("one", "x y.h5ad", own)
+    assert two.own == {"k": [6, 7]}
+
+
+def test_another_choice_of_options_has_another_checkpoint():
+    def name(**options):
+        config = {"mode": "separate", "k": 4, "seeds": [0], "label_key": None, "fit_options": options}
+        return plan.Plan(config, [plan.Sample("one", "a.h5ad", {})]).checkpoint("one", "4", "0")
+
+    assert name() == name(max_epochs=900) == name(memory="2GB")
+    assert name() != name(beta=0.5)
+    assert name(restarts="best") != name(restarts="best", max_epochs=900)
+
+
+def _row(tmp_path, seed, ari, *, k="4", chosen=4):
+    report, scores = tmp_path / f"fit{k}{seed}.json", tmp_path / f"scores{k}{seed}.json"
+    certificate = {"converged": seed != 1, "neg_elbo": -100.0 * (seed + 1)}
+    report.write_text(json.dumps({"domain_sizes": [1] * chosen, "certificate": certificate}))
+    scores.write_text(json.dumps({"scores": {"ari": ari}}))
+    return {"sample": "one", "k": k, "seed": seed, "report": str(report), "scores": str(scores)}
+
+
+def test_the_summary_has_mean_and_spread_over_seeds(tmp_path):
+    rows = [_row(tmp_path, seed, ari) for seed, ari in enumerate([0.5, 0.6, 0.7])]
+    rows += [_row(tmp_path, 0, None, k="auto", chosen=5) | {"scores": None}]
+    found = summary.summarise(rows)
+    assert found[0] == {
+        "sample": "one",
+        "k": "4",
+        "k_fitted": "4",
+        "n_seeds": 3,
+        "n_converged": 2,
+        "ari_mean": "0.6000",
+        "ari_sd": "0.1000",
+        "ari_min": "0.5000",
+        "ari_max": "0.7000",
+        "neg_elbo": "-200",
+    }
+    assert (found[1]["k"], found[1]["k_fitted"], found[1]["ari_mean"]) == ("auto", "5", "")
+
+
+def test_labels_without_a_single_labelled_spot_have_no_ari(tmp_path):
+    (found,) = summary.summarise([_row(tmp_path, 0, None)])
+    assert found["ari_mean"] == found["ari_sd"] == ""
+
+
+def test_the_table_has_tabs(tmp_path):
+    summary.write(summary.summarise([_row(tmp_path, 0, 0.5)]), tmp_path / "t.tsv")
+    header, line = (tmp_path / "t.tsv").read_text().splitlines()
+    assert header.split("\t") == list(summary.COLUMNS)
+    assert len(line.split("\t")) == len(summary.COLUMNS)

@@ -1,0 +1,29 @@
+# All samples in one fit, one set of domains for all; one fit for each number of domains and seed.
+first = next(iter(plan.samples))
+
+
+rule fit:
+    input:
+        sections=[plan.source(sample) for sample in plan.samples],
+        estimates=lambda wildcards: plan.estimates(list(plan.samples), wildcards.k),
+    output:
+        sections=expand("results/joint/k{{k}}_seed{{seed}}/{sample}.h5ad", sample=plan.samples),
+        report="results/joint/k{k}_seed{seed}/fit.json",
+    params:
+        options=lambda wildcards: plan.fit_flags(first, **wildcards),
+        folder=lambda wildcards, output: os.path.dirname(output.report),
+        checkpoint=lambda wildcards, output: f"{os.path.dirname(output.report)}/{plan.checkpoint(first, **wildcards)}",
+        accepted=accepted(),
+    threads: config["threads"]
+    resources:
+        mem_mb=lambda wildcards, input, attempt: plan.memory_mb(list(input.get("estimates", [])), attempt),
+        runtime=config["runtime"],
+    log:
+        "logs/fit/joint_k{k}_seed{seed}.log",
+    benchmark:
+        "benchmarks/fit/joint_k{k}_seed{seed}.tsv"
+    conda:
+        "../environment.yaml"
+    shell:
+        "spatialpdvi fit {input.sections:q} -o {params.folder:q} --report {output.report:q} {params.options}"
+        " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {params.accepted}"

@@ -1,0 +1,16 @@
+# One page on all samples, of the first seed.
+
+
+rule report:
+    input:
+        lambda wildcards: plan.pages()[wildcards.page],
+    output:
+        "results/{page}.html",
+    log:
+        "logs/report/{page}.log",
+    benchmark:
+        "benchmarks/report/{page}.tsv"
+    conda:
+        "../environment.yaml"
+    shell:
+        "spatialpdvi report {input:q} -o {output:q} > {log:q} 2>&1"
