@@ -71,12 +71,6 @@ def test_links_lead_somewhere(page):
 
 # programs with options of their own
 _OTHERS = ("pip install", "benchmarks", "snakemake", "dask scheduler", "dask worker")
-    "pip install",
-    "benchmarks",
-    "snakemake",
-    "dask scheduler",
-    "dask worker",
-)  # programs with options of their own
 
 
 def test_options_in_the_documents_exist():
