@@ -122,7 +122,7 @@ LINE = (
 )
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e200])
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e120])
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_spots_on_a_line_in_any_unit(adata, source_of, scale, offset) -> None:
     adata.obsm["spatial"] = (np.outer(np.arange(12), [0.3, 0.7]) + offset) * scale
