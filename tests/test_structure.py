@@ -173,7 +173,7 @@ ALLOWED = {
     "certificate": {"optimise", "problems"},
     "optimise": {"engines", "problems", "solvers"},
     "engines": {"kernels", "problems", "scores", "solvers", "threads"},
-    "cluster": {"engines", "kernels", "problems", "scores", "solvers", "streams", "threads"},
+    "cluster": {"engines", "kernels", "problems", "scores", "solvers", "start", "streams", "threads"},
     "solvers": {"problems"},
     "problems": {"kernels", "patches"},
     "patches": {"kernels"},

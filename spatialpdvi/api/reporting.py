@@ -121,7 +121,6 @@ def _name(path: Path) -> str:
 def _material(path: Path, wanted: _Wanted, progress: Progress) -> "Material":
     from spatialpdvi.io.fitted import check_fitted, read_agreement, read_fitted
     from spatialpdvi.io.h5ad import H5adSource
-    from spatialpdvi.io.labels import read_samples
     from spatialpdvi.report import Material
 
     keys = wanted.keys
@@ -131,8 +130,6 @@ def _material(path: Path, wanted: _Wanted, progress: Progress) -> "Material":
         label_key = wanted.label_key or _column(source, params, "label_key")
         spatial_key = wanted.spatial_key or str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
-        sample_key = _column(source, params, "sample_key")
-        samples = None if sample_key is None else read_samples(source, sample_key)
         agreement = read_agreement(source, keys)
     genes, reason = _markers(path, wanted, progress, is_ready="rep" in params)
     return Material(
@@ -140,7 +137,6 @@ def _material(path: Path, wanted: _Wanted, progress: Progress) -> "Material":
         name=_name(path),
         fitted=fitted,
         agreement=agreement,
-        samples=samples,
         label_key=label_key,
         markers=genes,
         no_markers=reason,

@@ -189,10 +189,8 @@ class Cluster:
 
     def _check_versions(self, workers: list[str]) -> None:
         here = holding.versions()
-        futures = {w: self._client.submit(holding.versions, workers=[w], pure=False) for w in workers}
         try:
-            self._wait(futures)
-            there = {worker: future.result() for worker, future in futures.items()}
+            there = self.run(holding.versions, dict.fromkeys(workers, ()))
         except PatchesLostError:
             return  # gone again: whoever needs it will find out
         except ModuleNotFoundError as error:

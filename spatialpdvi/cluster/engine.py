@@ -19,6 +19,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.problems.potts_gmm import PottsGMM
 from spatialpdvi.solvers.base import Solver, State
+from spatialpdvi.start import one_hot
 
 __all__ = ["ClusterEngine"]
 
@@ -129,7 +130,7 @@ class ClusterEngine:
         p = self.problem.patches[b]
         own = phi[p.start : p.stop]
         labels = own.argmax(axis=1).astype(np.uint16)
-        sure = bool((own == np.eye(own.shape[1])[labels]).all())
+        sure = bool((own == one_hot(labels, own.shape[1])).all())
         return holding.Parcel(
             patch=b,
             problem=self.problem.alone(b),

@@ -16,6 +16,7 @@ from spatialpdvi.kernels.twins import alone_in_thread
 from spatialpdvi.problems.potts_gmm import Part, PottsGMM
 from spatialpdvi.scores import contingency
 from spatialpdvi.solvers.base import Solver
+from spatialpdvi.start import one_hot
 
 __all__ = [
     "NotHereError",
@@ -55,7 +56,7 @@ class Parcel(NamedTuple):
 class _Held:
     def __init__(self, parcel: Parcel) -> None:
         self.problem, self.codes, self.border, self.kept = parcel.problem, parcel.codes, parcel.border, parcel.kept
-        self.phi = parcel.phi if parcel.phi.ndim == 2 else np.eye(parcel.n_domains)[parcel.phi]
+        self.phi = parcel.phi if parcel.phi.ndim == 2 else one_hot(parcel.phi, parcel.n_domains)
 
 
 def hold(run: str, parcels: Sequence[Parcel]) -> None:

@@ -63,9 +63,7 @@ class LocalEngine:
         if self._solver.sequential or len(patches) == 1:
             return [self._visit(sent, b, self.problem.halo(self._phi, b)) for b in patches]
         halos = [self.problem.halo(self._phi, b) for b in patches]
-        return list(
-            self._each(lambda position: self._visit(sent, patches[position], halos[position]), range(len(patches)))
-        )
+        return list(self._each(lambda visit: self._visit(sent, *visit), zip(patches, halos, strict=True)))
 
     def kept(self) -> tuple[Any, ...]:
         """As they are."""

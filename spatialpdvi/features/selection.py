@@ -33,7 +33,8 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
             msg = f"Expected at least --n-top-genes {n_top_genes} genes, found {n_genes}; all are used."
             warnings.warn(msg, InputWarning, stacklevel=2)
         return expressed
-    n_vary = int((_moments(counts, expressed)[1] > 0).sum())
+    moments = _moments(counts, expressed)
+    n_vary = int((moments[1] > 0).sum())
     if n_vary == 0:
         msg = (
             f"Expected genes whose counts differ between spots, found {expressed.size:,} genes that each have the same "
@@ -44,7 +45,7 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
         if int(span * n_vary) < 1:  # the Fortran loess crashes where a window has no gene
             continue
         try:
-            variance = _standardised_variance(counts, expressed, span)
+            variance = _standardised_variance(counts, expressed, moments, span=span)
         except ValueError as error:  # the Fortran loess reports a singular fit so
             _log.info("variance trend of the genes is singular at span %s (%s); widened", span, error)
             continue
@@ -64,12 +65,14 @@ def _moments(counts: Tally, genes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, (squares / n - mean**2) * (n / max(1, n - 1))
 
 
-def _standardised_variance(counts: Tally, genes: np.ndarray, span: float) -> np.ndarray:
+def _standardised_variance(
+    counts: Tally, genes: np.ndarray, moments: tuple[np.ndarray, np.ndarray], *, span: float
+) -> np.ndarray:
     """Variance of each gene's counts in units of the sd that its mean lets expect, counts beyond sqrt(n) sd clipped."""
     from skmisc.loess import loess
 
     n = counts.n_spots
-    mean, variance = _moments(counts, genes)
+    mean, variance = moments
     vary = variance > 0
     trend = loess(np.log10(mean[vary]), np.log10(variance[vary]), span=span, degree=2)
     trend.fit()

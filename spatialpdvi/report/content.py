@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from spatialpdvi.calibration import calibration_scores
 from spatialpdvi.certificate import Certificate
@@ -55,8 +54,6 @@ class Material:
         What the fit has written.
     agreement
         (n,) share of restarts that agree with their consensus; None of a fit without restarts.
-    samples
-        (n,) section of each spot where the file holds several.
     label_key
         Column of obs that the annotation is from.
     markers
@@ -69,7 +66,6 @@ class Material:
     name: str
     fitted: Fitted
     agreement: np.ndarray | None = None
-    samples: pd.Categorical | None = None
     label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
     no_markers: str = ""

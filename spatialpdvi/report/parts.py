@@ -57,8 +57,8 @@ def maps(material: Material, drawn: Maps) -> Markup:
     if drawn.agreement is not None:
         figures.append(_values("Agreement of restarts", drawn.agreement, "share of restarts"))
     notes = []
-    if material.samples is not None:
-        names = ", ".join(map(str, material.samples.categories))
+    if material.fitted.samples is not None:
+        names = ", ".join(map(str, material.fitted.samples.categories))
         notes.append(f"Sections side by side, in reading order: {names}.")
     if material.fitted.coordinates is not None and material.fitted.coordinates.shape[1] > 2:
         notes.append("The first two of three axes are drawn.")

@@ -80,11 +80,11 @@ def draw_maps(material: Material) -> Maps:
     fitted = material.fitted
     assert fitted.coordinates is not None  # it was read with a key for them
     position, n = fitted.coordinates[:, :2], len(fitted.coordinates)
-    if material.samples is None:
+    if fitted.samples is None:
         tissue = place_tissue(position)
     else:
-        names = [str(name) for name in material.samples.categories]
-        tissue = place_tissue(position, names=names, codes=np.asarray(material.samples.codes))
+        names = [str(name) for name in fitted.samples.categories]
+        tissue = place_tissue(position, names=names, codes=np.asarray(fitted.samples.codes))
     domains = read_labels(fitted.domains, n=n, what="domains")
     labels = None if fitted.annotation is None else read_labels(fitted.annotation, n=n, what="labels")
     own = None if fitted.colours is None else _as_hex(fitted.colours, [str(name) for name in fitted.domains.unique()])
