@@ -1,7 +1,7 @@
 """`spatialpdvi estimate` beside the fits that it is of; with --fit its coefficients, measured anew.
 
-Other programs lengthen the seconds of the clock, hardly those of the processor: coefficients are of those, and of the
-share of them that other threads than the first spend.
+For a machine with nothing else to do: coefficients are of seconds by the clock, as one thread would take them. How
+much of a stage threads share is told by the seconds of the processor that other threads than the first spend.
 """
 
 import json
@@ -26,12 +26,12 @@ from sections import sections
 from spatialpdvi.estimate.model import predict_bytes, predict_seconds, rate_of
 from spatialpdvi.estimate.reading import plan_fit
 from spatialpdvi.estimate.speed import REFERENCE, Speed, measure_speed
-from spatialpdvi.estimate.table import PARALLEL
 from spatialpdvi.estimate.work import EPOCHS, Work
 from spatialpdvi.options import FitOptions
 
 SIZES = ((5_000, 5_000, 8), (20_000, 8_000, 20), (50_000, 10_000, 15), (150_000, 25_000, 22))
 PLAIN = 50_000  # spots of the section that is also fitted uncompressed
+GENE_WISE = (20_000, 150_000)  # of those that are also fitted without components
 READING = ("packed", "bytes")
 _WRITTEN = "spatialpdvi.h5ad"
 
@@ -63,6 +63,8 @@ def _chosen(folder: Path, files: tuple[tuple[str, str], ...], *, largest: int, r
             if n == PLAIN:
                 anndata.read_h5ad(path).write_h5ad(path)
                 yield path, k, {}
+            if n in GENE_WISE:
+                yield path, k, {"n_pcs": 0}
             path.unlink()
     for path, k in files:
         yield Path(path), int(k), {}
@@ -89,7 +91,7 @@ def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[s
     found = json.loads(report.read_text())
     known = {"epochs": int(found["certificate"]["epochs"]), "smooth": int(found["params"]["smooth"])}
     return {
-        "name": path.stem,
+        "name": " ".join([path.stem, *given]),
         "work": vars(work),
         "known": known,
         "wall": wall,
@@ -144,9 +146,9 @@ def _watch(process: "subprocess.Popen[str]") -> dict[str, dict[str, float]]:
 
 
 def ratios(runs: list[dict[str, Any]]) -> str:
-    """Markdown table: predicted over true. *Alone* is what the run would have taken on an idle machine."""
+    """Markdown table: predicted over true."""
     cores = os.cpu_count() or 1
-    titles = ["section", "spots", "genes", "K", "read", "wall s", "alone s", "estimate s", "ratio", "range", "epochs"]
+    titles = ["section", "spots", "genes", "K", "read", "wall s", "estimate s", "ratio", "range", "epochs"]
     titles += ["peak GB", "estimate GB", "ratio"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for run in runs:
@@ -154,14 +156,11 @@ def ratios(runs: list[dict[str, Any]]) -> str:
         few, guess, many = (
             sum(predict_seconds(replace(work, epochs=epochs), speed, threads=cores).values()) for epochs in EPOCHS
         )
-        alone = sum(
-            spent * (1.0 - PARALLEL[stage] + PARALLEL[stage] / cores) for stage, spent in run["processor"].items()
-        )
         true, peak = run["peak_memory_bytes"], max(predict_bytes(work).values())
         reading = "blocks" if work.block_bytes else "at once" if work.genes else "features"
         lines.append(
-            f"| {run['name']} | {work.n:,} | {work.genes:,} | {work.k} | {reading} | {run['wall']:.1f} | {alone:.1f} | "
-            f"{guess:.1f} | {guess / alone:.2f} | {few:.0f} to {many:.0f} | {run['known']['epochs']} | "
+            f"| {run['name']} | {work.n:,} | {work.genes:,} | {work.k} | {reading} | {run['wall']:.1f} | "
+            f"{guess:.1f} | {guess / run['wall']:.2f} | {few:.0f} to {many:.0f} | {run['known']['epochs']} | "
             f"{true / 1e9:.2f} | {peak / 1e9:.2f} | {peak / true:.2f} |"
         )
     return "\n".join([f"{cores} cores", "", *lines])
@@ -174,17 +173,16 @@ def coefficients(runs: list[dict[str, Any]]) -> str:
     cores = os.cpu_count() or 1
     for stage in works[0].terms():
         rows = [(run, work) for run, work in zip(runs, works, strict=True) if stage in run["processor"]]
-        true = [run["processor"][stage] for run, _ in rows]
+        # with T threads all but the first do (T - 1) / T of what is done side by side
+        others = sum(run["others"][stage] for run, _ in rows) / sum(run["processor"][stage] for run, _ in rows)
+        share = shares[stage] = round(min(1.0, others * cores / max(1, cores - 1)), 2)
+        true = [_wall(run, stage) / (1.0 - share + share / cores) for run, _ in rows]
         terms = [_scaled(work.terms()[stage] | {"once": 1.0}, run["speed"]) for run, work in rows]
         if stage != "read":  # reading again is reading
             terms = [{name: size for name, size in row.items() if name not in READING} for row in terms]
         seconds[stage] = _solve(terms, true, least=0.05)
         if stage in {"genes", "markers"}:
             seconds[stage] |= {name: seconds["read"][name] for name in READING}
-        # with T threads all but the first do (T - 1) / T of what is done side by side
-        others = sum(run["others"][stage] for run, _ in rows) / sum(true)
-        shares[stage] = round(min(1.0, others * cores / max(1, cores - 1)), 2)
-    # libraries are loaded before the line of the first stage
     seconds["start-up"]["once"] += seconds["read"].pop("once")
     memory = {"start-up": {"once": 2.5e8}}
     for stage in [name for name in works[0].memory_terms() if name != "start-up"]:
@@ -195,6 +193,12 @@ def coefficients(runs: list[dict[str, Any]]) -> str:
         f"{name} = {_literal(table)}"
         for name, table in (("SECONDS", seconds), ("PARALLEL", shares), ("MEMORY", memory))
     )
+
+
+def _wall(run: dict[str, Any], stage: str) -> float:
+    """Seconds by the clock; start-up is what no stage takes."""
+    stages = run["seconds"]
+    return stages[stage] if stage in stages else run["wall"] - sum(stages.values())
 
 
 def _scaled(terms: dict[str, float], speed: list[float]) -> dict[str, float]:

@@ -93,8 +93,9 @@ def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[
         share = min(1.0, _BLOCK_VALUES / max(1, layout.n_values))
         sizes["block_bytes"] = max(1, int(share * sizes["counts_bytes"]))
     genes = layout.shape[1]
+    width = float(min(options.components_of(options.n_domains), genes))
     sizes |= {"genes": genes, "values": values, "kept_genes": min(options.n_top_genes, genes)}
-    return where, layout, needed, sizes | {"width": _fitted_genes(options, values, layout)}
+    return where, layout, needed, sizes | {"width": width, "gene_wise": options.n_pcs == 0}
 
 
 def _warn_of_columns(where: str, needed: int) -> None:
@@ -123,14 +124,6 @@ def _width(layout: Layout, options: FitOptions) -> float:
         return layout.n_values / max(1, layout.shape[0])
     is_pca = "pca" in str(options.rep).lower()
     return float(min(options.components_of(options.n_domains), columns) if is_pca else columns)
-
-
-def _fitted_genes(options: FitOptions, values: int, layout: Layout) -> float:
-    """Values of a spot that are fitted: components, or, with ``--n-pcs 0``, genes that it expresses."""
-    if options.n_pcs == 0:
-        share = min(1.0, options.n_top_genes / max(1, layout.shape[1]))
-        return share * values / max(1, layout.shape[0])
-    return float(min(options.components_of(options.n_domains), layout.shape[1]))
 
 
 def _values(source: H5adSource, where: str, layout: Layout) -> int:

@@ -27,7 +27,8 @@ class Work:
     copies: int = 1  # of the counts while they are read
     file_bytes: int = 0  # of the whole file, which is copied
     block_bytes: int = 0  # of a block of the counts; 0 where they are read as a whole
-    width: float = 15.0  # features of a spot that are fitted
+    width: float = 15.0  # components, of which the start is made
+    gene_wise: bool = False  # the fit is of genes in their place, of those that a spot expresses
     k: int = 2
     epochs: int = EPOCHS[1]
     n_init: int = 6
@@ -78,7 +79,9 @@ class Work:
         }
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost some twenty features' worth
-        stages["fit"] = once | {"updates": self.starts * self.epochs * self.n * self.k * (self.width + 20.0)}
+        rounds = self.starts * self.epochs * self.k
+        dense, sparse = (0.0, self.kept) if self.gene_wise else (self.width, 0)
+        stages["fit"] = once | {"updates": rounds * self.n * (dense + 20.0), "gene updates": rounds * sparse}
         stages["scores"] = once | {"spots": self.n, "learnt": self.labelled * some * mixed}
         if self.markers and self.genes:
             again = {name: size * (self.block_bytes > 0) for name, size in reading.items()}
@@ -92,15 +95,16 @@ class Work:
         kept = 8.0 * self.kept
         common = {"once": 1.0, "spots": self.n}
         posteriors = {"posteriors": self.n * self.k}
+        genes = {"fitted genes": 8.0 * self.kept} if self.gene_wise else {}
         stages = {"start-up": {"once": 1.0}, "read": common | {"held": 0.0 if self.block_bytes else self.copies * held}}
         if self.genes:
             stages["genes"] = common | {"held": held, "kept": kept, "genes": self.genes}
             stages["PCA"] = common | {"held": 0.0 if self.block_bytes else held, "kept": kept}
         after = 0.0 if self.block_bytes else held
         for name in ("smooth", "start", "graph"):
-            stages[name] = common | {"held": after}
+            stages[name] = common | genes | {"held": after}
         for name in ("fit", "scores", "write"):
-            stages[name] = common | posteriors | {"held": after}
+            stages[name] = common | posteriors | genes | {"held": after}
         if self.markers and self.genes:
-            stages["markers"] = common | posteriors | {"held": held, "sums": self.k * self.genes}
+            stages["markers"] = common | posteriors | genes | {"held": held, "sums": self.k * self.genes}
         return stages

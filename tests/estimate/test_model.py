@@ -30,12 +30,12 @@ def total(work, speed=SAME, threads=2):
 
 
 def test_every_term_has_a_coefficient_and_none_is_left_over():
-    blocks = replace(SECTION, block_bytes=1_000_000)
+    others = replace(SECTION, block_bytes=1_000_000), replace(SECTION, gene_wise=True)
     for table, terms in ((SECONDS, Work.terms), (MEMORY, Work.memory_terms)):
         stages = terms(SECTION)
         assert list(stages) == list(table)
         for stage, names in stages.items():
-            assert set(names) | set(terms(blocks)[stage]) == set(table[stage]), stage
+            assert set(names).union(*(terms(other)[stage] for other in others)) == set(table[stage]), stage
     assert list(PARALLEL) == list(SECONDS)
     assert all(0.0 <= share <= 1.0 for share in PARALLEL.values())
     assert all(value >= 0.0 for table in (SECONDS, MEMORY) for row in table.values() for value in row.values())

@@ -72,8 +72,17 @@ def test_features_that_are_ready(toy_file):
     found = plan(toy_file, rep="X_pca")
     assert (found.source, found.work.genes, found.work.width) == ("obsm['X_pca']", 0, 8)
     assert plan(toy_file, rep="X_pca", n_pcs=3).work.width == 3
-    genes = plan(toy_file, n_pcs=0, n_top_genes=75).work
-    assert genes.width == pytest.approx(0.5 * genes.values / 600)
+
+
+def test_a_fit_of_genes_does_more_and_holds_them(toy_file):
+    components, genes = plan(toy_file, n_top_genes=75).work, plan(toy_file, n_pcs=0, n_top_genes=75).work
+    assert genes.gene_wise
+    assert not components.gene_wise
+    assert genes.kept == components.kept > 0
+    assert genes.width == components.width == 15  # the start is made of components all the same
+    assert genes.terms()["fit"]["gene updates"] == genes.epochs * genes.k * genes.kept
+    assert components.terms()["fit"]["gene updates"] == 0
+    assert genes.memory_terms()["fit"]["fitted genes"] == 8 * genes.kept  # value and column, four bytes each
 
 
 def test_options_are_in_it(toy_file):
