@@ -20,7 +20,7 @@ from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.kernels import mixture
-from spatialpdvi.kernels.twins import passive_start
+from spatialpdvi.kernels.twins import brief_spin
 from spatialpdvi.patches import default_n_patches, make_patches
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import PottsGMM
@@ -62,7 +62,7 @@ def main(side: int, k: int, d: int, threads: str, repeats: int) -> None:
     print("| loop | threads | MB | Mflop | ms | copy, ms | product, ms | time / limit |")
     print("|---|---|---|---|---|---|---|---|")
     for count in map(int, threads.split(",")):
-        with passive_start():
+        with brief_spin():
             numba.set_num_threads(count)
         with threadpool_limits(count):
             bandwidth, speed = _limits(phi.size, problem.n_patches, repeats)

@@ -13,9 +13,9 @@ def single_threaded() -> Iterator[None]:
     import numba
     from threadpoolctl import threadpool_limits
 
-    from spatialpdvi.kernels.twins import passive_start
+    from spatialpdvi.kernels.twins import brief_spin
 
-    with passive_start():  # the question starts the threads
+    with brief_spin():  # the question starts the threads
         before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:

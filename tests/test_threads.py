@@ -1,4 +1,4 @@
-"""Threads that wait must not spin, whoever starts them."""
+"""Threads that wait spin briefly at the most, whoever starts them."""
 
 import os
 
@@ -8,22 +8,32 @@ import pytest
 from spatialpdvi.kernels import twins
 from spatialpdvi.threads import single_threaded
 
+NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
-@pytest.mark.parametrize(("chosen", "seen"), [(None, "passive"), ("active", "active")])
-def test_threads_are_asked_for_with_a_passive_policy_unless_the_user_chose(monkeypatch, chosen, seen):
+
+@pytest.mark.parametrize(
+    ("chosen", "seen"),
+    [
+        ((None, None), ("passive", "10000")),
+        (("active", None), ("active", None)),
+        ((None, "7"), (None, "7")),
+    ],
+)
+def test_threads_are_asked_to_spin_briefly_unless_the_user_chose(monkeypatch, chosen, seen):
     policies = []
     real = numba.get_num_threads
 
     def starting():
-        policies.append(os.environ.get("OMP_WAIT_POLICY"))
+        policies.append(tuple(map(os.environ.get, NAMES)))
         return real()
 
     monkeypatch.setattr(numba, "get_num_threads", starting)
     monkeypatch.setitem(twins._OPENMP, "started", False)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if chosen is not None:
-        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
+    for name, value in zip(NAMES, chosen, strict=True):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
     with single_threaded():
         assert real() == 1
     assert policies == [seen]
-    assert os.environ.get("OMP_WAIT_POLICY") == chosen
+    assert tuple(map(os.environ.get, NAMES)) == chosen

@@ -5,8 +5,10 @@ is done sooner than that. Both twins run the same iterations with the same sums,
 and the choice is about time alone. A thread that is itself one of several, `alone_in_thread`, takes the serial one.
 
 Threads that wait by spinning, OpenMP's default, make a fit forty times slower when other programs want the same
-cores (measured: 20,000 spots, two busy cores, 11 s against 0.3 s). The threads are therefore started with the
-passive policy: 0.4 s, busy or not. The environment is set only while they start.
+cores (measured: 20,000 spots, two busy cores, 11 s against 0.3 s); threads that go to sleep at once have to be woken up
+for every region, which takes longer than a patch of 5,000 spots does. So they spin for some 50 microseconds and then
+sleep: a fit of 150,000 spots takes two thirds of the time that it takes with sleep at once, as long where two busy
+programs hold two cores, three times as long where four do. The environment is set only while the threads start.
 """
 
 import os
@@ -19,9 +21,10 @@ from typing import Any
 
 from spatialpdvi.kernels.compile import compiled
 
-__all__ = ["SMALL_WORK", "Twins", "alone_in_thread", "passive_start", "twins"]
+__all__ = ["SMALL_WORK", "Twins", "alone_in_thread", "brief_spin", "twins"]
 
 _OPENMP = {"started": False}
+_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial twin is faster (~0.1 ms)
 
@@ -38,7 +41,7 @@ class Twins:
     def __call__(self, *arguments: Any) -> None:
         """Run the twin that is faster for these arguments."""
         if self._work(*arguments) > SMALL_WORK and not getattr(_THREAD, "alone", False):
-            with passive_start():
+            with brief_spin():
                 self.parallel(*arguments)
         else:
             self.serial(*arguments)
@@ -55,16 +58,18 @@ def twins(work: Callable[..., float]) -> Callable[[Callable[..., None]], Twins]:
 
 
 @contextmanager
-def passive_start() -> Iterator[None]:
-    """Have OpenMP read a passive wait policy in the call that loads it, the first; a user's own choice stands."""
-    if _OPENMP["started"] or "OMP_WAIT_POLICY" in os.environ:
+def brief_spin() -> Iterator[None]:
+    """Have OpenMP read how its threads wait in the call that loads it, the first; a user's own choice stands."""
+    if _OPENMP["started"]:
         yield
         return
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    waiting = {name: value for name, value in _WAITING.items() if not _WAITING.keys() & os.environ.keys()}
+    os.environ.update(waiting)
     try:
         yield
     finally:
-        del os.environ["OMP_WAIT_POLICY"]
+        for name in waiting:
+            del os.environ[name]
         _OPENMP["started"] = True
 
 
