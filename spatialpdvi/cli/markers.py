@@ -15,6 +15,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
+from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 
 __all__ = ["markers"]
 
@@ -24,13 +25,10 @@ __all__ = ["markers"]
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Genes per domain at the most.")
 @click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV here. Default: no.")
 @click.option("--store", is_flag=True, help="Also write it into SECTION, as uns['pdvi_markers']. Default: off.")
-@click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
+@KEY_ADDED
 @click.option("--layer", help="Where the raw counts are: a layer, or X or raw.X. Default: where the fit had them.")
-@click.option("--gene-key", help="Column of var with names of the genes to show. Default: the names in var.")
-@click.option(
-    "--memory",
-    help="Memory that counts may take, as 8GB; larger ones are read block by block. Default: what is free.",
-)
+@GENE_KEY
+@COUNTS_MEMORY
 @verbosity
 @user_errors
 @takes_table

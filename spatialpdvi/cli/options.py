@@ -7,7 +7,15 @@ import click
 
 from spatialpdvi.options import option_table
 
-__all__ = ["GroupedCommand", "table_options"]
+__all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "GroupedCommand", "table_options"]
+
+# What several commands on fitted sections take.
+KEY_ADDED = click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that a fit wrote.")
+GENE_KEY = click.option("--gene-key", help="Column of var with names of the genes to show. Default: the names in var.")
+COUNTS_MEMORY = click.option(
+    "--memory",
+    help="Memory that counts may take, as 8GB; larger ones are read block by block. Default: what is free.",
+)
 
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # of the options that single commands add to the table's; all others are shown with the run

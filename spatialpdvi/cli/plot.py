@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, takes_table, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.options import KEY_ADDED
 
 __all__ = ["plot"]
 
@@ -19,7 +20,7 @@ __all__ = ["plot"]
     help="What to draw, with commas between several: domains, annotation, confidence, entropy, agreement, flow, edges, "
     "trace, scan, confusion, reliability; or overview, the most important of these, alone.",
 )
-@click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote.")
+@KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, where there is one.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
 @click.option("--sample-key", help="Column of obs with the section of each spot. Default: that of the fit.")

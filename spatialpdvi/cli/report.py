@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, takes_table, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 from spatialpdvi.errors import InputError
 
 __all__ = ["report"]
@@ -13,16 +14,13 @@ __all__ = ["report"]
 @click.command()
 @click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
 @click.option("--output", "-o", type=FILE, required=True, help="Page to write: .html.")
-@click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fits wrote.")
+@KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels to show. Default: that of the fit.")
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: that of the fit.")
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Marker genes per domain at the most.")
-@click.option("--gene-key", help="Column of var with names of the genes to show. Default: the names in var.")
+@GENE_KEY
 @click.option("--markers/--no-markers", default=True, help="Find marker genes where there are counts. Default: on.")
-@click.option(
-    "--memory",
-    help="Memory that counts may take, as 8GB; larger ones are read block by block. Default: what is free.",
-)
+@COUNTS_MEMORY
 @verbosity
 @user_errors
 @takes_table
