@@ -11,9 +11,9 @@ project = "spatialpdvi"
 author = "the developers of spatialpdvi"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "make_cli.py", "experiments/tissue/[!R]*.md"]  # of those pages the README is made
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 html_theme = "furo"
 html_title = f"spatialpdvi {release}"
 
@@ -23,6 +23,12 @@ suppress_warnings = [
     "myst.xref_missing",  # links to files that are no pages: pictures' folders, scripts, the README; tests hold them
     "myst.header",  # pages of tables begin where they begin
 ]
+
+# the notebook is run on every build and kept without what it shows; a warning in it is one of the build
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # a fresh machine compiles the kernels first
+nb_output_stderr = "warn"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings give shapes and units, which types do not

@@ -55,6 +55,15 @@ class FitOptions:
     ------
     InputError
         Where a value is out of range, naming the command line's option.
+
+    Examples
+    --------
+    >>> spv.FitOptions(k=7, n_top_genes=2000).beta
+    1.0
+    >>> spv.FitOptions(k=1)
+    Traceback (most recent call last):
+        ...
+    spatialpdvi.errors.InputError: Expected ...
     """
 
     k: int | str = field(

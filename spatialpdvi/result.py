@@ -62,6 +62,14 @@ class FitResult:
         What was measured of every number of domains, and why this one; None where ``--k`` gave it.
     markers
         Marker genes of each domain by its name, where they were asked for and there are counts.
+
+    Examples
+    --------
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1)
+    >>> result.domains.shape, result.posterior.shape
+    ((400,), (400, 3))
+    >>> result.certificate.sentence()
+    'Converged: ...'
     """
 
     domains: np.ndarray

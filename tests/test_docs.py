@@ -1,12 +1,14 @@
 """The documents say what the code does: options, keys, equation numbers."""
 
 import importlib.util
+import json
 import re
 from difflib import unified_diff
 from pathlib import Path
 
 import click
 import pytest
+from documented import PAGE
 
 from spatialpdvi import FitOptions
 from spatialpdvi.cli import main
@@ -35,10 +37,26 @@ def test_every_option_has_help_with_its_default(command):
             assert told, f"{parameter.name} does not say its default"
 
 
-def test_every_key_is_documented():
-    page = (DOCS / "outputs.md").read_text()
-    for group, key in Keys().all_pairs():
-        assert f"`{group}['{key}']`" in page or f"`{group}['{key}']`" in page.replace("`, `", "` `"), key
+@pytest.mark.parametrize("command", main.commands)
+def test_every_option_is_on_the_page_of_commands(command):
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## spatialpdvi {command}\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE)
+    shown = {
+        flag
+        for line in re.findall(r"^  (-[^\n]*)", section, flags=re.MULTILINE)
+        for flag in re.findall(r"(?:^|(?<=, )|(?<=/ ))--?[a-z][a-z-]*", line.split("  ")[0])
+    }
+    options = [one for one in main.commands[command].params if isinstance(one, click.Option)]
+    assert [one.name for one in options if one.hidden] == []
+    assert shown == {flag for one in options for flag in (*one.opts, *one.secondary_opts)} | {"-h", "--help"}
+
+
+def test_the_table_of_keys_has_all_of_them_and_no_other():
+    # that a fit writes no other either is held against real files in cli/test_scriptable.py
+    table = PAGE[: PAGE.index("\n`uns['pdvi']`:")]
+    rows = re.findall(r"^\| (.*?) \|", table, flags=re.MULTILINE)
+    written = set(re.findall(r"`(\w+)\['(\w+)'\]`", " ".join(rows)))
+    assert written == set(Keys().all_pairs())
 
 
 def test_every_field_of_the_certificate_is_documented():
@@ -46,6 +64,15 @@ def test_every_field_of_the_certificate_is_documented():
 
     page = (DOCS / "outputs.md").read_text()
     assert [name for name in Certificate.__dataclass_fields__ if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.ipynb")))
+def test_notebooks_are_kept_without_what_they_show(page):
+    # the build of the documents runs them
+    cells = json.loads((DOCS / page).read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 5
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
 def test_equation_numbers_match():

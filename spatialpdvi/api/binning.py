@@ -49,6 +49,12 @@ def bin_file(
     ------
     InputError
         Where the input is none of these, damaged or empty, or the output cannot be written.
+
+    Examples
+    --------
+    >>> written = spv.bin_file("sample.gem", "sample.h5ad", bin_size=50)
+    >>> written.n_spots == anndata.read_h5ad("sample.h5ad").n_obs
+    True
     """
     from spatialpdvi.binning import bin_to_file
 

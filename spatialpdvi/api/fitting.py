@@ -58,6 +58,18 @@ def fit(
     ------
     InputError
         Where the data or an option cannot be used; ``adata`` is then as it was.
+
+    Examples
+    --------
+    >>> import spatialpdvi as spv
+    >>> adata = spv.simulate(n_spots=400, n_genes=60, k=3)
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1)
+    >>> result.certificate.converged
+    True
+    >>> adata.obs["pdvi_domain"].cat.categories.tolist()
+    ['0', '1', '2']
+    >>> adata.obsm["pdvi_posterior"].shape
+    (400, 3)
     """
     from spatialpdvi.io.writing import apply_elements
 
@@ -94,6 +106,13 @@ def fit_file(
 
     A copy is a zarr store where ``output`` ends in .zarr, and an h5ad where it ends in .h5ad. Of a SpatialData store
     the table is read (where there are several, their folders are the paths to give), and it is never written to.
+
+    Examples
+    --------
+    >>> options = spv.FitOptions(k=3, n_top_genes=60, n_init=1)
+    >>> result = spv.fit_file("section.h5ad", options, output="out.h5ad")
+    >>> "pdvi_domain" in anndata.read_h5ad("out.h5ad").obs
+    True
     """
     from spatialpdvi.io.writing import write_elements
 
@@ -157,6 +176,13 @@ def fit_files(
     ------
     InputError
         Where the data or an option cannot be used; nothing is written then.
+
+    Examples
+    --------
+    >>> options = spv.FitOptions(k=3, n_top_genes=60, n_init=1, correct="center")
+    >>> result = spv.fit_files(["section.h5ad", "other.h5ad"], options, output="fitted")
+    >>> sorted(path.name for path in Path("fitted").iterdir())
+    ['other.h5ad', 'section.h5ad']
     """
     from spatialpdvi.io.joining import join_sections
     from spatialpdvi.io.writing import write_elements

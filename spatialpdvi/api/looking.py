@@ -25,6 +25,12 @@ def evaluate(
     ------
     InputError
         Where a key is missing, or the column of domains has missing values.
+
+    Examples
+    --------
+    >>> scores = spv.evaluate(adata, label_key="annotation")
+    >>> scores["ari"] > 0.5
+    True
     """
     return _evaluate(AnnDataSource(adata), label_key, domain_key, spatial_key)
 
@@ -32,7 +38,14 @@ def evaluate(
 def evaluate_file(
     path: str | Path, *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
 ) -> dict[str, Any]:
-    """`evaluate` for an h5ad file or a zarr store; only the columns and the coordinates are read."""
+    """`evaluate` for an h5ad file or a zarr store; only the columns and the coordinates are read.
+
+    Examples
+    --------
+    >>> from spatialpdvi.api import evaluate_file
+    >>> evaluate_file("fitted.h5ad", label_key="annotation") == spv.evaluate(adata, label_key="annotation")
+    True
+    """
     from spatialpdvi.io.h5ad import H5adSource
 
     with H5adSource(path) as source:
@@ -70,6 +83,11 @@ def plot_file(
     ------
     InputError
         Where there is no fit, a kind is unknown, or what it shows is not in the file.
+
+    Examples
+    --------
+    >>> from spatialpdvi.api import plot_file
+    >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
     from spatialpdvi.io.fitted import read_fitted
     from spatialpdvi.io.h5ad import H5adSource

@@ -52,6 +52,14 @@ def markers(
     ------
     InputError
         Where there is no fit, or there are no counts.
+
+    Examples
+    --------
+    >>> table = spv.markers(adata, n=2)
+    >>> table.columns[:3].tolist()
+    ['domain', 'gene', 'score']
+    >>> table["domain"].value_counts().to_dict() == {"0": 2, "1": 2, "2": 2}
+    True
     """
     from spatialpdvi.io.writing import apply_elements
 
@@ -76,6 +84,12 @@ def markers_file(
     """`markers` for a fitted h5ad file or zarr store; with ``store`` they are written into it, all or nothing.
 
     Counts that would take more than half of ``memory`` ("8GB"; by default what is free) are read block by block.
+
+    Examples
+    --------
+    >>> table = spv.markers_file("fitted.h5ad", n=2, store=True)
+    >>> "pdvi_markers" in anndata.read_h5ad("fitted.h5ad").uns
+    True
     """
     from spatialpdvi.io.h5ad import H5adSource
     from spatialpdvi.io.writing import check_output, write_elements

@@ -49,6 +49,12 @@ def predict(
     ------
     InputError
         Where the model, the data or an option cannot be used; ``adata`` is then as it was.
+
+    Examples
+    --------
+    >>> result = spv.predict(other, model="model.npz")
+    >>> other.obs["pdvi_domain"].cat.categories.tolist()
+    ['0', '1', '2']
     """
     from spatialpdvi.io.writing import apply_elements
     from spatialpdvi.prediction import predict_options, predict_section, read_new
@@ -72,7 +78,14 @@ def predict_file(
     progress: Progress | None = None,
     **options: Any,
 ) -> FitResult:
-    """`predict` for an h5ad file or a zarr store, written into it or into a copy at ``output`` as `fit_file` writes."""
+    """`predict` for an h5ad file or a zarr store, written into it or into a copy at ``output`` as `fit_file` writes.
+
+    Examples
+    --------
+    >>> result = spv.predict_file("other.h5ad", model="model.npz", output="predicted.h5ad")
+    >>> result.certificate.converged
+    True
+    """
     from spatialpdvi.io.writing import write_elements
     from spatialpdvi.prediction import predict_options, predict_section, read_new
 
@@ -98,6 +111,11 @@ def save_model(result: FitResult, path: str | Path) -> None:
     ------
     InputError
         Where the fit has no model (its ``model`` is None), or the file cannot be written.
+
+    Examples
+    --------
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1)
+    >>> spv.save_model(result, "kept.npz")
     """
     from spatialpdvi.io.archive import write_archive
 
@@ -112,7 +130,13 @@ def save_model(result: FitResult, path: str | Path) -> None:
 
 
 def load_model(path: str | Path) -> Model:
-    """Model that `save_model` has written, checked."""
+    """Model that `save_model` has written, checked.
+
+    Examples
+    --------
+    >>> len(spv.load_model("model.npz").colours)
+    3
+    """
     from spatialpdvi.io.archive import read_archive
 
     arrays, facts = read_archive(path, option="--model")

@@ -70,6 +70,12 @@ def report_files(
     ------
     InputError
         Where there is no file, one is given twice, or one holds no fit.
+
+    Examples
+    --------
+    >>> page = spv.report_files(["fitted.h5ad"], n_genes=3)
+    >>> Path("report.html").write_text(page, encoding="utf-8") > 10_000
+    True
     """
     from spatialpdvi.report import render
 

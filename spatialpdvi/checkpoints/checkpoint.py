@@ -48,6 +48,11 @@ class Checkpoint:
     ------
     InputError
         Where ``every`` is below 1.
+
+    Examples
+    --------
+    >>> kept = spv.Checkpoint("kept", resume=True)
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1, checkpoint=kept)
     """
 
     def __init__(self, folder: str | Path, *, every: int = EVERY, resume: bool = False, keep: bool = False) -> None:

@@ -77,6 +77,11 @@ def plot_section(
     -------
     matplotlib.figure.Figure
         A figure with its own canvas; pyplot knows nothing of it.
+
+    Examples
+    --------
+    >>> figure = spv.plot_section(adata.obsm["spatial"], adata.obs["pdvi_domain"], title="embryo")
+    >>> figure.savefig("embryo.png")
     """
     position = _check_coordinates(coordinates)
     names, codes = ([], None) if samples is None else _read_samples(samples, len(position))

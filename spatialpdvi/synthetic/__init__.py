@@ -58,6 +58,12 @@ def simulate(
     AnnData
         Counts in ``X`` (CSR float32), ``obs["annotation"]``, ``obsm["spatial"]`` (float64, y
         pointing down) and the parameters in ``uns["simulation"]``.
+
+    Examples
+    --------
+    >>> adata = spv.simulate(n_spots=400, n_genes=60, k=3)
+    >>> adata.shape, adata.obs["annotation"].nunique()
+    ((400, 60), 3)
     """
     _check_sizes(n_spots, n_genes, k)
     if seed < 0:

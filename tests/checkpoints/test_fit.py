@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from checkpoints.conftest import Fragile, StoppedError, same_elements
+from documented import named, part
 
 import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
@@ -62,6 +63,15 @@ def test_checkpoints_change_nothing_and_are_removed(section, options, folder, tm
     kept = fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=Checkpoint(folder, every=1))
     same_elements(kept, straight)
     assert not folder.exists()
+
+
+def test_files_and_facts_are_documented(stopped, folder):
+    words = named(part("The folder of `--checkpoint`"))
+    files = sorted(folder.iterdir())
+    assert len(files) == 2
+    for path in files:
+        _, facts = read_archive(path, option="--checkpoint")
+        assert {path.name, *facts} <= words
 
 
 def test_files_that_cannot_be_removed_are_told(section, options, folder, tmp_path, monkeypatch):

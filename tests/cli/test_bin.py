@@ -8,8 +8,9 @@ import anndata
 import h5py
 import numpy as np
 import pytest
-from binning_samples import Molecules, as_dict, write_gef, write_gem
+from binning_samples import Molecules, as_dict, draw, write_cell_gef, write_gef, write_gem, write_space_ranger
 from click.testing import CliRunner
+from documented import named, part, undocumented
 
 from spatialpdvi.cli import main
 
@@ -53,6 +54,27 @@ def test_quiet_says_nothing_and_a_second_run_replaces_the_first(tissue, tmp_path
     _run("bin", path, "--bin", "100", "-o", out)
     assert as_dict(anndata.read_h5ad(out)) == tissue.expected(100)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gem.gz"]
+
+
+@pytest.mark.parametrize("kind", ["squares", "cells", "text", "visium"])
+def test_every_key_is_documented(tmp_path, kind):
+    path, out, more = tmp_path / "sample", tmp_path / "out.h5ad", []
+    if kind == "visium":
+        write_space_ranger(path)
+    elif kind == "cells":
+        write_cell_gef(path, draw())
+        more = ["--cell-bin"]
+    else:
+        (write_gef if kind == "squares" else write_gem)(path, draw())
+    _run("bin", path, *more, "-o", out, "-q")
+    adata, text = anndata.read_h5ad(out), part("What `spatialpdvi bin` writes")
+    names = [*adata.obs, *(f"{group}['{key}']" for group in ("var", "obsm", "uns") for key in getattr(adata, group))]
+    assert [name for name in names if name not in named(text)] == []
+    facts = adata.uns["binning"]
+    factors = facts.pop("scale_factors", None)  # their names are those of Space Ranger
+    assert undocumented(facts, text) == []
+    assert (factors is not None) == (kind == "visium")
+    assert set(adata.layers) | set(adata.varm) | set(adata.obsp) | set(adata.varp) == set()
 
 
 def test_wrong_uses_are_one_sentence_and_leave_all_as_it_was(tissue, tmp_path):

@@ -4,10 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import anndata
 import click
 import jsonschema
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from documented import PAGE, named, part, undocumented
 from referencing import Registry, Resource
 
 from spatialpdvi.certificate import Certificate
@@ -57,15 +60,16 @@ def files(toy_section, tmp_path_factory):
 
 
 FAST = ["--k", 4, "--n-init", 1]
+GRAPH = ["--save-graph"]
 MADE = {
-    "fit": ["fit", "a.h5ad", *FAST, "-o", "out.h5ad", "--report", "fit.json", "--save-model", "model.npz"],
+    "fit": ["fit", "a.h5ad", *FAST, *GRAPH, "-o", "out.h5ad", "--report", "fit.json", "--save-model", "model.npz"],
     "fit without labels": ["fit", "b.h5ad", *FAST, "--rep", "X_pca", "-o", "bare.h5ad", "--report", "bare.json"],
     "fit auto": ["fit", "a.h5ad", "--k", "3:4", "-o", "auto.h5ad", "--report", "auto.json"],
     "predict": ["predict", "a.h5ad", "--model", "model.npz", "-o", "predicted.h5ad", "--report", "predict.json"],
     "evaluate": ["evaluate", "out.h5ad", "--report", "evaluate.json"],
     "estimate": ["estimate", "a.h5ad", "--k", 4, "--json", "estimate.json"],
     "compare": ["compare", "a.h5ad", *FAST, "--solvers", "p2dvi,adam", "--seeds", 2, "--tune-epochs", 2, "-o", "all"],
-    "markers": ["markers", "out.h5ad", "-o", "markers.csv"],
+    "markers": ["markers", "out.h5ad", "--store", "-o", "markers.csv"],
     "plot": ["plot", "out.h5ad", "--dpi", 40, "-o", "out.png"],
     "simulate": ["simulate", "new.h5ad", "--n-spots", 200, "--n-genes", 30, "--k", 3],
 }
@@ -107,6 +111,49 @@ def test_json_is_what_its_schema_says_and_the_schema_names_every_key(said, files
     assert set(content) <= _properties(schema)
 
 
+@pytest.mark.parametrize("file", ["out.h5ad", "bare.h5ad", "auto.h5ad", "predicted.h5ad"])
+def test_every_key_of_a_section_is_documented(said, files, file):
+    before, after = anndata.read_h5ad(files / "a.h5ad"), anndata.read_h5ad(files / file)
+    groups = ("obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns")
+    new = [(group, key) for group in groups for key in set(getattr(after, group)) - set(getattr(before, group))]
+    assert len(new) >= 8
+    assert [f"{group}['{key}']" for group, key in new if f"{group}['{key}']" not in named()] == []
+    assert (
+        undocumented([after.uns[key] for group, key in new if group == "uns" and isinstance(after.uns[key], dict)])
+        == []
+    )
+
+
+def test_every_key_of_a_model_is_documented(said, files):
+    with np.load(files / "model.npz") as model:
+        kept = dict(model)
+    text = part("The file of `--save-model`")
+    assert undocumented(dict.fromkeys(kept), text) == []
+    facts = json.loads(kept["facts"].item())
+    assert undocumented({key: facts[key] for key in facts if key != "options"}, text) == []
+    assert undocumented({"params": facts["options"]}, text) == ["params"]
+
+
+@pytest.mark.parametrize(
+    ("file", "where"),
+    [
+        ("fit.json", PAGE),
+        ("auto.json", PAGE),
+        ("predict.json", PAGE),
+        ("evaluate.json", PAGE),
+        ("estimate.json", part("The JSON of `spatialpdvi estimate --json`")),
+        ("all/compare.json", part("The folder of `spatialpdvi compare`")),
+    ],
+)
+def test_every_key_of_the_json_is_documented(said, files, file, where):
+    assert undocumented(_read(files / file), where) == []
+
+
+def test_every_column_of_the_markers_is_documented(said, files):
+    columns = (files / "markers.csv").read_text().splitlines()[0].split(",")
+    assert undocumented(dict.fromkeys(columns), part("Marker genes")) == []
+
+
 def test_a_joint_fit_is_in_the_schema_too(toy_section, tmp_path):
     for name in "ab":
         toy_section.write_h5ad(tmp_path / f"{name}.h5ad")
@@ -115,6 +162,7 @@ def test_a_joint_fit_is_in_the_schema_too(toy_section, tmp_path):
         "fit", tmp_path / "a.h5ad", tmp_path / "b.h5ad", *FAST, "-o", tmp_path / "out", "--report", tmp_path / "j.json"
     )
     assert _errors(_read(tmp_path / "j.json"), "fit") == []
+    assert undocumented(_read(tmp_path / "j.json")) == []
 
 
 @pytest.mark.parametrize(

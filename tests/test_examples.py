@@ -1,0 +1,99 @@
+"""The examples in the documents run: those of the docstrings, and the Python of the pages."""
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pytest
+from binning_samples import draw, write_gem
+
+import spatialpdvi as spv
+from spatialpdvi import api
+
+DOCS = Path(__file__).parents[1] / "docs"
+# raised and warned, not called
+NOT_CALLED = {"InputError", "InputWarning"}
+PUBLIC = {name: getattr(spv, name) for name in spv.__all__ if name not in NOT_CALLED}
+PUBLIC |= {name: getattr(api, name) for name in api.__all__}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """One small fit, and one of several numbers of domains, that all examples share."""
+    section = spv.simulate(n_spots=400, n_genes=60, k=3)
+    result = spv.fit(section, k=3, n_top_genes=60, n_init=1, save_graph=True)
+    scanned = spv.simulate(n_spots=120, n_genes=30, k=2)
+    spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1)
+    return section, result, scanned
+
+
+@pytest.fixture
+def names(fitted, tmp_path, monkeypatch):
+    """What examples may take as given: sections in memory and the files of the folder that they run in."""
+    from matplotlib import pyplot as plt
+
+    section, result, scanned = fitted
+    monkeypatch.chdir(tmp_path)
+    adata, other = section.copy(), spv.simulate(n_spots=400, n_genes=60, k=3)
+    adata.write_h5ad("fitted.h5ad")
+    for name in ("section", "other"):
+        other.write_h5ad(f"{name}.h5ad")
+    Path("fitted").mkdir()
+    spv.save_model(result, "model.npz")
+    write_gem(Path("sample.gem"), draw())
+    yield {
+        "spv": spv,
+        "anndata": anndata,
+        "np": np,
+        "Path": Path,
+        "adata": adata,
+        "other": other,
+        "scanned": scanned.copy(),
+    }
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_examples_of_a_public_name_run(name, names):
+    tests = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], f"spatialpdvi.{name}", globs=names)
+    assert sum(len(test.examples) for test in tests) > 0
+    said = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in tests:
+        runner.run(test, out=said.append)
+    assert runner.failures == 0, "".join(said)
+
+
+def test_every_kind_of_picture_has_an_example():
+    drawn = re.findall(r"spv\.pl\.(\w+)\(", inspect.getdoc(spv.pl) or "")
+    assert set(drawn) == set(spv.pl.__all__)
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_calls_of_fit_have_options_that_exist(page):
+    for call in re.findall(r"(?:spv|spatialpdvi)\.fit\(adata, ([^()]*)\)", (DOCS / page).read_text(encoding="utf-8")):
+        given = eval(f"dict({call})", {"dict": dict})
+        spv.FitOptions(**({"k": 2} | {name: value for name, value in given.items() if value is not ...}))
+
+
+def test_the_solver_of_the_page_settles_where_the_others_do(toy):
+    from spatialpdvi.engines import LocalEngine
+    from spatialpdvi.optimise import StopRule, optimise
+    from spatialpdvi.solvers import SolverSettings, make_solver
+
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "solvers.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    space = {"__name__": "example"}
+    exec(compile(block, "solvers.md", "exec"), space)
+    solver = space["SquareRootSVI"](SolverSettings())
+    rule = StopRule(1e-8, 1e-13, 400)
+    ends = [
+        optimise(
+            LocalEngine(toy.problem), one, (toy.phi.copy(), toy.lam), rule=rule, rng=np.random.default_rng(0)
+        ).trace[-1]
+        for one in (solver, make_solver("svi"), make_solver("cavi"))
+    ]
+    ours, constant, best = (end.evaluation.neg_elbo for end in ends)
+    assert best <= ours < constant  # a step that falls ends nearer than one that does not
