@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `sphinx-build -W -b html docs docs/_build`, with the extra ``[docs]``."""
+"""How Sphinx builds these pages: `sphinx-build -W -b html docs docs/_build/html`, with the extra ``[docs]``."""
 
 import os
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from spatialpdvi.pl.describing import described
 from spatialpdvi.pl.drawing import draw_kind
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["agreement", "annotation", "confidence", "domains", "edges", "entropy", "flow"]
 
 
+@described("Where there is no fit.")
 def domains(
     adata: "AnnData",
     *,
@@ -20,38 +22,13 @@ def domains(
     spatial_key: str = "spatial",
     sample_key: str | None = None,
 ) -> "Axes":
-    """The domain of each spot, in the colours of ``uns['pdvi_domain_colors']``.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    label_key
-        Column of ``obs`` with known labels; by default ``annotation``.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit.
-    """
+    """The domain of each spot, in the colours of ``uns['pdvi_domain_colors']``."""
     return draw_kind(
         adata, "domains", ax, key_added=key_added, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key
     )
 
 
+@described("Where there is no fit, or there are no labels.")
 def annotation(
     adata: "AnnData",
     *,
@@ -61,33 +38,7 @@ def annotation(
     spatial_key: str = "spatial",
     sample_key: str | None = None,
 ) -> "Axes":
-    """Known labels, each in the colour of the domain that covers it best.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    label_key
-        Column of ``obs`` with known labels; by default ``annotation``.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit, or there are no labels.
-    """
+    """Known labels, each in the colour of the domain that covers it best."""
     return draw_kind(
         adata,
         "annotation",
@@ -99,6 +50,7 @@ def annotation(
     )
 
 
+@described("Where there is no fit.")
 def confidence(
     adata: "AnnData",
     *,
@@ -108,33 +60,7 @@ def confidence(
     sample_key: str | None = None,
     calibrated: bool = True,
 ) -> "Axes":
-    """How sure each spot's domain is: the largest probability of its posterior.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-    calibrated
-        Whether to draw the calibrated posterior's where the fit has written one; the colour bar tells which it is.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit.
-    """
+    """How sure each spot's domain is: the largest probability of its posterior."""
     return draw_kind(
         adata,
         "confidence",
@@ -146,6 +72,7 @@ def confidence(
     )
 
 
+@described("Where there is no fit.")
 def entropy(
     adata: "AnnData",
     *,
@@ -154,34 +81,11 @@ def entropy(
     spatial_key: str = "spatial",
     sample_key: str | None = None,
 ) -> "Axes":
-    """The entropy of each spot's posterior, nats.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit.
-    """
+    """The entropy of each spot's posterior, nats."""
     return draw_kind(adata, "entropy", ax, key_added=key_added, spatial_key=spatial_key, sample_key=sample_key)
 
 
+@described("Where there is no fit, or it began from given labels and had no restarts.")
 def agreement(
     adata: "AnnData",
     *,
@@ -190,34 +94,11 @@ def agreement(
     spatial_key: str = "spatial",
     sample_key: str | None = None,
 ) -> "Axes":
-    """The share of restarts that put each spot where their consensus does.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit, or it began from given labels and had no restarts.
-    """
+    """The share of restarts that put each spot where their consensus does."""
     return draw_kind(adata, "agreement", ax, key_added=key_added, spatial_key=spatial_key, sample_key=sample_key)
 
 
+@described("Where there is no fit, or it did not save its graph (``save_graph=True``).")
 def flow(
     adata: "AnnData",
     *,
@@ -230,33 +111,11 @@ def flow(
 
     One for each square of a grid, that of the spot nearest to its middle. A stroke has no head since g and -g give
     the same edge weights. An arrow is as long as its part in the plane.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit, or it did not save its graph (``save_graph=True``).
     """
     return draw_kind(adata, "flow", ax, key_added=key_added, spatial_key=spatial_key, sample_key=sample_key)
 
 
+@described("Where there is no fit, or it did not save its graph (``save_graph=True``).")
 def edges(
     adata: "AnnData",
     *,
@@ -268,28 +127,5 @@ def edges(
     """The edges of the graph, in the colour of their weight in the objective.
 
     Of more than two hundred thousand some are drawn, taken by chance; the title says how many.
-
-    Parameters
-    ----------
-    adata
-        A fitted section.
-    ax
-        Where to draw; by default on a new figure of its own.
-    key_added
-        Prefix of the keys that the fit wrote.
-    spatial_key
-        Key in ``obsm`` of the coordinates.
-    sample_key
-        Column of ``obs`` with the section of each spot; by default that of the fit.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        What was drawn on; several sections have axes of their own within it (``child_axes``).
-
-    Raises
-    ------
-    InputError
-        Where there is no fit, or it did not save its graph (``save_graph=True``).
     """
     return draw_kind(adata, "edges", ax, key_added=key_added, spatial_key=spatial_key, sample_key=sample_key)
