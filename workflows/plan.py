@@ -31,7 +31,7 @@ RESERVED = (
     "verbose",
 )
 # switches that are on without being named, so that false has to be said
-ON_BY_DEFAULT = ("whiten", "cross_patch_edges")
+ON_BY_DEFAULT = ("whiten", "cross_patch_edges", "markers")
 # options of a fit that `spatialpdvi estimate` takes too
 ESTIMATED = (
     "layer",
@@ -49,7 +49,10 @@ ESTIMATED = (
 )
 # options of a fit that leave it the same fit: a checkpoint made with another value of these goes on
 _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_every", "dask")
+# what a report asks of the options that the fits had; the rest it finds in the files
+_OF_FITS = ("key_added", "memory")
 _RAW = (".gef", ".gem", ".gem.gz")
+CELLS = "cell"  # a size of bins: cells
 _MOST_DOMAINS = 20  # of `--k auto`
 _SPARE = 1.3  # times the memory of the estimate
 _SPARE_MB = 500
@@ -165,6 +168,16 @@ class Plan:
             if self.is_joint:
                 self._check_joint(sample)
         _check_options(self.config["fit_options"], "in `fit_options`")
+        self._check_report()
+
+    def _check_report(self) -> None:
+        keys = list(dict.fromkeys(self.options(sample).get("key_added", "") for sample in self.samples))
+        if self.config["report"] and len(keys) > 1:
+            msg = (
+                f"Expected one value of key_added for all samples of a report, found {keys[0] or 'none'!r} and "
+                f"{keys[1] or 'none'!r}. Set it in `fit_options`, or choose report: false."
+            )
+            raise PlanError(msg)
 
     def _check_joint(self, sample: Sample) -> None:
         alone = [name for name in sample.own if name not in ("label_key", "bin_size", "evaluate")]
@@ -216,8 +229,12 @@ class Plan:
         return [f"results/estimates/{sample}_k{k}.json" for sample in samples] if self.config["estimate"] else []
 
     def evaluated(self) -> list[Fitted]:
-        """Fitted sections that are scored against labels."""
-        return [found for found in self.fitted.values() if self._setting(found.sample, "evaluate")]
+        """Fitted sections that are scored against labels; what a sequencer wrote has none."""
+        wanted = {
+            name: sample.own.get("evaluate", self.config["evaluate"] and not sample.is_raw)
+            for name, sample in self.samples.items()
+        }
+        return [found for found in self.fitted.values() if wanted[found.sample]]
 
     def pages(self) -> dict[str, list[str]]:
         """Reports and their sections, of the first seed; of joint fits one for each K, since files share names."""
@@ -257,8 +274,16 @@ class Plan:
             joined |= {} if value is None else {name: value}
         return joined
 
+    def _label(self, sample: str) -> str | None:
+        """Column of labels; the config's is not asked of what a sequencer wrote, which has none."""
+        found = self.samples[sample]
+        return found.own.get("label_key", None if found.is_raw else self.config["label_key"])
+
     def _fit_label(self, sample: str) -> str | None:
-        return self.config["label_key"] if self.is_joint else self._setting(sample, "label_key")
+        """Column that a fit is told of; a joint fit asks all of its sections for it."""
+        if not self.is_joint:
+            return self._label(sample)
+        return None if any(found.is_raw for found in self.samples.values()) else self.config["label_key"]
 
     def fit_flags(self, sample: str, k: str, seed: str) -> str:
         """Of `spatialpdvi fit`."""
@@ -283,12 +308,14 @@ class Plan:
         """Of `spatialpdvi bin`: folders have spots of their own, and are binned where the table says so."""
         is_folder = not self.samples[sample].path.endswith(_RAW)
         size = self.samples[sample].own.get("bin_size", None if is_folder else self.config["bin_size"])
+        if size == CELLS:
+            return "--cell-bin"
         return "" if size is None else f"--bin {size}"
 
     def evaluate_flags(self, sample: str) -> str:
         """Of `spatialpdvi evaluate`."""
         options = self.options(sample)
-        chosen = {"label_key": self._setting(sample, "label_key"), "spatial_key": options.get("spatial_key")}
+        chosen = {"label_key": self._label(sample), "spatial_key": options.get("spatial_key")}
         if "key_added" in options:
             chosen["domain_key"] = f"{options['key_added']}_domain"
         return flags(chosen)
@@ -297,7 +324,13 @@ class Plan:
         """Of `spatialpdvi plot`."""
         options = self.options(sample)
         chosen = {name: options.get(name) for name in ("key_added", "spatial_key")}
-        return flags({"label_key": self._setting(sample, "label_key"), **chosen, "dpi": self.config["dpi"]})
+        return flags({"label_key": self._label(sample), **chosen, "dpi": self.config["dpi"]})
+
+    def report_flags(self) -> str:
+        """Of `spatialpdvi report`: what all fits of the page have in common, then `report_options`."""
+        options = self.options(next(iter(self.samples)))
+        of_fits = {name: options[name] for name in _OF_FITS if name in options}
+        return flags({**of_fits, **self.config["report_options"]})
 
     def rows(self) -> list[dict[str, Any]]:
         """What the summary is made of."""

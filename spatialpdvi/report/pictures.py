@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
@@ -17,7 +18,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.plotting.charts import draw_scan, draw_trace
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
-from spatialpdvi.plotting.panels import CONFIDENCE, Heading, draw_labels, draw_values
+from spatialpdvi.plotting.panels import CONFIDENCE, Heading, draw_values, paint_labels
 from spatialpdvi.plotting.reliability import draw_reliability
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
@@ -96,7 +97,11 @@ def draw_maps(material: Material) -> Maps:
     )
 
     def of(names: Any, colours: list[str]) -> LabelMap:
-        picture = _map(tissue, n, lambda axes: draw_labels(axes, tissue, names, colours=colours, heading=_NO_WORDS))[0]
+        def draw(axes: Axes) -> None:
+            for section in tissue.maps(axes):
+                paint_labels(section, names.codes, colours)
+
+        picture = _map(tissue, n, draw)[0]
         return LabelMap(picture, names.names, colours, UNLABELLED if (names.codes < 0).any() else None)
 
     return Maps(
@@ -135,7 +140,7 @@ def _values(tissue: Tissue, values: np.ndarray) -> ValueMap:
 
 
 def _map(tissue: Tissue, n_spots: int, draw: Any) -> tuple[Picture, list[Collection]]:
-    """The map alone: legends and headings, which the drawing puts outside of its axes, fall off the edge."""
+    """The map alone; what the drawing puts outside of its axes falls off the edge."""
     figure = Figure(figsize=tissue.size)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))

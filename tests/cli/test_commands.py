@@ -198,7 +198,8 @@ def test_the_same_bits_for_one_and_two_threads_and_on_a_second_run(tmp_path):
     for threads in ("1", "2", "2"):
         out = tmp_path / "out.h5ad"
         done = _subprocess(
-            "fit", section, "--k", "6", "--n-top-genes", "50", "--n-patches", "2", "--quiet", "-o", out, "--save-graph",
+            "fit", section, "--k", "6", "--n-top-genes", "50", "--n-init", "4", "--n-patches", "2", "--quiet",
+            "-o", out, "--save-graph",
             NUMBA_NUM_THREADS=threads, OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -69,9 +69,18 @@ def adata(make):
     return adata
 
 
+@pytest.fixture(scope="module")
+def written():
+    """Stores of `adata` by their format, once they are there: a copy is quicker than another one."""
+    return {}
+
+
 @pytest.fixture(params=FORMATS)
-def store(request, adata, tmp_path):
-    return write_zarr(tmp_path / "section.zarr", adata, request.param)
+def store(request, adata, written, tmp_path, tmp_path_factory):
+    version = request.param
+    if version not in written:
+        written[version] = write_zarr(tmp_path_factory.mktemp("written") / "section.zarr", adata, version)
+    return shutil.copytree(written[version], tmp_path / "section.zarr")
 
 
 def load(path):

@@ -87,26 +87,31 @@ def snakemake(tmp_path_factory):
     return Runner(command, environment)
 
 
+@pytest.fixture(scope="session")
+def snakemake_help(snakemake, tmp_path_factory):
+    return snakemake(tmp_path_factory.mktemp("help"), "--help")
+
+
 @pytest.fixture
 def project(toy_section, tmp_path):
-    """A folder with two sections of one name, and what writes config and samples for them."""
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        toy_section.write_h5ad(tmp_path / name / "section.h5ad")
-    return Project(tmp_path)
+    return Project(tmp_path, toy_section)
 
 
 class Project:
-    """Config and samples in a folder of their own."""
+    """A folder with two sections of one name, and what writes config and samples for them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, section):
         self.folder = folder
-        (folder / "config").mkdir(exist_ok=True)
+        for name in ("a", "b", "config"):
+            (folder / name).mkdir()
+        for name in "ab":
+            section.write_h5ad(folder / name / "section.h5ad")
         self.samples("sample\tpath", "one\ta/section.h5ad", "two\tb/section.h5ad")
         self.config()
 
     def config(self, **changed):
-        content = {"k": 4, "report": False, "plot": False, "fit_options": {"n_init": 1}} | changed
+        steps = dict.fromkeys(("estimate", "evaluate", "plot", "report"), False)
+        content = {"k": 4, **steps, "fit_options": {"n_init": 1}} | changed
         (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump(content))
 
     def samples(self, *lines):

@@ -107,7 +107,6 @@ def test_the_modules_scripts_are_balanced_and_its_test_names_it():
 
 
 @pytest.mark.parametrize("name", ["local", "slurm"])
-def test_profiles_have_options_of_snakemake_alone(name, snakemake, tmp_path):
+def test_profiles_have_options_of_snakemake_alone(name, snakemake_help):
     profile = yaml.safe_load((WORKFLOWS / "profiles" / name / "config.yaml").read_text())
-    known = snakemake(tmp_path, "--help")
-    assert [key for key in profile if f"--{key}" not in known] == []
+    assert [key for key in profile if f"--{key}" not in snakemake_help] == []

@@ -4,6 +4,7 @@ import importlib.util
 import json
 
 import click
+import jsonschema
 import pytest
 from workflow.conftest import WORKFLOWS
 
@@ -31,7 +32,8 @@ def options_of(command):
 
 
 def test_switches_that_are_on_by_default_are_those_of_the_fit():
-    assert set(plan.ON_BY_DEFAULT) == {row["name"] for row in option_table() if row["default"] is True}
+    of_report = {p.name for p in main.commands["report"].params if isinstance(p, click.Option) and p.default is True}
+    assert set(plan.ON_BY_DEFAULT) == {row["name"] for row in option_table() if row["default"] is True} | of_report
 
 
 def test_what_the_plan_says_of_options_is_so_in_the_commands():
@@ -42,6 +44,8 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
     assert {"label_key", "table", "json_path"} <= options_of("estimate")
     assert {"label_key", "spatial_key", "domain_key", "report"} <= options_of("evaluate")
     assert {"label_key", "spatial_key", "key_added", "dpi", "output"} <= options_of("plot")
+    schema = json.loads((WORKFLOWS / "schemas" / "config.schema.json").read_text())
+    assert {*plan._OF_FITS, *schema["properties"]["report_options"]["properties"]} <= options_of("report")
 
 
 @pytest.mark.parametrize("restarts", ["merge", "best"])
@@ -78,14 +82,91 @@ def test_cells_of_the_table(tmp_path):
     assert two.own == {"k": [6, 7]}
 
 
+def make_plan(samples, **config):
+    """A plan as rules/common.smk makes it: rows and config against their schemas, defaults filled in."""
+    plan.read_switches(config)
+    for sample in samples:
+        check({"sample": sample.name, "path": sample.path, **sample.own}, "samples")
+    check(config, "config")
+    schema = json.loads((WORKFLOWS / "schemas" / "config.schema.json").read_text())
+    filled = {name: what["default"] for name, what in schema["properties"].items() if "default" in what}
+    return plan.Plan(filled | config, samples)
+
+
+def check(content, schema):
+    jsonschema.validate(content, json.loads((WORKFLOWS / "schemas" / f"{schema}.schema.json").read_text()))
+
+
 def test_another_choice_of_options_has_another_checkpoint():
     def name(**options):
-        config = {"mode": "separate", "k": 4, "seeds": [0], "label_key": None, "fit_options": options}
-        return plan.Plan(config, [plan.Sample("one", "a.h5ad", {})]).checkpoint("one", "4", "0")
+        made = make_plan([plan.Sample("one", "a.h5ad", {})], k=4, fit_options=options)
+        return made.checkpoint("one", "4", "0")
 
     assert name() == name(max_epochs=900) == name(memory="2GB")
     assert name() != name(beta=0.5)
     assert name(restarts="best") != name(restarts="best", max_epochs=900)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"k": 255}, r'Quote a range \("4:15"\)'),
+        ({"k": 1}, "^1 is "),
+        ({"k": 4, "kk": 4}, "'kk' was unexpected"),
+        ({"k": 4, "bin_size": "cells"}, "^'cells' "),
+        ({"k": 4, "fit_options": {"output": "x"}}, "found output. Leave it out."),
+        ({"k": 4, "report_options": {"output": "x"}}, "'output' was unexpected"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_refused(config, said):
+    with pytest.raises((plan.PlanError, jsonschema.ValidationError), match=said):
+        make_plan([plan.Sample("one", "a.h5ad", {})], **config)
+
+
+@pytest.mark.parametrize(
+    ("lines", "config", "said"),
+    [
+        (["sample\tpath", "one\ta.h5ad", "one\tb.h5ad"], {}, "found one twice"),
+        (["sample\tpath", "../one\ta.h5ad"], {}, "does not match"),
+        (["sample\tpath", "one"], {}, "found no path"),
+        (["sample\tpath\tseed", "one\ta.h5ad\t3"], {}, "found seed. Leave it out."),
+        (["sample\tpath\tk", "one\ta.h5ad\t3"], {"mode": "joint"}, "one value of k for all samples of a joint fit"),
+        (["sample\tpath", "one\ta.zarr"], {"mode": "joint"}, "Expected files for a joint fit, found the store"),
+        (
+            ["sample\tpath\tkey_added", "one\ta.h5ad\t", "two\tb.h5ad\tdom"],
+            {},
+            "one value of key_added for all samples of a report, found 'none' and 'dom'",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(tmp_path, lines, config, said):
+    path = tmp_path / "samples.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises((plan.PlanError, jsonschema.ValidationError), match=said):
+        make_plan(plan.read_samples(str(path)), k=4, **config)
+
+
+def test_a_report_finds_what_the_fits_wrote_under_their_own_key():
+    samples = [plan.Sample("one", "a.h5ad", {}), plan.Sample("two", "b.h5ad", {"memory": "1GB"})]
+    made = make_plan(
+        samples,
+        k=4,
+        fit_options={"key-added": "dom", "memory": "2GB"},
+        report_options={"gene_key": "a b", "markers": False},
+    )
+    assert made.report_flags() == "--key-added dom --memory 2GB --gene-key 'a b' --no-markers"
+    assert make_plan(samples, k=4).report_flags() == ""
+
+
+@pytest.mark.parametrize("mode", ["separate", "joint"])
+def test_what_a_sequencer_wrote_has_no_labels_to_be_scored_against(mode):
+    samples = [plan.Sample("raw", "a.gem.gz", {}), plan.Sample("one", "b.h5ad", {})]
+    made = make_plan(samples, mode=mode, k=4, label_key="layer")
+    assert {found.sample for found in made.evaluated()} == {"one"}
+    assert [made.fit_flags(name, "4", "0").count("--label-key") for name in made.samples] == [0, mode == "separate"]
+    assert [made.plot_flags(name).count("--label-key layer") for name in made.samples] == [0, 1]
+    asked = [plan.Sample("raw", "a.gef", {"evaluate": True, "label_key": "layer"})]
+    assert [found.sample for found in make_plan(asked, k=4).evaluated()] == ["raw"]
 
 
 def _row(tmp_path, seed, ari, *, k="4", chosen=4):

@@ -6,6 +6,8 @@ rule report:
         lambda wildcards: plan.pages()[wildcards.page],
     output:
         "results/{page}.html",
+    params:
+        options=plan.report_flags(),
     log:
         "logs/report/{page}.log",
     benchmark:
@@ -13,4 +15,4 @@ rule report:
     conda:
         "../environment.yaml"
     shell:
-        "spatialpdvi report {input:q} -o {output:q} > {log:q} 2>&1"
+        "spatialpdvi report {input:q} {params.options} -o {output:q} > {log:q} 2>&1"
