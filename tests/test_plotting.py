@@ -480,7 +480,7 @@ class TestSave:
             save_figure(Figure(), tmp_path / "no" / "a.png")
 
     def test_no_dots(self, tmp_path):
-        sentence = "Expected at least 1 dot per inch, found 0. Give --dpi 150, for example."
+        sentence = "Expected at least 20 dots per inch, found 0. Give --dpi 150, for example."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "a.png", dpi=0)
 

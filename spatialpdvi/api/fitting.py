@@ -1,6 +1,7 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +79,11 @@ def fit(
     source = AnnDataSource(adata)
     check_free(source, keys)
     progress = progress or Progress()
-    _open(checkpoint, chosen, progress)
-    result = fit_section(read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster)
-    apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
-    _close(checkpoint)
+    with _ours(checkpoint, chosen, progress):
+        result = fit_section(
+            read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
+        )
+        apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     return result
 
 
@@ -119,18 +121,19 @@ def fit_file(
     progress = progress or Progress()
     keys = Keys(options.key_added)
     target = path if output is None else output
-    _open(checkpoint, options, progress)
-    with progress.stage("read") as stage:
-        with checked_file(path, target, keys) as source:
-            section = read_inputs(source, options, cluster)
-            if keep_model:
-                check_keepable(section, options)
-        stage.note(f"{section.coordinates.shape[0]:,} spots")
-    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster)
-    with progress.stage("write"):
-        elements = result.elements(keys, save_graph=options.save_graph)
-        write_elements(path, target, elements, remove=keys.all_pairs())
-    _close(checkpoint)
+    with _ours(checkpoint, options, progress, target):
+        with progress.stage("read") as stage:
+            with checked_file(path, target, keys) as source:
+                section = read_inputs(source, options, cluster)
+                if keep_model:
+                    check_keepable(section, options)
+            stage.note(f"{section.coordinates.shape[0]:,} spots")
+        result = fit_section(
+            section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
+        )
+        with progress.stage("write"):
+            elements = result.elements(keys, save_graph=options.save_graph)
+            write_elements(path, target, elements, remove=keys.all_pairs())
     return result
 
 
@@ -197,33 +200,39 @@ def fit_files(
     if output is not None and not Path(output).is_dir():
         msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
         raise InputError(msg)
-    _open(checkpoint, options, progress)
-    with progress.stage("read") as stage:
-        sections = []
-        for path, target in zip(paths, targets, strict=True):
-            with checked_file(path, target, keys) as source:
-                sections.append(read_inputs(source, options, cluster))
-        section = join_sections(sections, names)
-        if keep_model:
-            check_keepable(section, options)
-        stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
-    result = fit_section(section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster)
-    with progress.stage("write"):
-        for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
-            elements = result.part(spots).elements(keys, save_graph=options.save_graph)
-            write_elements(path, target, elements, remove=keys.all_pairs())
-    _close(checkpoint)
+    with _ours(checkpoint, options, progress, *targets):
+        with progress.stage("read") as stage:
+            sections = []
+            for path, target in zip(paths, targets, strict=True):
+                with checked_file(path, target, keys) as source:
+                    sections.append(read_inputs(source, options, cluster))
+            section = join_sections(sections, names)
+            if keep_model:
+                check_keepable(section, options)
+            stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
+        result = fit_section(
+            section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
+        )
+        with progress.stage("write"):
+            for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
+                elements = result.part(spots).elements(keys, save_graph=options.save_graph)
+                write_elements(path, target, elements, remove=keys.all_pairs())
     return result
 
 
-def _open(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress) -> None:
-    if checkpoint is not None:
-        checkpoint.open(options, library_versions(), progress)
+@contextmanager
+def _ours(
+    checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: str | Path
+) -> Iterator[None]:
+    """Outputs and checkpoint are no other run's meanwhile; the checkpoint is open, and closed where all went well."""
+    from spatialpdvi.io.locks import claimed
 
-
-def _close(checkpoint: Checkpoint | None) -> None:
-    if checkpoint is not None and not checkpoint.keep:
-        checkpoint.close()
+    with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
+        if checkpoint is not None:
+            checkpoint.open(options, library_versions(), progress)
+        yield
+        if checkpoint is not None and not checkpoint.keep:
+            checkpoint.close()
 
 
 def _names_of(paths: Sequence[str | Path]) -> list[str]:

@@ -92,17 +92,19 @@ def markers_file(
     True
     """
     from spatialpdvi.io.h5ad import H5adSource
+    from spatialpdvi.io.locks import claimed
     from spatialpdvi.io.writing import check_output, write_elements
 
     progress, keys = progress or Progress(), Keys(key_added)
     most = free_memory() if memory is None else parse_size(memory, "--memory")
-    with progress.stage("markers"), H5adSource(path) as source:
+    with claimed(path if store else None):
+        with progress.stage("markers"), H5adSource(path) as source:
+            if store:
+                check_output(path, path)
+            table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
         if store:
-            check_output(path, path)
-        table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
-    if store:
-        with progress.stage("write"):
-            write_elements(path, path, _columns(table, keys))
+            with progress.stage("write"):
+                write_elements(path, path, _columns(table, keys))
     return table
 
 

@@ -86,21 +86,23 @@ def predict_file(
     >>> result.certificate.converged
     True
     """
+    from spatialpdvi.io.locks import claimed
     from spatialpdvi.io.writing import write_elements
     from spatialpdvi.prediction import predict_options, predict_section, read_new
 
     progress = progress or Progress()
     keys = Keys(key_added)
     target = path if output is None else output
-    with progress.stage("read") as stage:
-        known = model if isinstance(model, Model) else load_model(model)
-        chosen = predict_options(known, key_added=key_added, **options)
-        with checked_file(path, target, keys) as source:
-            section = read_new(source, known, chosen)
-        stage.note(f"{section.coordinates.shape[0]:,} spots")
-    result = predict_section(section, known, chosen, progress)
-    with progress.stage("write"):
-        write_elements(path, target, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+    with claimed(target):
+        with progress.stage("read") as stage:
+            known = model if isinstance(model, Model) else load_model(model)
+            chosen = predict_options(known, key_added=key_added, **options)
+            with checked_file(path, target, keys) as source:
+                section = read_new(source, known, chosen)
+            stage.note(f"{section.coordinates.shape[0]:,} spots")
+        result = predict_section(section, known, chosen, progress)
+        with progress.stage("write"):
+            write_elements(path, target, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     return result
 
 

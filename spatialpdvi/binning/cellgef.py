@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.binning.gef import read_genes
 from spatialpdvi.binning.hdf5 import attribute, reading, table_of
-from spatialpdvi.binning.records import Genes, checked_counts
+from spatialpdvi.binning.records import Genes, checked_counts, checked_places
 from spatialpdvi.binning.runs import RowBlock
 from spatialpdvi.errors import InputError
 
@@ -57,7 +57,8 @@ class CellGef:
             self._values = table_of(group, "cellExp", ("geneID", "count"), path)
             genes = table_of(group, "gene", (), path)[:]
         self._genes = read_genes(genes, f"{group.name}/gene", path)
-        self._ends = np.cumsum(self._cells["geneCount"].astype(np.int64))
+        self._check_cells()
+        self._ends = np.cumsum(checked_counts(self._cells["geneCount"], f"{group.name}/cell"))
         self.n_values = int(self._values.shape[0])
         self._check_ends()
 
@@ -79,8 +80,9 @@ class CellGef:
     def obs(self, rows: np.ndarray) -> pd.DataFrame:
         """Cells by their numbers, with ``area`` and ``n_dnbs`` where the file has them."""
         cells = self._cells[rows.astype(np.int64)]
-        columns = {ours: cells[name] for name, ours in _COLUMNS.items() if name in (cells.dtype.names or ())}
-        names = [str(number) for number in cells["id"].tolist()]
+        fields = [name for name in cells.dtype.names or () if cells.dtype[name].kind in "iu"]
+        columns = {ours: cells[name] for name, ours in _COLUMNS.items() if name in fields}
+        names = [str(int(number)) for number in cells["id"].tolist()]
         return pd.DataFrame(columns, index=pd.Index(names, dtype=object))
 
     def places(self, rows: np.ndarray) -> np.ndarray:
@@ -103,19 +105,29 @@ class CellGef:
         with reading(self._path, _WHAT):
             part = self._values[start : int(ends[-1])]
         counts = checked_counts(part["count"], self._values.name)
-        genes, n_genes = part["geneID"].astype(np.int64), len(self._genes.ids)
-        if genes.size and not (genes.min() >= 0 and genes.max() < n_genes):
+        genes, n_genes = checked_counts(part["geneID"], f"geneID of {self._values.name}"), len(self._genes.ids)
+        if genes.size and genes.max() >= n_genes:
             msg = (
                 f"Expected numbers of genes below {n_genes:,} in {self._values.name} of {str(self._path)!r}, found "
-                f"{genes.max() if genes.min() >= 0 else genes.min():,}. {_AGAIN}"
+                f"{genes.max():,}. {_AGAIN}"
             )
             raise InputError(msg)
         indptr = np.concatenate([[0], ends - start])
-        matrix = sp.csr_matrix((counts.astype(np.int32), genes, indptr), shape=(ends.size, n_genes))
+        matrix = sp.csr_matrix((counts, genes, indptr), shape=(ends.size, n_genes))
         matrix.sum_duplicates()
+        matrix.data = checked_counts(matrix.data, f"{self._values.name}, added up by cell and gene,").astype(np.int32)
         matrix.eliminate_zeros()
         seen = np.flatnonzero(np.diff(matrix.indptr))
         return RowBlock((seen + first).astype(np.uint64), matrix[seen])
+
+    def _check_cells(self) -> None:
+        cells, where = self._cells, f"cellBin/cell of {str(self._path)!r}"
+        for axis in ("x", "y"):
+            checked_places(cells[axis], where)
+        ids = checked_counts(cells["id"], f"id of {where}")
+        if np.unique(ids).size != ids.size:
+            msg = f"Expected every cell once in {where}, found {ids.size - np.unique(ids).size:,} again. {_AGAIN}"
+            raise InputError(msg)
 
     def _check_ends(self) -> None:
         counted = int(self._ends[-1]) if self._ends.size else 0

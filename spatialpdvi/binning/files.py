@@ -12,7 +12,7 @@ import h5py
 from spatialpdvi.binning.cellgef import CellGef
 from spatialpdvi.binning.gef import GEF, GefRecords
 from spatialpdvi.binning.gem import GemRecords
-from spatialpdvi.binning.hdf5 import open_hdf5
+from spatialpdvi.binning.hdf5 import open_hdf5, reading
 from spatialpdvi.binning.records import Records
 from spatialpdvi.binning.runs import records_within
 from spatialpdvi.binning.sample import BinnedSample, Sample
@@ -21,6 +21,7 @@ from spatialpdvi.binning.spots import Cells, Spots, Squares
 from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.atomic import check_distinct, check_writable, clear_errors, resolve
+from spatialpdvi.io.locks import claimed
 from spatialpdvi.io.temporary import hidden_name, remove_folder
 from spatialpdvi.progress import Progress, Stage
 
@@ -53,6 +54,7 @@ def bin_to_file(
     check_distinct(output, "--output", (path,))
     check_writable(output, "--output", as_store=output.suffix == ".zarr")
     with ExitStack() as stack:
+        stack.enter_context(claimed(output))
         with progress.stage("read") as stage:
             if path.is_dir():
                 sample, facts = _space_ranger(path, bin_size, cell_bin=cell_bin)
@@ -113,18 +115,20 @@ def _check_options(bin_size: int | None, *, cell_bin: bool) -> None:
 
 
 def _check_kind(file: h5py.File, path: Path, *, cell_bin: bool) -> None:
-    if ("cellBin" if cell_bin else "geneExp") in file:
+    with reading(path, GEF):
+        names = set(file)
+    if ("cellBin" if cell_bin else "geneExp") in names:
         return
-    if "cellBin" in file:
+    if "cellBin" in names:
         found, hint = "a cell-bin GEF", "Give --cell-bin, or name the square-bin GEF."
-    elif "geneExp" in file:
+    elif "geneExp" in names:
         found, hint = "a square-bin GEF", "Leave out --cell-bin, or name the cell-bin GEF (.cellbin.gef)."
-    elif {"obs", "var"} <= set(file):
+    elif {"obs", "var"} <= names:
         found, hint = "an AnnData", "Give it to `spatialpdvi fit` as it is."
-    elif "matrix" in file:
+    elif "matrix" in names:
         found, hint = "a matrix of 10x", "Name the folder of Space Ranger's outputs that it is in."
     else:
-        found, hint = f"groups {', '.join(sorted(file)[:8]) or 'none'}", "Check the path."
+        found, hint = f"groups {', '.join(sorted(names)[:8]) or 'none'}", "Check the path."
     wanted = "cell-bin GEF (with cellBin)" if cell_bin else "square-bin GEF (with geneExp)"
     msg = f"Expected {str(path)!r} to be a {wanted}, found {found}. {hint}"
     raise InputError(msg)
@@ -155,8 +159,8 @@ def _check_regular(path: Path) -> None:
 def _scratch(output: Path) -> Iterator[Path]:
     """A hidden folder beside the output; what a killed process leaves of it the next one removes."""
     folder = hidden_name(resolve(output).parent)
-    folder.mkdir(mode=0o700)
     try:
+        folder.mkdir(mode=0o700)
         yield folder
     finally:
         remove_folder(folder)

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from spatialpdvi.binning.hdf5 import attribute, reading, table_of, texts
-from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
+from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts, checked_places
 from spatialpdvi.binning.runs import LARGEST_GENE
 from spatialpdvi.errors import InputError
 
@@ -54,7 +54,7 @@ class GefRecords:
             self._expression = table_of(group, "expression", ("x", "y", "count"), path)
             table = table_of(group, "gene", ("count",), path)[:]
         self._genes = read_genes(table, f"{group.name}/gene", path)
-        self._ends = np.cumsum(table["count"].astype(np.int64))
+        self._ends = np.cumsum(checked_counts(table["count"], f"{group.name}/gene"))
         self._check_ends()
 
     def blocks(self, size: int) -> Iterator[RecordBlock]:
@@ -95,7 +95,7 @@ class GefRecords:
             raise InputError(msg)
 
     def _corners(self, values: np.ndarray) -> np.ndarray:
-        values = values.astype(np.int64)
+        values = checked_places(values, self._expression.name)
         strange = values % self.stored != 0
         if strange.any():
             msg = (

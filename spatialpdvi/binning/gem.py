@@ -87,7 +87,7 @@ class GemRecords:
         if all(re.fullmatch(r"-?\d{1,12}", value) for value in offset):
             found["offset"] = np.array(offset, dtype=np.int64)
         chip = self._comments.get("Stereo-seqChip") or self._comments.get("STOmicsChip")
-        return found | ({"chip": chip} if chip else {})
+        return found | ({"chip": chip.replace("\0", "")} if chip else {})
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -127,9 +127,9 @@ class GemRecords:
 
     def _check_bin(self) -> None:
         size = self._comments.get("BinSize", "1")
-        if size.isdigit() and int(size) != 1 and self._cell is None:
+        if re.fullmatch(r"[0-9]+", size) and not re.fullmatch(r"0*1", size) and self._cell is None:
             msg = (
-                f"Expected {str(self._path)!r} to have records of single DNBs (BinSize 1), found BinSize {size}. "
+                f"Expected {str(self._path)!r} to have records of single DNBs (BinSize 1), found BinSize {size[:20]}. "
                 "Export it at bin 1."
             )
             raise InputError(msg)

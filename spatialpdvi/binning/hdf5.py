@@ -41,15 +41,13 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise InputError(msg + "Copy or download it again.") from error
 
 
-def attribute(element: Any, name: str) -> Any:
-    """First value of an attribute, a number or a text; None where there is none."""
+def attribute(element: Any, name: str) -> int | None:
+    """First value of an attribute, a whole number; None where there is none."""
     values = np.ravel(element.attrs.get(name, ()))
-    if not values.size:
+    if not values.size or values.dtype.kind not in "iuf":
         return None
-    value = values[0]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value.item() if isinstance(value, np.generic) else value
+    value = float(values[0])
+    return int(value) if value.is_integer() and abs(value) < 2**53 else None
 
 
 def table_of(group: Any, name: str, numbers: tuple[str, ...], path: Path) -> h5py.Dataset:

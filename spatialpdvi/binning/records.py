@@ -1,6 +1,6 @@
 """What the readers of sequencer output have in common: blocks of records, genes, and the limits of both."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,8 +8,9 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["Genes", "RecordBlock", "Records", "checked_counts"]
+__all__ = ["HALF", "Genes", "RecordBlock", "Records", "check_texts", "checked_counts", "checked_places"]
 
+HALF = 1 << 22  # places of a chip are within +-HALF: two metres of DNBs 500 nm apart
 _LARGEST = np.iinfo(np.int32).max
 
 
@@ -31,6 +32,7 @@ class Genes(NamedTuple):
 
     def table(self) -> pd.DataFrame:
         """``var``: names as index, ``gene_ids`` beside them; genes that share a name are called by their IDs."""
+        check_texts([*self.names, *self.ids], "genes")
         names, ids = pd.Index(self.names, dtype=object), pd.Index(self.ids, dtype=object)
         shared = names.duplicated(keep=False)
         index = names.where(~shared, ids)
@@ -55,16 +57,40 @@ class Records(Protocol):
 
 def checked_counts(values: np.ndarray, name: str) -> np.ndarray:
     """Counts as int64, or the sentence that names the first value that is none."""
-    whole = values.dtype.kind in "iub"
-    with np.errstate(invalid="ignore"):
-        fine = (values >= 0) & (values <= _LARGEST)
-        if not whole:
-            fine &= np.floor(values) == values
-    if not fine.all():
-        value = values[np.argmin(fine)]
+    strange = _first_strange(values, 0, _LARGEST)
+    if strange is not None:
         msg = (
-            f"Expected the counts in {name} to be whole numbers from 0 to {_LARGEST:,}, found {value:.6g}. "
+            f"Expected the counts in {name} to be whole numbers from 0 to {_LARGEST:,}, found {strange:.6g}. "
             "Export the raw counts again."
         )
         raise InputError(msg)
     return values.astype(np.int64)
+
+
+def checked_places(values: np.ndarray, name: str) -> np.ndarray:
+    """Places on a chip as int64, or the sentence that names the first value that is none."""
+    strange = _first_strange(values, -HALF, HALF - 1)
+    if strange is not None:
+        msg = (
+            f"Expected places in {name} to be whole numbers within {HALF:,} DNBs of its origin, found {strange:,.12g}. "
+            "Check the columns x and y."
+        )
+        raise InputError(msg)
+    return values.astype(np.int64)
+
+
+def check_texts(texts: Iterable[str], of: str) -> None:
+    """Refuse names with null characters, which no HDF5 file can hold: they come of damage."""
+    strange = next((text for text in texts if "\0" in text), None)
+    if strange is not None:
+        msg = f"Expected names of {of} to be texts, found a null character in {strange[:60]!r}. Export the data again."
+        raise InputError(msg)
+
+
+def _first_strange(values: np.ndarray, least: int, most: int) -> Any:
+    """The first value that is no whole number of a range; None where there is none."""
+    with np.errstate(invalid="ignore"):
+        fine = (values >= least) & (values <= most)
+        if values.dtype.kind not in "iub":
+            fine &= np.floor(values) == values
+    return None if fine.all() else values[np.argmin(fine)]

@@ -26,7 +26,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.binning.hdf5 import open_hdf5, reading
-from spatialpdvi.binning.records import Genes, checked_counts
+from spatialpdvi.binning.records import Genes, check_texts, checked_counts
 from spatialpdvi.binning.runs import RowBlock
 from spatialpdvi.errors import InputError, list_keys
 
@@ -88,7 +88,9 @@ class SpaceRanger:
         if path.is_file():
             with reading(path, "JSON file"):
                 factors = json.loads(path.read_text(encoding="utf-8"))
-                found["scale_factors"] = {key: float(value) for key, value in sorted(factors.items())}
+                found["scale_factors"] = {
+                    key: float(value) for key, value in sorted(factors.items()) if re.fullmatch(r"\w+", key)
+                }
         side = _side(self._folder)
         return found | ({"bin_size_um": side} if side else {})
 
@@ -147,23 +149,28 @@ def _read_matrix(path: Path) -> tuple[sp.csr_matrix, list[str], Genes]:
     import scanpy as sc
 
     what = "matrix of Space Ranger"
-    with open_hdf5(path, what) as file:
+    with open_hdf5(path, what) as file, reading(path, what):
         is_current = isinstance(file.get("matrix"), h5py.Group) and "features" in file["matrix"]
     if not is_current:
         msg = f"Expected {str(path)!r} to be a {what} (matrix/features in HDF5), found another kind of HDF5 file. "
         raise InputError(msg + "Take the file of Space Ranger.")
     with reading(path, what), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Variable names are not unique")
-        adata = sc.read_10x_h5(path)
+        adata = sc.read_10x_h5(path, gex_only=False)
         matrix = sp.csr_matrix(adata.X)
+        matrix.check_format(full_check=True)  # before anything is taken of it: SciPy trusts the numbers of columns
+        expressed = np.flatnonzero(adata.var["feature_types"] == "Gene Expression")
+        matrix = matrix[:, expressed]
     checked_counts(matrix.data, str(path))
     matrix = matrix.astype(np.int32)
     matrix.sum_duplicates()
+    matrix.eliminate_zeros()
     if not min(matrix.shape) or not matrix.nnz:
         msg = f"Expected gene expression in {str(path)!r}, found none. Run Space Ranger again."
         raise InputError(msg)
-    genes = Genes(adata.var["gene_ids"].astype(str).tolist(), adata.var_names.astype(str).tolist())
-    return matrix, adata.obs_names.astype(str).tolist(), genes
+    table, barcodes = adata.var.iloc[expressed], adata.obs_names.astype(str).tolist()
+    check_texts(barcodes, "spots")
+    return matrix, barcodes, Genes(table["gene_ids"].astype(str).tolist(), table.index.astype(str).tolist())
 
 
 def _read_positions(folder: Path) -> pd.DataFrame:

@@ -5,13 +5,12 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.binning.records import RecordBlock
+from spatialpdvi.binning.records import HALF, RecordBlock, checked_places
 from spatialpdvi.binning.runs import LARGEST_ROW
 from spatialpdvi.errors import InputError
 
 __all__ = ["Cells", "Spots", "Squares"]
 
-_HALF = 1 << 22  # places of a chip are within +-_HALF: two metres of DNBs 500 nm apart
 _SIDE_BITS = np.uint64(23)
 _SIDE = np.uint64((1 << 23) - 1)
 
@@ -42,7 +41,7 @@ class Squares:
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
         """Column and row of the square on the chip in one number."""
         _check_places(block)
-        column, row = ((values // self.size + _HALF).astype(np.uint64) for values in (block.x, block.y))
+        column, row = ((values // self.size + HALF).astype(np.uint64) for values in (block.x, block.y))
         return (column << _SIDE_BITS) | row, slice(None)
 
     def names(self, rows: np.ndarray) -> list[str]:
@@ -56,7 +55,7 @@ class Squares:
 
     def _corners(self, rows: np.ndarray) -> np.ndarray:
         both = [(rows >> _SIDE_BITS).astype(np.int64), (rows & _SIDE).astype(np.int64)]
-        return (np.column_stack(both) - _HALF) * self.size
+        return (np.column_stack(both) - HALF) * self.size
 
 
 class Cells:
@@ -93,10 +92,4 @@ class Cells:
 
 def _check_places(block: RecordBlock) -> None:
     for values in (block.x, block.y):
-        if values.size and not (values.min() >= -_HALF and values.max() < _HALF):
-            value = values.min() if values.min() < -_HALF else values.max()
-            msg = (
-                f"Expected places of a chip within {_HALF:,} DNBs of its origin, found {value:,}. "
-                "Check the columns x and y."
-            )
-            raise InputError(msg)
+        checked_places(values, "the chip")

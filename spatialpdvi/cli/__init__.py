@@ -23,7 +23,8 @@ def main() -> None:
     """Find spatial domains in spatial transcriptomics, with a certificate that the fit converged.
 
     Exit codes: 0 done; 1 a bug of ours; 2 input that cannot be used, or no memory left; 3 stopped before converging
-    (the result is written all the same); 130 interrupted.
+    (the result is written all the same); 130 interrupted;
+    143 stopped by SIGTERM.
     """
 
 

@@ -3,18 +3,17 @@
 import functools
 import logging
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
+from spatialpdvi.cli.stopping import stoppable, word_and_code
 from spatialpdvi.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -41,28 +40,25 @@ __all__ = [
 FILE = click.Path(path_type=Path, readable=False)
 EXIT_INPUT = 2
 EXIT_NOT_CONVERGED = 3
-_EXIT_INTERRUPTED = 130
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError` as one sentence and exit 2, memory that has run out too; Ctrl-C exits 130.
+    """Print an `InputError` as one sentence and exit 2, memory that has run out too.
 
-    Anything else keeps its traceback.
-
-    SIGTERM, a cluster's way of ending a job, leaves by the same door as Ctrl-C, so that temporary files are removed.
+    Ctrl-C exits 130 and SIGTERM 143, with a sentence on what was written. Anything else keeps its traceback.
     """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _terminate)
         try:
-            command(*args, **kwargs)
+            with stoppable():
+                command(*args, **kwargs)
         except InputError as error:
             _fail(f"Error: {error}", EXIT_INPUT)
         except KeyboardInterrupt as stop:
             # a command that keeps what is finished says so in the exception
-            _fail(f"Interrupted: {str(stop) or 'nothing was written.'}", _EXIT_INTERRUPTED)
+            word, code = word_and_code(stop)
+            _fail(f"{word}: {str(stop) or 'nothing was written.'}", code)
         except (MemoryError, OSError, ImportError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -75,11 +71,13 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
 def true_interruption(*outputs: Path | None) -> Iterator[None]:
     """Let a `KeyboardInterrupt` say which of the outputs were written before it came; a `MemoryError` too.
 
-    A file that is replaced is another file afterwards, whichever moment the signal came in: that is what is asked.
+    A file that is replaced is another file afterwards, whichever moment the signal came in: that is what is asked. No
+    other run may write to the outputs meanwhile.
     """
     before = [(path, _identity(path)) for path in outputs if path is not None]
     try:
-        yield
+        with _claimed(*outputs):
+            yield
     except (KeyboardInterrupt, MemoryError) as stop:
         written = [repr(str(path)) for path, old in before if _identity(path) != old]
         if not written:
@@ -89,7 +87,7 @@ def true_interruption(*outputs: Path | None) -> Iterator[None]:
         msg += f"; {' and '.join(missing)} had not." if missing else "."
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, msg) from stop
-        raise KeyboardInterrupt(msg) from stop
+        raise type(stop)(msg) from stop
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -100,8 +98,20 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _terminate(*_: object) -> NoReturn:
-    sys.exit(128 + signal.SIGTERM)
+@contextmanager
+def _claimed(*outputs: Path | None) -> Iterator[None]:
+    """`spatialpdvi.io.locks.claimed` before there is a display: its warnings are lines on stderr."""
+    from spatialpdvi.io.locks import claimed
+
+    with ExitStack() as stack:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            stack.enter_context(claimed(*outputs))
+        context = click.get_current_context(silent=True)
+        if context is None or not context.params.get("quiet"):
+            for warning in caught:
+                click.echo(f"Warning: {warning.message}", err=True)
+        yield
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -60,15 +60,16 @@ def compare(
     plan = Plan(options=FitOptions(**options), solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
     limit_threads(threads)
     from spatialpdvi.compare.session import compare_file
+    from spatialpdvi.io.locks import claimed
 
     try:
-        with display(quiet=quiet, verbose=verbose) as progress:
+        with display(quiet=quiet, verbose=verbose) as progress, claimed(output):
             comparison = compare_file(section, plan, output=output, progress=progress)
     except (KeyboardInterrupt, MemoryError) as stop:
         msg = f"finished runs are kept in {click.format_filename(output)}; the same command goes on from there."
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, f"F{msg[1:]}") from stop
-        raise KeyboardInterrupt(msg) from stop
+        raise type(stop)(msg) from stop
     if not quiet:
         click.echo(comparison.table, nl=False)
         click.echo(f"written: {click.format_filename(output)} (compare.json, compare.md, convergence.png, maps.png)")

@@ -34,16 +34,19 @@ def keep_in(folder: Path, *, every: int | None, resume: bool) -> "Checkpoint":
 
 @contextmanager
 def resumable(kept: "Checkpoint | None") -> Iterator[None]:
-    """Let an interruption say how to go on, where there is a checkpoint to go on from."""
+    """Let an interruption say how to go on, where there is a checkpoint to go on from; no other run may use it."""
+    from spatialpdvi.io.locks import claimed
+
     try:
-        yield
+        with claimed(None if kept is None else kept.folder):
+            yield
     except KeyboardInterrupt as stop:
         if kept is None or kept.saved is None:
             raise
         given = sys.argv[1:]
         command = shlex.join(["spatialpdvi", *given, *([] if "--resume" in given else ["--resume"])])
         msg = f"{str(stop) or 'nothing was written.'} The fit is kept up to {kept.saved}; go on with: {command}"
-        raise KeyboardInterrupt(msg) from stop
+        raise type(stop)(msg) from stop
 
 
 def close(kept: "Checkpoint") -> None:

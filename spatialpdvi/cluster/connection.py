@@ -226,13 +226,24 @@ def connect(where: str) -> Iterator[Cluster]:
         )
         raise InputError(msg)
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it would say is said as an error
+    logging.getLogger("asyncio").addFilter(_is_no_leaving)
     local = re.fullmatch(r"local:(\d+)", where)
     if local:
-        with _start(int(local[1]), where) as cluster:
+        with _start(int(local[1]), where) as cluster, _quiet_when_stopped():
             yield cluster
         return
-    with _client(where) as client:
+    with _client(where) as client, _quiet_when_stopped():
         yield Cluster(client, where)
+
+
+@contextlib.contextmanager
+def _quiet_when_stopped() -> Iterator[None]:
+    """Where Ctrl-C or SIGTERM ends the work, what Dask's own loop says of connections that close is no news."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+        raise
 
 
 @contextlib.contextmanager
@@ -287,6 +298,13 @@ def _size(value: Any) -> int:
     arrays: list[pickle.PickleBuffer] = []
     frame = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     return len(frame) + sum(array.raw().nbytes for array in arrays)
+
+
+def _is_no_leaving(record: logging.LogRecord) -> bool:
+    """Whether asyncio has something to tell; that a signal ended a wait of Dask's is told already."""
+    from distributed.client import AllExit
+
+    return record.exc_info is None or not isinstance(record.exc_info[1], AllExit)
 
 
 def _gone() -> tuple[type[Exception], ...]:

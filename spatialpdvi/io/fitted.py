@@ -17,6 +17,7 @@ from spatialpdvi.io.sources import Source
 __all__ = ["Fitted", "check_fitted", "read_agreement", "read_fitted"]
 
 _AGAIN = "Run `spatialpdvi fit` again."
+_ROUNDED = 1e-5  # sums of posteriors in single precision
 
 
 class Fitted(NamedTuple):
@@ -53,8 +54,8 @@ def read_fitted(
     return Fitted(
         coordinates=None if spatial_key is None else read_coordinates(source, spatial_key, samples=samples),
         domains=read_domains(source, keys.domain),
-        confidence=read_number(source, sure, otherwise=_AGAIN),
-        calibrated=read_number(source, calibrated, otherwise=_AGAIN) if calibrated in source.obs_keys() else None,
+        confidence=_read_share(source, sure),
+        calibrated=_read_share(source, calibrated) if calibrated in source.obs_keys() else None,
         annotation=annotation,
         colours=_read_colours(source, keys),
         summary=summary,
@@ -95,7 +96,16 @@ def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
     """``obs[keys.agreement]``, (n,): the share of restarts that agree; None of a fit without restarts."""
     if keys.agreement not in source.obs_keys():
         return None
-    return read_number(source, keys.agreement, otherwise=_AGAIN)
+    return _read_share(source, keys.agreement)
+
+
+def _read_share(source: Source, key: str) -> np.ndarray:
+    """A column of obs with a share of 1 for each spot, (n,)."""
+    values = read_number(source, key, otherwise=_AGAIN)
+    outside = np.abs(values - 0.5) > 0.5 + _ROUNDED
+    if outside.any():
+        raise not_ours(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is no share of 1")
+    return values
 
 
 def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:

@@ -13,6 +13,8 @@ import stat
 import uuid
 from pathlib import Path
 
+from spatialpdvi.io.locks import remove_if_free
+
 __all__ = ["ASIDE", "create", "hidden_name", "remove_abandoned", "remove_folder", "reserve"]
 
 ASIDE = "old"  # ending of a folder that holds what is replaced until the new one has its name
@@ -55,6 +57,9 @@ def remove_abandoned(folder: Path) -> None:
                         if found["kind"] == ASIDE:
                             _put_back(path)
                         remove_folder(path)
+            elif not found:
+                with contextlib.suppress(OSError):
+                    remove_if_free(path)
 
 
 def remove_folder(folder: Path) -> None:

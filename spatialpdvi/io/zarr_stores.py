@@ -6,6 +6,7 @@ program; so every array's codecs are looked at before zarr is, and only those th
 
 import itertools
 import json
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ _CODECS = {
     *("vlen-bytes", "vlen-utf8", "zlib", "zstd"),
 }
 _INNER = "blosc inside of another codec"  # where `CheckedStore` does not see its chunks
+_MOST_EMPTY = 1000  # chunks of zeros, which have no file, for each that has one
+_FEW = 1_000_000  # chunks that nobody has to wait for
 _TEXTS = {"vlen-bytes", "vlen-utf8"}
 _OBJECTS = {"object", "pickle", "json2", "msgpack2", "vlen-array"}  # the first where there is no codec at all
 
@@ -208,7 +211,9 @@ def _check_rows(array: Any) -> None:
         return
     folder = Path(array.store.root) / array.path
     sizes = array.shards or array.chunks
-    first, *others = (range(-(-length // size)) for length, size in zip(array.shape, sizes, strict=True))
+    counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
+    _check_number(array, math.prod(counts), sum(1 for _ in entries(folder)))
+    first, *others = map(range, counts)
 
     def is_there(row: int) -> bool:
         places = ((row, *columns) for columns in itertools.product(*others))
@@ -217,4 +222,11 @@ def _check_rows(array: Any) -> None:
     lost = sum(not is_there(row) for row in first)
     if lost:
         msg = f"{lost} of {len(first)} chunks of {array.path} missing"
+        raise ValueError(msg)
+
+
+def _check_number(array: Any, n_chunks: int, n_files: int) -> None:
+    """Refuse a shape that is no array's: to look for each of its chunks would take for ever."""
+    if n_chunks > max(_FEW, _MOST_EMPTY * n_files):
+        msg = f"shape {array.shape} of {array.path}, of whose {n_chunks:,} chunks {n_files:,} are there"
         raise ValueError(msg)

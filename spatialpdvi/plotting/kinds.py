@@ -3,7 +3,7 @@
 The kinds by name are `KINDS`; a further one is a function of a `View` and a `Place`, and a line there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.calibration import calibration_scores
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.extras import read_flow, read_graph, read_number
+from spatialpdvi.io.extras import not_ours, read_flow, read_graph, read_number
 from spatialpdvi.io.fitted import Fitted
 from spatialpdvi.io.keys import Keys
 from spatialpdvi.io.sources import Source
@@ -205,9 +205,17 @@ def _edges(view: View, place: Place) -> Axes:
 
 def _trace(view: View, place: Place) -> Axes:
     certificate = view.fitted.summary.get("certificate", {})
-    tolerance = float(certificate["tolerance"]) if "tolerance" in certificate else None
+    tolerance = certificate.get("tolerance") if isinstance(certificate, Mapping) else "none"
+    if tolerance is not None and (np.ndim(tolerance) or np.asarray(tolerance).dtype.kind not in "iuf"):
+        name = f"uns[{view.keys.uns!r}]['certificate']"
+        raise not_ours(view.source, name, "no number under 'tolerance'")
     axes = place.add_chart((CHART_WIDTH, view.chart_height), right=CHART_RIGHT)
-    draw_stationarity(axes, view.fitted.summary["trace"], tolerance=tolerance, heading=place.heading("Convergence"))
+    draw_stationarity(
+        axes,
+        view.fitted.summary["trace"],
+        tolerance=None if tolerance is None else float(tolerance),
+        heading=place.heading("Convergence"),
+    )
     return axes
 
 

@@ -10,6 +10,7 @@ from spatialpdvi.io.atomic import clear_errors, replacing, resolve
 
 __all__ = ["save_figure"]
 
+_LEAST_DPI = 20  # letters have a size then
 _MOST_DPI = 2400
 _MOST_PIXELS = (1 << 16) - 1  # of matplotlib's canvas
 # Without the date of the day, the same figure gives the same file.
@@ -46,8 +47,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
             "Make the folder first, or choose another one."
         )
         raise InputError(msg)
-    if dpi < 1:
-        msg = f"Expected at least 1 dot per inch, found {dpi}. Give --dpi 150, for example."
+    if dpi < _LEAST_DPI:
+        msg = f"Expected at least {_LEAST_DPI} dots per inch, found {dpi}. Give --dpi 150, for example."
         raise InputError(msg)
     pixels = dpi * max(figure.get_size_inches())
     if dpi > _MOST_DPI or pixels > _MOST_PIXELS:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.atomic import check_writable, clear_errors, replacing, resolve
+from spatialpdvi.io.locks import claimed
 from spatialpdvi.io.writing import write_store
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
@@ -117,9 +118,10 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
         raise InputError(msg)
     if target.suffix == ".zarr":
         check_writable(target, "OUTPUT", as_store=True)
-        write_store(target, adata)
+        with claimed(target):
+            write_store(target, adata)
         return
-    with clear_errors(target), replacing(target, like=target.parent) as unfinished:
+    with claimed(target), clear_errors(target), replacing(target, like=target.parent) as unfinished:
         adata.write_h5ad(unfinished, compression="gzip")
 
 

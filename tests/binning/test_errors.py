@@ -134,6 +134,12 @@ EXPRESSION, GENE = "geneExp/bin1/expression", "geneExp/bin1/gene"
             "gene, geneID or geneName, found fi",
         ),
         (_replace(GENE, lambda values: values[:-1]), "count its .* records, found"),
+        (_replace(EXPRESSION, _set("x", 0.5, "<f8")), r"places in .*expression to be whole numbers .*, found 0\.5\."),
+        (_replace(EXPRESSION, _set("y", np.nan, "<f8")), "found nan"),
+        (_replace(EXPRESSION, _set("x", 2**64 - 1, "<u8")), r"found 1\.84467440737e\+19"),
+        (_replace(GENE, _set("count", -3, "<i8")), "the counts in /geneExp/bin1/gene to be whole .*, found -3"),
+        (_replace(GENE, _set("geneName", b"a\0b")), r"names of genes to be texts, found a null character in 'a\\x00b'"),
+        (_text("#BinSize=\u00b2\nn\tx\ty\tMIDCount\nA\t1\t1\t1\n"), r"a column of genes \(geneID\) in"),
     ],
 )
 def test_what_is_off_is_one_sentence(tmp_path, molecules, make, said):
@@ -144,6 +150,12 @@ def test_what_is_off_is_one_sentence(tmp_path, molecules, make, said):
         bin_file(path, tmp_path / "out.h5ad")
     assert re.fullmatch(r"Expected .+, found .+\. .+\.", str(raised.value)), raised.value
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
+
+
+def _largest_of_one_gene(values):
+    values = values.astype([("geneID", "<u4"), ("count", "<u4")])
+    values["geneID"], values["count"] = 0, 2**31 - 1
+    return values
 
 
 def _cell_gef(name, change):
@@ -170,6 +182,14 @@ def _cell_gef(name, change):
         (_cell_gef("cellBin/cell", lambda cells: cells[1:]), "the cells of .* to count its .* values, found"),
         (_cell_gef("cellBin/cellExp", _set("geneID", 99)), "numbers of genes below 12 in .* found 99"),
         (_cell_gef("cellBin/gene", lambda genes: genes[:3]), "numbers of genes below 3 in"),
+        (_cell_gef("cellBin/cell", _set("id", 1)), "every cell once in .*, found 1 again"),
+        (_cell_gef("cellBin/cell", _set("x", np.nan, "<f8")), "places in cellBin/cell of .*, found nan"),
+        (
+            _cell_gef("cellBin/cell", _set("geneCount", -1, "<i8")),
+            "the counts in /cellBin/cell to be whole .* found -1",
+        ),
+        (_cell_gef("cellBin/cellExp", _set("geneID", 0.5, "<f8")), r"counts in geneID of .*, found 0\.5"),
+        (_cell_gef("cellBin/cellExp", _largest_of_one_gene), "added up by cell and gene, to be .*, found 2.57"),
     ],
 )
 def test_of_cells(tmp_path, molecules, make, said):

@@ -3,6 +3,7 @@
 import sys
 
 import anndata as ad
+import h5py
 import numpy as np
 import pytest
 from binning_samples import BARCODES, write_space_ranger
@@ -96,6 +97,14 @@ def _no_column(outs):
     path.write_text(path.read_text().replace("in_tissue", "inside"))
 
 
+def _of_matrix(name, value):
+    def change(outs):
+        with h5py.File(outs / "filtered_feature_bc_matrix.h5", "r+") as file:
+            file[f"matrix/{name}"][3] = value
+
+    return change
+
+
 def _cut(outs):
     path = outs / "filtered_feature_bc_matrix.h5"
     path.write_bytes(path.read_bytes()[:3000])
@@ -109,6 +118,10 @@ def _cut(outs):
         (_nowhere, r"numbers for every barcode .* found something else\. Take the file of Space Ranger\.$"),
         (_no_tissue, r"spots under tissue in .* found none\. Check in_tissue of its positions\.$"),
         (_no_column, r"found no in_tissue\. Take the file of Space Ranger\.$"),
+        (_of_matrix("indices", -1), r"complete matrix of Space Ranger, found it truncated or damaged"),
+        (_of_matrix("indices", 10**6), r"complete matrix of Space Ranger, found it truncated or damaged"),
+        (_of_matrix("indptr", 10**6), r"complete matrix of Space Ranger, found it truncated or damaged"),
+        (_of_matrix("barcodes", b"A\0B"), r"names of spots to be texts, found a null character"),
         (_cut, r"to be a complete matrix of Space Ranger, found it truncated or damaged"),
         (lambda outs: (outs / "filtered_feature_bc_matrix.h5").unlink(), r"with one filtered_.*\.h5, found none in"),
         (lambda outs: (outs / "spatial" / "tissue_positions.csv").unlink(), r"Expected one of tissue_positions.parqu"),

@@ -214,6 +214,7 @@ def test_a_picture_of_a_file_of_any_name(fitted, tmp_path, name, suffix):
         ("uns/pdvi/scores/ari", "high", "no number in its scores under 'ari'"),
         ("obs/pdvi_confidence", np.full(600, np.nan), "600 spots with NaN or infinity"),
         ("obs/pdvi_confidence", np.array(["high"] * 600, dtype=object), "values of type"),
+        ("obs/pdvi_confidence", np.full(600, -7.0), "-7, which is no share of 1"),
     ],
 )
 def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, found):

@@ -28,6 +28,7 @@ class Case(NamedTuple):
     arguments: tuple[str, ...]
     codes: frozenset[int]  # exit codes that are right
     same: bool = False  # whether the domains must be those of the plain section
+    check: Callable[[Path], None] | None = None  # of the folder, where the command has done its work
 
 
 def section(*, n_side: int = 9, n_genes: int = 24, seed: int = 0) -> ad.AnnData:
@@ -51,8 +52,12 @@ def section(*, n_side: int = 9, n_genes: int = 24, seed: int = 0) -> ad.AnnData:
 
 def every_case() -> list[Case]:
     """All of them; the names differ."""
+    from corpus.pictures import picture_cases
+    from corpus.samples import sample_cases
+    from corpus.stores import store_cases
+
     families = (_types, _shapes, _places, _values, _labels, _names, _extras, _hdf5, _paths, _options, _commands)
-    cases = [case for family in families for case in family()]
+    cases = [case for family in (*families, sample_cases, store_cases, picture_cases) for case in family()]
     assert len({case.name for case in cases}) == len(cases)
     return cases
 
@@ -372,6 +377,18 @@ def _relink(file: h5py.File, name: str, link: object) -> None:
     file[name] = link
 
 
+def flipped(seed: int) -> Callable[[bytearray], bytearray]:
+    """What turns over one to five bits of a file."""
+
+    def change(content: bytearray) -> bytearray:
+        rng = np.random.default_rng(seed)
+        for place in rng.integers(len(content), size=1 + seed % 5):
+            content[place] ^= 1 << int(rng.integers(8))
+        return content
+
+    return change
+
+
 def _hdf5() -> Iterator[Case]:
     def damaged(change: Callable[[bytearray], bytes | bytearray]) -> Callable[[Path], None]:
         def make(folder: Path) -> None:
@@ -380,15 +397,6 @@ def _hdf5() -> Iterator[Case]:
             path.write_bytes(change(bytearray(path.read_bytes())))
 
         return make
-
-    def flipped(seed: int) -> Callable[[bytearray], bytearray]:
-        def change(content: bytearray) -> bytearray:
-            rng = np.random.default_rng(seed)
-            for place in rng.integers(len(content), size=1 + seed % 5):
-                content[place] ^= 1 << int(rng.integers(8))
-            return content
-
-        return change
 
     for share in (0, 1, 5, 20, 50, 80, 95, 99):
         yield _fit(f"cut after {share} %", damaged(lambda c, share=share: c[: len(c) * share // 100]), REFUSED)

@@ -19,7 +19,7 @@ from spatialpdvi.scores import adjusted_rand_index
 
 pytestmark = pytest.mark.slow
 PATIENCE = 60.0  # seconds: every case takes less than two
-OUTPUTS = {"out.h5ad", "out.png", "out.csv", "out"}
+OUTPUTS = {"out.h5ad", "out.zarr", "out.html", "out.png", "out.PNG", "out.svg", "out.pdf", "out.csv", "out"}
 
 
 class Worker:
@@ -120,6 +120,8 @@ def test_a_right_answer_or_one_sentence(case: Case, worker, plain, tmp_path):
         errors = [line for line in said.splitlines() if line.startswith("Error: ")]
         assert len(errors) == 1, said
         assert len(said) < 20_000
+    elif case.check is not None:
+        case.check(folder)
     elif case.arguments[0] == "fit":
         _check_result(folder / "out.h5ad", plain if case.same else None)
     worker.counts[{0: "right", 3: "not converged", 2: "refused"}[done["code"]]] += 1

@@ -135,6 +135,11 @@ def test_a_chunk_that_is(store, array, name, options, how) -> None:
     assert how != "missing" or f"1 of 1 chunks of {array} missing" in said
 
 
+def test_a_shape_that_nobody_could_look_through(store) -> None:
+    rewrite(metadata_of(store, "obsm/spatial"), shape=[12, 10**12])
+    assert "found a damaged or unknown element" in refusal(store)
+
+
 @pytest.mark.parametrize("how", ["missing", "truncated"])
 @pytest.mark.parametrize("array", ["layers/count/data", "layers/count/indptr", "layers/dense"])
 def test_a_chunk_in_the_way_of_blocks(store, array, how) -> None:

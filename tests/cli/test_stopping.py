@@ -1,0 +1,180 @@
+"""SIGTERM and SIGKILL at any moment: files are whole, SIGTERM leaves nothing behind and says what was written."""
+
+import importlib
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import anndata
+import pytest
+from binning_samples import draw, write_gem
+from click.testing import CliRunner
+from conftest import interrupt_at
+
+from spatialpdvi.cli import main
+from spatialpdvi.cli.stopping import TerminatedError, stoppable
+
+FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1")
+ENDLESS = ("--solver", "svi-rm", "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v")
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """A process that has been stopped ignores the signal from then on; this one goes on."""
+    old = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, old)
+
+
+def _stop(*_, **__):
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_stop_tells_what_was_written(toy_file, tmp_path, monkeypatch):
+    report = tmp_path / "report.json"
+    monkeypatch.setattr(importlib.import_module("spatialpdvi.cli.fit"), "report_result", _stop)
+    result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "--report", str(report), "-q"])
+    assert result.exit_code == 143
+    assert result.stderr == (
+        f"Stopped by SIGTERM: {str(toy_file)!r} had been written, complete; {str(report)!r} had not.\n"
+    )
+    assert list(tmp_path.iterdir()) == [toy_file]
+
+
+@pytest.mark.parametrize("dask", [(), pytest.param(("--dask", "local:1"), marks=pytest.mark.slow)])
+def test_a_stop_says_how_to_go_on_and_ends_the_workers(toy_file, tmp_path, dask):
+    before, folder = toy_file.read_bytes(), tmp_path / "kept"
+    line = ["fit", str(toy_file), *FIT, *ENDLESS, "--checkpoint", str(folder), "--checkpoint-every", "2", *dask]
+    code, stdout, stderr = interrupt_at(
+        "fit: epoch 5", line, sent=signal.SIGTERM
+    )  # waits for the workers' ends of pipes
+    assert (code, stdout) == (143, "")
+    said = re.search(
+        r"Stopped by SIGTERM: nothing was written\. The fit is kept up to epoch \d+; go on with: spatialpdvi (.*)\n$",
+        stderr,
+    )
+    assert shlex.split(said[1]) == [*line, "--resume"]
+    assert "Traceback" not in stderr, stderr
+    assert toy_file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "section.h5ad"]
+
+
+def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short():
+    """`timeout` sends it to the process and to its group."""
+    done = []
+
+    def run():
+        with stoppable():
+            try:
+                _stop()
+            finally:
+                _stop()
+                done.append(True)
+
+    with pytest.raises(TerminatedError):
+        run()
+    _stop()
+    assert done == [True]
+
+
+@pytest.mark.parametrize(("sent", "error"), [(signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_that_comes_in_a_finaliser_is_not_lost(sent, error):
+    class Last:
+        def __del__(self):
+            signal.raise_signal(sent)
+
+    went_on = []
+
+    def run():
+        with stoppable():
+            Last()
+            went_on.append(True)  # Python has dropped what was raised
+            time.sleep(30)
+
+    with pytest.raises(error) as caught:
+        run()
+    assert type(caught.value) is error
+    assert went_on == [True]
+
+
+def test_what_else_a_finaliser_raises_is_told_as_ever(monkeypatch):
+    class Last:
+        def __del__(self):
+            raise ValueError
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with stoppable():
+        Last()
+    assert [type(what.exc_value) for what in told] == [ValueError]
+
+
+def test_without_a_signal_the_handler_is_as_it_was():
+    before = signal.getsignal(signal.SIGTERM)
+    with stoppable():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.fixture(scope="module")
+def ready(toy_section, tmp_path_factory):
+    """A section, the same fitted, a model, and a sample to bin."""
+    folder = tmp_path_factory.mktemp("ready")
+    toy_section.write_h5ad(folder / "plain.h5ad")
+    line = ["fit", str(folder / "plain.h5ad"), *FIT, "-o", str(folder / "fitted.h5ad"), "-q"]
+    assert CliRunner().invoke(main, [*line, "--save-model", str(folder / "model.npz")]).exit_code == 0
+    write_gem(folder / "sample.gem", draw(n=20_000))
+    return folder
+
+
+COMMANDS = {
+    "fit": ("fit", "{}/plain.h5ad", *FIT, "-o", "out.h5ad"),
+    "predict": ("predict", "{}/plain.h5ad", "--model", "{}/model.npz", "-o", "out.h5ad"),
+    "bin": ("bin", "{}/sample.gem", "--bin", "10", "-o", "out.h5ad"),
+    "report": ("report", "{}/fitted.h5ad", "-o", "out.html"),
+}
+
+
+def _contents(path):
+    """What is in a file, but for seconds and dates."""
+    if path.suffix == ".html":
+        return len(path.read_text()), path.read_text().endswith("</html>\n")
+    adata = anndata.read_h5ad(path)
+    values = {name: adata.obsm[name].tobytes() for name in adata.obsm}
+    return values | {"X": adata.X.toarray().tobytes(), "uns": sorted(adata.uns), "obs": list(adata.obs)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_at_random_moments_files_are_whole(ready, tmp_path, command, sent):
+    line = [sys.executable, "-m", "spatialpdvi", *(part.format(ready) for part in COMMANDS[command])]
+    out = tmp_path / line[-1]
+    started = time.monotonic()
+    subprocess.run(line, check=True, capture_output=True, cwd=tmp_path)
+    lasted = time.monotonic() - started
+    new, old = _contents(out), b"what was there before"
+    moments = random.Random(f"{command} {sent}")
+    ends = set()
+    for _ in range(8):
+        out.write_bytes(old)
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            time.sleep(lasted * moments.uniform(0.05, 1.0))
+            process.send_signal(sent)
+            stderr = process.communicate(timeout=60)[1]
+        ends.add(process.returncode)
+        assert out.read_bytes() == old or _contents(out) == new
+        assert "Traceback" not in stderr, stderr
+        if sent == signal.SIGTERM:
+            assert list(tmp_path.iterdir()) == [out]
+            # before the program has begun, or after its end, nobody is there to say anything
+            assert process.returncode in {0, 143, -signal.SIGTERM}
+            assert (process.returncode == 143) == ("Stopped by SIGTERM: " in stderr)
+    assert ends - {0}
+    subprocess.run(line, check=True, capture_output=True, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == [out]
+    assert _contents(out) == new
