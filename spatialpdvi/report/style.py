@@ -46,9 +46,11 @@ img { max-width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; font-size: .92rem; }
 th, td { text-align: left; padding: .28rem 1.1rem .28rem 0; border-bottom: 1px solid var(--line);
   vertical-align: baseline; }
-th { font-weight: 600; color: var(--soft); white-space: nowrap; }
+th { font-weight: 600; color: var(--soft); vertical-align: bottom; }
 td { overflow-wrap: anywhere; min-width: 4.5rem; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+td:has(> a) { min-width: 10rem; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 .name { white-space: nowrap; }
 .genes { line-height: 1.6; }
 .genes b { font-weight: 600; font-style: italic; }
