@@ -17,6 +17,10 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM
 from spatialpdvi.start import one_hot, start_from_labels
 
+# a shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start and interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Toy(NamedTuple):
     """A small Potts mixture and all that it was made of, rows in patch order."""
