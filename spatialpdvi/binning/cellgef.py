@@ -21,7 +21,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.binning.gef import read_genes
-from spatialpdvi.binning.hdf5 import attribute, reading, table_of
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of
 from spatialpdvi.binning.records import Genes, checked_counts, checked_places
 from spatialpdvi.binning.runs import RowBlock
 from spatialpdvi.errors import InputError
@@ -29,7 +29,6 @@ from spatialpdvi.errors import InputError
 __all__ = ["CellGef"]
 
 _WHAT = "cell-bin GEF"
-_AGAIN = "Make the GEF again with SAW or geftools."
 _COLUMNS = {"area": "area", "dnbCount": "n_dnbs"}  # of obs, where the file has them
 
 
@@ -49,10 +48,7 @@ class CellGef:
     def __init__(self, file: h5py.File, path: Path, *, most: int) -> None:
         self._file, self._path, self._most = file, path, most
         with reading(path, _WHAT):
-            group = file["cellBin"]
-            if not isinstance(group, h5py.Group):
-                msg = f"Expected cellBin of {str(path)!r} to be a group, found a dataset. {_AGAIN}"
-                raise InputError(msg)
+            group = group_of(file, "cellBin", path, called="cellBin")
             self._cells = table_of(group, "cell", ("id", "x", "y", "geneCount"), path)[:]
             self._values = table_of(group, "cellExp", ("geneID", "count"), path)
             genes = table_of(group, "gene", (), path)[:]
@@ -109,7 +105,7 @@ class CellGef:
         if genes.size and genes.max() >= n_genes:
             msg = (
                 f"Expected numbers of genes below {n_genes:,} in {self._values.name} of {str(self._path)!r}, found "
-                f"{genes.max():,}. {_AGAIN}"
+                f"{genes.max():,}. {MAKE_AGAIN}"
             )
             raise InputError(msg)
         indptr = np.concatenate([[0], ends - start])
@@ -126,7 +122,7 @@ class CellGef:
             checked_places(cells[axis], where)
         ids = checked_counts(cells["id"], f"id of {where}")
         if np.unique(ids).size != ids.size:
-            msg = f"Expected every cell once in {where}, found {ids.size - np.unique(ids).size:,} again. {_AGAIN}"
+            msg = f"Expected every cell once in {where}, found {ids.size - np.unique(ids).size:,} again. {MAKE_AGAIN}"
             raise InputError(msg)
 
     def _check_ends(self) -> None:
@@ -134,6 +130,6 @@ class CellGef:
         if counted != self.n_values:
             msg = (
                 f"Expected the cells of {str(self._path)!r} to count its {self.n_values:,} values, found {counted:,}. "
-                f"{_AGAIN}"
+                f"{MAKE_AGAIN}"
             )
             raise InputError(msg)

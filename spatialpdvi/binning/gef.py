@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from spatialpdvi.binning.hdf5 import attribute, reading, table_of, texts
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of, texts
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts, checked_places
 from spatialpdvi.binning.runs import LARGEST_GENE
 from spatialpdvi.errors import InputError
@@ -27,7 +27,6 @@ from spatialpdvi.errors import InputError
 __all__ = ["GEF", "GefRecords", "read_genes"]
 
 GEF = "GEF"  # what messages call such a file
-_AGAIN = "Make the GEF again with SAW or geftools."
 
 
 class GefRecords:
@@ -47,10 +46,8 @@ class GefRecords:
         self._path, self._file = path, file
         with reading(path, GEF):
             self.stored = _stored_bin(file["geneExp"], path, bin_size)
-            group = file["geneExp"][f"bin{self.stored}"]
-            if not isinstance(group, h5py.Group):
-                msg = f"Expected {group.name} of {str(path)!r} to be a group, found a dataset. {_AGAIN}"
-                raise InputError(msg)
+            bins = f"bin{self.stored}"
+            group = group_of(file["geneExp"], bins, path, called=f"/geneExp/{bins}")
             self._expression = table_of(group, "expression", ("x", "y", "count"), path)
             table = table_of(group, "gene", ("count",), path)[:]
         self._genes = read_genes(table, f"{group.name}/gene", path)
@@ -85,12 +82,12 @@ class GefRecords:
     def _check_ends(self) -> None:
         n_records, counted = self._expression.shape[0], int(self._ends[-1]) if self._ends.size else 0
         if not n_records:
-            msg = f"Expected {self._expression.name} of {str(self._path)!r} to have records, found none. {_AGAIN}"
+            msg = f"Expected {self._expression.name} of {str(self._path)!r} to have records, found none. {MAKE_AGAIN}"
             raise InputError(msg)
         if counted != n_records:
             msg = (
                 f"Expected the genes of {str(self._path)!r} to count its {n_records:,} records, found {counted:,}. "
-                f"{_AGAIN}"
+                f"{MAKE_AGAIN}"
             )
             raise InputError(msg)
 
@@ -100,7 +97,7 @@ class GefRecords:
         if strange.any():
             msg = (
                 f"Expected places in {self._expression.name} of {str(self._path)!r} to be multiples of {self.stored}, "
-                f"found {values[np.argmax(strange)]}. {_AGAIN}"
+                f"found {values[np.argmax(strange)]}. {MAKE_AGAIN}"
             )
             raise InputError(msg)
         return values
@@ -113,10 +110,10 @@ def read_genes(table: np.ndarray, where: str, path: Path) -> Genes:
     ids = next((name for name in ("geneID", "gene", "geneName") if name in fields), None)
     if names is None or ids is None:
         found = ", ".join(fields) or "none"
-        msg = f"Expected {where} of {str(path)!r} to have gene, geneID or geneName, found fields: {found}. {_AGAIN}"
+        msg = f"Expected {where} of {str(path)!r} to have gene, geneID or geneName, found fields: {found}. {MAKE_AGAIN}"
         raise InputError(msg)
     if table.size > LARGEST_GENE:
-        msg = f"Expected at most {LARGEST_GENE:,} genes in {where} of {str(path)!r}, found {table.size:,}. {_AGAIN}"
+        msg = f"Expected at most {LARGEST_GENE:,} genes in {where} of {str(path)!r}, found {table.size:,}. {MAKE_AGAIN}"
         raise InputError(msg)
     found_ids, found_names = texts(table[ids]), texts(table[names])
     return Genes(found_ids, [name or gene for name, gene in zip(found_names, found_ids, strict=True)])
@@ -129,7 +126,7 @@ def _stored_bin(group: Any, path: Path, bin_size: int) -> int:
     if fitting:
         return fitting[-1]
     if not sizes:
-        msg = f"Expected groups bin1, bin50, ... in geneExp of {str(path)!r}, found none. {_AGAIN}"
+        msg = f"Expected groups bin1, bin50, ... in geneExp of {str(path)!r}, found none. {MAKE_AGAIN}"
         raise InputError(msg)
     listed = ", ".join(map(str, sizes))
     msg = (

@@ -10,7 +10,9 @@ import numpy as np
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["attribute", "open_hdf5", "reading", "table_of", "texts"]
+__all__ = ["MAKE_AGAIN", "attribute", "group_of", "open_hdf5", "reading", "table_of", "texts"]
+
+MAKE_AGAIN = "Make the GEF again with SAW or geftools."
 
 
 def open_hdf5(path: Path, what: str) -> h5py.File:
@@ -50,6 +52,15 @@ def attribute(element: Any, name: str) -> int | None:
     return int(value) if value.is_integer() and abs(value) < 2**53 else None
 
 
+def group_of(parent: Any, name: str, path: Path, *, called: str) -> h5py.Group:
+    """The group ``name`` of another one, for messages ``called`` so; a KeyError where there is none."""
+    group = parent[name]
+    if not isinstance(group, h5py.Group):
+        msg = f"Expected {called} of {str(path)!r} to be a group, found a dataset. {MAKE_AGAIN}"
+        raise InputError(msg)
+    return group
+
+
 def table_of(group: Any, name: str, numbers: tuple[str, ...], path: Path) -> h5py.Dataset:
     """The 1-D compound dataset ``name`` of a group, found to have these fields of numbers."""
     dataset = group.get(name)
@@ -64,10 +75,7 @@ def table_of(group: Any, name: str, numbers: tuple[str, ...], path: Path) -> h5p
         found = f"{dataset.dtype[strange[0]]} in its field {strange[0]}"
     else:
         return dataset
-    msg = (
-        f"Expected {where} of {str(path)!r} to be a table with {', '.join(numbers)}, found {found}. "
-        "Make the GEF again with SAW or geftools."
-    )
+    msg = f"Expected {where} of {str(path)!r} to be a table with {', '.join(numbers)}, found {found}. {MAKE_AGAIN}"
     raise InputError(msg)
 
 
