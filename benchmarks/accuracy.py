@@ -12,7 +12,7 @@ import numpy as np
 from sections import PEERS, Section, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
-from spatialpdvi.result import FitResult
+from spatialpdvi.fitting.result import FitResult
 
 HEADER = (
     "section",

@@ -14,8 +14,8 @@ import numpy as np
 from sections import Section, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
-from spatialpdvi.calibration import is_of_majority
-from spatialpdvi.result import FitResult
+from spatialpdvi.fitting.result import FitResult
+from spatialpdvi.metrics.calibration import is_of_majority
 
 HEADER = (
     "section",

@@ -17,9 +17,9 @@ import click
 import numpy as np
 
 from spatialpdvi import FitOptions, fit_file
-from spatialpdvi.cluster import Cluster, connect
-from spatialpdvi.progress import Progress, Stage
-from spatialpdvi.result import FitResult
+from spatialpdvi.distributed import Cluster, connect
+from spatialpdvi.fitting.result import FitResult
+from spatialpdvi.runtime.progress import Progress, Stage
 
 _STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "write")
 _TASK = 1e-3  # s of the scheduler for a task, as Dask's documentation says

@@ -23,11 +23,11 @@ import psutil
 from scipy.optimize import nnls
 from sections import sections
 
-from spatialpdvi.estimate.model import predict_bytes, predict_seconds, rate_of
-from spatialpdvi.estimate.reading import plan_fit
-from spatialpdvi.estimate.speed import REFERENCE, Speed, measure_speed
+from spatialpdvi.estimate.cost_model import predict_bytes, predict_seconds, rate_of
+from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
+from spatialpdvi.estimate.plan import plan_fit
 from spatialpdvi.estimate.work import EPOCHS, Work
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
 
 SIZES = ((5_000, 5_000, 8), (20_000, 8_000, 20), (50_000, 10_000, 15), (150_000, 25_000, 22))
 PLAIN = 50_000  # spots of the section that is also fitted uncompressed

@@ -18,14 +18,14 @@ from threadpoolctl import threadpool_limits
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.patches import default_n_patches, make_patches
 from spatialpdvi.graph.weights import weigh_edges
+from spatialpdvi.initialization import one_hot, start_from_labels
 from spatialpdvi.kernels import mixture
-from spatialpdvi.kernels.twins import brief_spin
-from spatialpdvi.patches import default_n_patches, make_patches
+from spatialpdvi.kernels.dispatch import brief_spin
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import PottsGMM
+from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.solvers import SolverSettings, make_solver
-from spatialpdvi.start import one_hot, start_from_labels
 
 EXPONENTIAL = 34
 
@@ -105,11 +105,11 @@ def _section(side: int, k: int, d: int, *, batch: int = 1):
     graph = weigh_edges(pattern, coordinates, normals, features=x, tau=1.0, beta=1.0)
     patching = make_patches(coordinates, graph, default_n_patches(labels.size, batch))
     start = start_from_labels(x, labels, k)
-    problem = PottsGMM(wrap_features(x[patching.order]), patching.patches, start.hyperparameters)
+    problem = PottsMixture(wrap_features(x[patching.order]), patching.patches, start.hyperparameters)
     return coordinates[patching.order], labels[patching.order], problem, start
 
 
-def _cases(problem: PottsGMM, phi: np.ndarray, lam) -> list[Case]:
+def _cases(problem: PottsMixture, phi: np.ndarray, lam) -> list[Case]:
     n, k = phi.shape
     d = problem.features.shape[1]
     edges = sum(p.indices.size for p in problem.patches.values())
@@ -159,7 +159,7 @@ def _wall_and_cpu(run: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _steps(problem: PottsGMM, phi: np.ndarray, lam, *, threads: int, batch: int) -> np.ndarray:
+def _steps(problem: PottsMixture, phi: np.ndarray, lam, *, threads: int, batch: int) -> np.ndarray:
     """Seconds of every step and every evaluation of ten epochs; the same ones each time."""
     engine, rng, seconds = LocalEngine(problem, threads=threads), np.random.default_rng(0), []
     solver = make_solver("p2dvi", SolverSettings(batch_patches=batch))

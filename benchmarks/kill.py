@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from spatialpdvi import Checkpoint, FitOptions, fit_file
-from spatialpdvi.progress import PlainProgress
+from spatialpdvi.runtime.progress import PlainProgress
 
 _STAGE = re.compile(r"(\w+): (\d+\.\d) s")
 

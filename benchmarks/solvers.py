@@ -8,7 +8,7 @@ import click
 from sections import sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
-from spatialpdvi.options import SOLVERS
+from spatialpdvi.options.fit import SOLVERS
 from spatialpdvi.synthetic import simulate, write_simulation
 
 

@@ -6,6 +6,8 @@ are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost n
 
 from typing import TYPE_CHECKING, Any
 
+from spatialpdvi.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from spatialpdvi import pl
     from spatialpdvi.api import (
@@ -25,12 +27,10 @@ if TYPE_CHECKING:
     from spatialpdvi.api.estimator import PottsGMM
     from spatialpdvi.checkpoints import Checkpoint
     from spatialpdvi.errors import InputError, InputWarning
-    from spatialpdvi.options import FitOptions
+    from spatialpdvi.fitting.result import FitResult
+    from spatialpdvi.options.fit import FitOptions
     from spatialpdvi.plotting import plot_section
-    from spatialpdvi.result import FitResult
     from spatialpdvi.synthetic import simulate
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
@@ -58,8 +58,8 @@ __all__ = [
 
 _HOME = {
     "Checkpoint": "checkpoints",
-    "FitOptions": "options",
-    "FitResult": "result",
+    "FitOptions": "options.fit",
+    "FitResult": "fitting.result",
     "InputError": "errors",
     "InputWarning": "errors",
     "PottsGMM": "api.estimator",

@@ -1,39 +1,169 @@
-"""The one error a user can cause, and the warning beside it.
+"""The errors and warnings that a user can cause.
 
-A message reads "Expected <thing> <condition>, found <value>. <What to do next.>". The command line prints it
-without a traceback and exits with 2; every other exception is a bug of ours and keeps its traceback.
+They carry facts, and are put into words at the edge: the command line names an option by its flag (``--n-pcs``), Python
+by its argument (``n_pcs``). The command line prints an `InputError` without a traceback and exits with 2; every other
+exception is a fault of this package and keeps its traceback.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["InputError", "InputWarning", "expect_finite", "list_keys"]
+__all__ = [
+    "InputError",
+    "InputWarning",
+    "ResourceError",
+    "as_argument",
+    "as_flag",
+    "expect_finite",
+    "list_keys",
+    "option",
+]
+
+# how an option is named: by its name and, where there is one, its value
+NameOption = Callable[..., str]
+
+# stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
+_MARK = re.compile("\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f")
+
+
+def option(name: str, *value: Any) -> str:
+    """Return a placeholder for an option, to be used inside the text of an error or a warning.
+
+    Parameters
+    ----------
+    name
+        The option as Python spells it, ``n_pcs``.
+    value
+        At most one: the value to name along with it, text, a number or a truth value.
+
+    Examples
+    --------
+    >>> print(InputError("one section", "two", f"Name {option('sample_key')}."))
+    Expected one section, found two. Name `sample_key`.
+    >>> InputError("one section", "two", f"Name {option('sample_key')}.").sentence(as_flag)
+    'Expected one section, found two. Name --sample-key.'
+    """
+    stated = f"\x1e{json.dumps(value[0])}" if value else ""
+    return f"\x1f{name}{stated}\x1f"
+
+
+def as_flag(name: str, *value: Any) -> str:
+    """Name an option as the command line does: ``--n-pcs``, ``--correct center``, ``--no-whiten``."""
+    flag = name.replace("_", "-")
+    if not value or value[0] is True:
+        return f"--{flag}"
+    return f"--no-{flag}" if value[0] is False else f"--{flag} {value[0]}"
+
+
+def as_argument(name: str, *value: Any) -> str:
+    """Name an option as Python does: ```n_pcs```, ```correct='center'```, ```whiten=False```."""
+    return f"`{name}={value[0]!r}`" if value else f"`{name}`"
+
+
+def _in_words(text: str, name_option: NameOption) -> str:
+    """Return a text with its placeholders replaced by the names of options."""
+
+    def name(match: re.Match[str]) -> str:
+        return name_option(match[1], *(() if match[2] is None else (json.loads(match[2]),)))
+
+    return _MARK.sub(name, text)
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message says what was expected, found, and what to do."""
+    """What the user gave cannot be used.
+
+    In words: "Expected <expected>, found <found>. <outcome> <advice>", where `option` stands in front of what was
+    expected: "Expected `--k` to be at least 2, found 1."
+
+    Parameters
+    ----------
+    expected
+        What would have been right; with ``option``, what follows "to be".
+    found
+        What was there instead.
+    advice
+        What to do next, as whole sentences.
+    option
+        The option whose value is wrong, as Python spells it.
+    outcome
+        What became of the user's files, as a whole sentence, where that is not obvious.
+    """
+
+    def __init__(
+        self, expected: str, found: str | None = None, advice: str = "", option: str | None = None, outcome: str = ""
+    ) -> None:
+        super().__init__(expected, found, advice, option, outcome)  # the arguments that it is unpickled with
+        self.expected, self.found, self.advice, self.option, self.outcome = expected, found, advice, option, outcome
+
+    def sentence(self, name_option: NameOption = as_argument) -> str:
+        """Return the error in words, with options named as ``name_option`` does (`as_flag` or `as_argument`)."""
+        if self.found is None:
+            stated = self.expected
+        else:
+            subject = "" if self.option is None else f"`{name_option(self.option).strip('`')}` to be "
+            stated = f"Expected {subject}{self.expected}, found {self.found}."
+        return _in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
+
+    def but(self, **facts: str) -> Self:
+        """Return the same error with some of its facts replaced."""
+        return type(self)(**(self.__dict__ | facts))
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+
+class ResourceError(InputError):
+    """The computer cannot do what was asked: no memory, a full disk, a folder that must not be written to.
+
+    Parameters
+    ----------
+    problem
+        What is lacking, as a whole sentence.
+    advice, outcome
+        As of an `InputError`.
+    """
+
+    def __init__(self, problem: str, advice: str = "", outcome: str = "") -> None:
+        super().__init__(problem, advice=advice, outcome=outcome)
+        self.args = (problem, advice, outcome)
+
+    def but(self, **facts: str) -> Self:
+        """Return the same error with some of its facts replaced."""
+        return type(self)(**({"problem": self.expected, "advice": self.advice, "outcome": self.outcome} | facts))
 
 
 class InputWarning(UserWarning):
-    """What the user gave is odd but usable; the message says how it was understood."""
+    """What the user gave is odd but usable; whole sentences say how it was understood and what may be wrong.
+
+    Options inside the text are written with `option`, and named as the reader knows them when the warning is shown.
+    """
+
+    def sentence(self, name_option: NameOption = as_argument) -> str:
+        """Return the warning in words, with options named as ``name_option`` does."""
+        return _in_words(str(self.args[0]), name_option)
+
+    def __str__(self) -> str:
+        return self.sentence()
 
 
 def list_keys(keys: Iterable[str]) -> str:
-    """Names of what there is, for the "found" half of an error: ``'X_pca', 'spatial'`` or ``none``."""
+    """Return the names of what there is, for the "found" half of an error: ``'X_pca', 'spatial'`` or ``none``."""
     return ", ".join(repr(key) for key in sorted(keys)) or "none"
 
 
 def expect_finite(position: "np.ndarray") -> None:
-    """Refuse coordinates (n, 2|3) with NaN or infinity, given as an array rather than read from a file."""
+    """Raise an `InputError` where coordinates (n, 2|3), given as an array, hold NaN or infinity."""
     import numpy as np  # not at the top: the command line imports this module before it knows what to do
 
-    finite = np.isfinite(position).all(axis=1)
-    if not finite.all():
-        n_bad = int((~finite).sum())
-        msg = (
-            f"Expected finite coordinates, found {n_bad} spots without. Remove these spots, or mend their coordinates."
+    n_bad = int((~np.isfinite(position).all(axis=1)).sum())
+    if n_bad:
+        raise InputError(
+            "finite coordinates",
+            f"{n_bad} spots without",
+            "Remove these spots, or correct their coordinates.",
         )
-        raise InputError(msg)

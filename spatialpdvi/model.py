@@ -3,16 +3,17 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.features.projection import GeneProjection
-from spatialpdvi.options import FitOptions
-from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals
+from spatialpdvi.features.space import Space
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 
-__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "Space", "nearest_domain"]
+__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "nearest_domain"]
 
 FORMAT = 2  # raised whenever what is written changes
 # options of the fit that hold for every section that the model is used on
@@ -20,21 +21,6 @@ _KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "c
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that ask nothing of other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # those that are kept with the genes
-
-
-class Space(NamedTuple):
-    """Where features come from, before they are averaged in space: genes, or columns that are given."""
-
-    genes: GeneProjection | None  # None with `rep`
-    rep: str | None  # key in obsm
-    n_columns: int  # of obsm[rep]; 0 with genes
-    centre: np.ndarray  # (d,) mean over the spots of the fit, of columns that are given less the origin
-    origin: np.ndarray  # (d,) taken off columns that are given; 0 with genes, and where they are near zero
-
-    @property
-    def n_features(self) -> int:
-        """Number d of the features; of given columns the first d are taken."""
-        return int(self.centre.size)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

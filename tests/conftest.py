@@ -12,10 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.patches import Patching, make_patches
+from spatialpdvi.graph.patches import Patching, make_patches
+from spatialpdvi.initialization import one_hot, start_from_labels
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM
-from spatialpdvi.start import one_hot, start_from_labels
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
 
 # a shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start and interrupt
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 class Toy(NamedTuple):
     """A small Potts mixture and all that it was made of, rows in patch order."""
 
-    problem: PottsGMM
+    problem: PottsMixture
     phi: np.ndarray
     lam: PottsGlobals
     x: np.ndarray
@@ -60,7 +60,7 @@ def make_toy(
     labels[changed] = rng.integers(k, size=int(changed.sum()))
     begin = start_from_labels(x, labels, k)
     features = sp.csr_matrix(x) if sparse else x
-    problem = PottsGMM(wrap_features(features), patching.patches, begin.hyperparameters)
+    problem = PottsMixture(wrap_features(features), patching.patches, begin.hyperparameters)
     phi = rng.dirichlet(np.ones(k), size=labels.size) if start == "soft" else one_hot(labels, k)
     dense = patching.graph[patching.order][:, patching.order].toarray()
     return Toy(problem, phi, begin.lam, x, dense, begin.hyperparameters, truth, patching)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from spatialpdvi.options import option_table
+from spatialpdvi.options.fit import option_table
 
 PAGE = (Path(__file__).parents[1] / "docs" / "outputs.md").read_text(encoding="utf-8")
 # below these, keys are names: of packages, solvers, domains, stages of a fit or tests of the machine

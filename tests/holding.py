@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 _HOLD = (
     "import sys\n"
-    "from spatialpdvi.io.locks import claimed\n"
+    "from spatialpdvi.io.storage.locks import claimed\n"
     "with claimed(*sys.argv[1:]):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import spatialpdvi
-from spatialpdvi.calibration import calibrate, calibration_error, is_of_majority, reliability, temper
+from spatialpdvi.metrics.calibration import calibrate, calibration_error, is_of_majority, reliability, temper
 
 
 def _posterior(n=2000, k=5, sharpness=8.0, seed=0):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError, fit_files
 from spatialpdvi.cli import main
-from spatialpdvi.colours import UNLABELLED, border_lengths, domain_colours, further_colours, palette
+from spatialpdvi.palette import UNLABELLED, border_lengths, domain_colours, further_colours, palette
 from spatialpdvi.plotting.colours import match_colours
 
 OPTIONS = {"n_top_genes": 100, "n_init": 1}
@@ -19,7 +19,7 @@ def lattice(columns, rows):
 
 
 def distances(colours):
-    from spatialpdvi.colours import _distance, _oklab, _rgb
+    from spatialpdvi.palette import _distance, _oklab, _rgb
 
     place = _oklab(np.array([_rgb(colour) for colour in colours]))
     return _distance(place[:, None], place)

@@ -12,8 +12,8 @@ from documented import PAGE
 
 from spatialpdvi import FitOptions
 from spatialpdvi.cli import main
-from spatialpdvi.io.keys import Keys
-from spatialpdvi.options import option_table
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.options.fit import option_table
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -60,7 +60,7 @@ def test_the_table_of_keys_has_all_of_them_and_no_other():
 
 
 def test_every_field_of_the_certificate_is_documented():
-    from spatialpdvi.certificate import Certificate
+    from spatialpdvi.fitting.certificate import Certificate
 
     page = (DOCS / "outputs.md").read_text()
     assert [name for name in Certificate.__dataclass_fields__ if f"`{name}`" not in page] == []

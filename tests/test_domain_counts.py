@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi import FitOptions, InputError
-from spatialpdvi.domain_counts import candidates, read_k
+from spatialpdvi.options.k_range import candidates, read_k
 
 
 @pytest.mark.parametrize(

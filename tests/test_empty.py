@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spatialpdvi.empty import explain_empty
+from spatialpdvi.fitting.fit import explain_empty
 
 
 def test_where_the_spots_of_a_lost_domain_went():

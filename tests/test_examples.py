@@ -81,7 +81,7 @@ def test_calls_of_fit_have_options_that_exist(page):
 
 def test_the_solver_of_the_page_settles_where_the_others_do(toy):
     from spatialpdvi.engines import LocalEngine
-    from spatialpdvi.optimise import StopRule, optimise
+    from spatialpdvi.fitting.loop import StopRule, optimise
     from spatialpdvi.solvers import SolverSettings, make_solver
 
     (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "solvers.md").read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -15,8 +15,8 @@ import spatialpdvi
 from spatialpdvi import InputError, InputWarning
 from spatialpdvi.cli import main
 from spatialpdvi.features import moments
-from spatialpdvi.interpretation import COLUMNS, marker_genes, rank_markers
-from spatialpdvi.io import streaming
+from spatialpdvi.io.formats import streaming
+from spatialpdvi.marker_genes import COLUMNS, marker_genes, rank_markers
 
 
 def make_counts(n=300, genes=40, k=3, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi import FitOptions, InputError
-from spatialpdvi.options import idle_options
+from spatialpdvi.options.fit import idle_options
 
 
 @pytest.mark.parametrize(

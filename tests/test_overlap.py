@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spatialpdvi.overlap import overlap
+from spatialpdvi.metrics.clustering import overlap
 
 
 def test_every_pair_of_labels_has_its_cell():

@@ -11,8 +11,8 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from spatialpdvi.colours import UNLABELLED, palette
 from spatialpdvi.errors import InputError
+from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels

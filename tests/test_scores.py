@@ -13,7 +13,7 @@ from sklearn.metrics import (
 )
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.scores import adjusted_rand_index, chaos, pas, scores
+from spatialpdvi.metrics.clustering import adjusted_rand_index, chaos, pas, scores
 
 
 def chaos_by_definition(labels, coordinates):
@@ -232,7 +232,7 @@ class TestPas:
     def test_more_spots_than_are_handled_at_a_time(self, rng, monkeypatch):
         coordinates, labels = square_lattice(14), rng.integers(0, 2, size=196)
         whole = pas(labels, coordinates)
-        monkeypatch.setattr("spatialpdvi.scores._BLOCK", 16 * 17)
+        monkeypatch.setattr("spatialpdvi.metrics.clustering._BLOCK", 16 * 17)
         assert pas(labels, coordinates) == whole > 0
 
     def test_three_dimensions(self, rng):

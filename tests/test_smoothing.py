@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spatialpdvi.smoothing import CANDIDATES, neighbor_averages, predictive_neighbors
+from spatialpdvi.features.smoothing import CANDIDATES, neighbor_averages, predictive_neighbors
 
 
 def test_averages_over_a_spot_and_its_nearest():

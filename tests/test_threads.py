@@ -5,8 +5,8 @@ import os
 import numba
 import pytest
 
-from spatialpdvi.kernels import twins
-from spatialpdvi.threads import single_threaded
+from spatialpdvi.kernels import dispatch as twins
+from spatialpdvi.runtime.threads import single_threaded
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.optimise import one_epoch
+from spatialpdvi.fitting.loop import one_epoch
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.base import Evaluation, Problem
 from spatialpdvi.solvers import SOLVERS, Solver, SolverSettings, make_solver
@@ -43,7 +43,7 @@ def run_epochs(
 ) -> Iterator[tuple[State, Evaluation]]:
     """States of a solver with these `SolverSettings` after epoch 0, 1, ..., without end, while F is finite.
 
-    The loop of `spatialpdvi.optimise`, whose callback sees the posteriors alone; here the globals are needed too.
+    The loop of `spatialpdvi.fitting.loop`, whose callback sees the posteriors alone; here the globals are needed too.
     A solver that is given itself, not by its name, keeps its own settings.
     """
     if isinstance(solver, str):

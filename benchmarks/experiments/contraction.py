@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from common import run_epochs
 
-from spatialpdvi.optimise import step
+from spatialpdvi.fitting.loop import step
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.quadratic import Quadratic, QuadraticGlobals, QuadraticStatistics
 from spatialpdvi.solvers import SolverSettings

@@ -23,11 +23,11 @@ from common import STEPS, draw_families, families, needs_step, print_table, run_
 from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
-from spatialpdvi.patches import Patch
+from spatialpdvi.graph.patches import Patch
+from spatialpdvi.initialization import Start, one_hot, start_from_labels
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import PottsGlobals, PottsGMM
+from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
 from spatialpdvi.solvers import SOLVERS, SolverSettings
-from spatialpdvi.start import Start, one_hot, start_from_labels
 
 PURITY = 0.9  # of a batch comes from one cluster
 SEPARATION = 1.5  # sd of the true means in each feature; the noise has sd 1
@@ -41,7 +41,7 @@ TUNING_SEED = 1000  # the data on which steps are chosen are none of those that 
 class Data(NamedTuple):
     """A drawn mixture, rows in batch order."""
 
-    problem: PottsGMM
+    problem: PottsMixture
     start: Start
     true_mean: np.ndarray  # (K, d)
 
@@ -105,7 +105,7 @@ def draw_mixture(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
     precision = np.bincount(labels, minlength=k)[:, None] + 1.0 / hyper.prior_sd**2
     start = start._replace(lam=PottsGlobals(start.lam.m, -np.log(precision)), hyperparameters=hyper)
     patches = tuple(_without_edges(b * batch, batch, truth.size) for b in range(n_batches))
-    return Data(PottsGMM(wrap_features(x), patches, hyper), start, true_mean)
+    return Data(PottsMixture(wrap_features(x), patches, hyper), start, true_mean)
 
 
 def _without_edges(first: int, size: int, n: int) -> Patch:

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from mixture import TUNING_SEED, Data, draw_mixture
 from quadratic import CASES, SHOWN, measure_case, run_quadratic
 
+from spatialpdvi.initialization import one_hot
 from spatialpdvi.problems.quadratic import Quadratic, random_quadratic
 from spatialpdvi.solvers import SOLVERS, SolverSettings
 from spatialpdvi.solvers.base import State
 from spatialpdvi.solvers.pdvi import P2DVI, PDVI
-from spatialpdvi.start import one_hot
 
 SIZE = {"n": 4_000, "batch": 200, "d": 3, "k": 5}  # in three dimensions the mixture's clusters overlap
 SQUARED_LEAST = 1e-24  # of the squared gradient's start: there is nothing below but rounding

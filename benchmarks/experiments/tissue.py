@@ -19,7 +19,7 @@ import click
 import numpy as np
 from common import print_table
 
-from spatialpdvi.options import SOLVERS
+from spatialpdvi.options.fit import SOLVERS
 from spatialpdvi.synthetic import simulate, write_simulation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

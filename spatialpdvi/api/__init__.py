@@ -1,11 +1,11 @@
 """Python's way in: everything that the command line can do, which is a thin layer over this."""
 
 from spatialpdvi.api.binning import bin_file
-from spatialpdvi.api.fitting import fit, fit_file, fit_files
-from spatialpdvi.api.looking import evaluate, evaluate_file, plot_file
-from spatialpdvi.api.marking import markers, markers_file
-from spatialpdvi.api.predicting import load_model, predict, predict_file, save_model
-from spatialpdvi.api.reporting import report_files
+from spatialpdvi.api.evaluation import evaluate, evaluate_file, plot_file
+from spatialpdvi.api.fit import fit, fit_file, fit_files
+from spatialpdvi.api.markers import markers, markers_file
+from spatialpdvi.api.predict import load_model, predict, predict_file, save_model
+from spatialpdvi.api.report import report_files
 
 __all__ = [
     "bin_file",

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.memory import parse_size
-from spatialpdvi.progress import Progress
+from spatialpdvi.runtime.memory import parse_size
+from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from spatialpdvi.binning import Written

@@ -11,11 +11,12 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.sources import AnnDataSource
-from spatialpdvi.keeping import unkept
-from spatialpdvi.options import FitOptions
-from spatialpdvi.pipeline import fit_section, read_inputs
-from spatialpdvi.progress import Progress
+from spatialpdvi.fitting.export import unkept
+from spatialpdvi.fitting.fit import fit_section
+from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["PottsGMM"]
 
@@ -44,7 +45,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     n_init
         Restarts by a Gaussian mixture on each of three scales, of which the start is the consensus.
     solver
-        One of `spatialpdvi.options.SOLVERS`.
+        One of `spatialpdvi.options.fit.SOLVERS`.
     max_epochs
         Visits of every patch at the most.
     tol
@@ -162,7 +163,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         InputError
             Where the arrays cannot be used, or the fit left no model: of sparse features, or with a graph.
         """
-        from spatialpdvi.prediction import predict_options, predict_section, read_new
+        from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
         check_is_fitted(self, "result_")
         model = self.result_.model

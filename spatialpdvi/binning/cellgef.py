@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.gef import read_genes
 from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of
 from spatialpdvi.binning.records import Genes, checked_counts, checked_places
-from spatialpdvi.binning.runs import RowBlock
 from spatialpdvi.errors import InputError
 
 __all__ = ["CellGef"]

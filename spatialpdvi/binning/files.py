@@ -10,20 +10,20 @@ from typing import Any
 import h5py
 
 from spatialpdvi.binning.cellgef import CellGef
+from spatialpdvi.binning.external_sort import records_within
 from spatialpdvi.binning.gef import GEF, GefRecords
 from spatialpdvi.binning.gem import GemRecords
 from spatialpdvi.binning.hdf5 import open_hdf5, reading
 from spatialpdvi.binning.records import Records
-from spatialpdvi.binning.runs import records_within
 from spatialpdvi.binning.sample import BinnedSample, Sample
 from spatialpdvi.binning.spaceranger import SpaceRanger, find_outputs
 from spatialpdvi.binning.spots import Cells, Spots, Squares
 from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_distinct, check_writable, clear_errors, resolve
-from spatialpdvi.io.locks import claimed
-from spatialpdvi.io.temporary import hidden_name, remove_folder
-from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors, resolve
+from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
+from spatialpdvi.runtime.progress import Progress, Stage
 
 __all__ = ["DEFAULT_BIN", "bin_to_file"]
 

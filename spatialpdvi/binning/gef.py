@@ -19,9 +19,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from spatialpdvi.binning.external_sort import LARGEST_GENE
 from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of, texts
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts, checked_places
-from spatialpdvi.binning.runs import LARGEST_GENE
 from spatialpdvi.errors import InputError
 
 __all__ = ["GEF", "GefRecords", "read_genes"]

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pandas as pd
 
+from spatialpdvi.binning.external_sort import LARGEST_GENE
 from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
-from spatialpdvi.binning.runs import LARGEST_GENE
 from spatialpdvi.errors import InputError
 
 __all__ = ["GemRecords", "is_gzip"]

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from spatialpdvi.binning.external_sort import RowBlock, Runs, records_within
 from spatialpdvi.binning.records import Genes, Records
-from spatialpdvi.binning.runs import RowBlock, Runs, records_within
 from spatialpdvi.binning.spots import Spots
-from spatialpdvi.progress import Stage
+from spatialpdvi.runtime.progress import Stage
 
 __all__ = ["BinnedSample", "Sample"]
 

@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.hdf5 import open_hdf5, reading
 from spatialpdvi.binning.records import Genes, check_texts, checked_counts
-from spatialpdvi.binning.runs import RowBlock
 from spatialpdvi.errors import InputError, list_keys
 
 __all__ = ["SpaceRanger", "find_outputs"]

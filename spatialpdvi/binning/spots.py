@@ -5,8 +5,8 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from spatialpdvi.binning.external_sort import LARGEST_ROW
 from spatialpdvi.binning.records import HALF, RecordBlock, checked_places
-from spatialpdvi.binning.runs import LARGEST_ROW
 from spatialpdvi.errors import InputError
 
 __all__ = ["Cells", "Spots", "Squares"]

@@ -10,14 +10,14 @@ import h5py
 import numpy as np
 from anndata.io import write_elem
 
-from spatialpdvi.binning.runs import RowBlock
+from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.sample import Sample
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import clear_errors, replacing, resolve
-from spatialpdvi.io.elements import is_hdf5
-from spatialpdvi.io.folders import replacing_folder
-from spatialpdvi.io.temporary import reserve
-from spatialpdvi.io.zarr_stores import consolidate, make_store, quiet_zarr
+from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.storage.elements import is_hdf5
+from spatialpdvi.io.storage.folders import replacing_folder
+from spatialpdvi.io.storage.temporary import reserve
+from spatialpdvi.io.storage.zarr_stores import consolidate, make_store, quiet_zarr
 
 __all__ = ["UNS_KEY", "Written", "write_sample"]
 

@@ -15,11 +15,11 @@ import numpy as np
 from spatialpdvi.checkpoints.codec import pack
 from spatialpdvi.checkpoints.identity import differences, digest, identify
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.archive import read_archive, write_archive
-from spatialpdvi.io.atomic import check_writable
-from spatialpdvi.io.temporary import remove_abandoned
-from spatialpdvi.options import FitOptions
-from spatialpdvi.progress import Progress
+from spatialpdvi.io.storage.archive import read_archive, write_archive
+from spatialpdvi.io.storage.atomic import check_writable
+from spatialpdvi.io.storage.temporary import remove_abandoned
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["EVERY", "Checkpoint"]
 

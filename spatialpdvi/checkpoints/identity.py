@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
 
 __all__ = ["differences", "digest", "identify"]
 

@@ -2,7 +2,6 @@
 
 import click
 
-from spatialpdvi import __version__
 from spatialpdvi.cli.bin import bin_sample
 from spatialpdvi.cli.compare import compare
 from spatialpdvi.cli.estimate import estimate
@@ -13,6 +12,7 @@ from spatialpdvi.cli.plot import plot
 from spatialpdvi.cli.predict import predict
 from spatialpdvi.cli.report import report
 from spatialpdvi.cli.simulate import simulate
+from spatialpdvi.version import __version__
 
 __all__ = ["main"]
 

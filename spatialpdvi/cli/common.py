@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
-from spatialpdvi.cli.stopping import stoppable, word_and_code
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.cli.signals import stoppable, word_and_code
+from spatialpdvi.errors import InputError, InputWarning, as_flag
 
 if TYPE_CHECKING:
-    from spatialpdvi.progress import Progress
-    from spatialpdvi.result import FitResult
+    from spatialpdvi.fitting.result import FitResult
+    from spatialpdvi.runtime.progress import Progress
 
 __all__ = [
     "EXIT_INPUT",
@@ -54,7 +54,7 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             with stoppable():
                 command(*args, **kwargs)
         except InputError as error:
-            _fail(f"Error: {error}", EXIT_INPUT)
+            _fail(f"Error: {error.sentence(as_flag)}", EXIT_INPUT)
         except KeyboardInterrupt as stop:
             # a command that keeps what is finished says so in the exception
             word, code = word_and_code(stop)
@@ -100,8 +100,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def _claimed(*outputs: Path | None) -> Iterator[None]:
-    """`spatialpdvi.io.locks.claimed` before there is a display: its warnings are lines on stderr."""
-    from spatialpdvi.io.locks import claimed
+    """`spatialpdvi.io.storage.locks.claimed` before there is a display: its warnings are lines on stderr."""
+    from spatialpdvi.io.storage.locks import claimed
 
     with ExitStack() as stack:
         with warnings.catch_warnings(record=True) as caught:
@@ -110,7 +110,7 @@ def _claimed(*outputs: Path | None) -> Iterator[None]:
         context = click.get_current_context(silent=True)
         if context is None or not context.params.get("quiet"):
             for warning in caught:
-                click.echo(f"Warning: {warning.message}", err=True)
+                click.echo(f"Warning: {_in_flags(warning.message)}", err=True)
         yield
 
 
@@ -129,7 +129,7 @@ def verbosity(command: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def display(*, quiet: bool, verbose: bool) -> Iterator["Progress"]:
     """Progress on stderr for the terminal at hand; warnings and log lines go through it, in order."""
-    from spatialpdvi.progress import LiveProgress, PlainProgress, Progress
+    from spatialpdvi.runtime.progress import LiveProgress, PlainProgress, Progress
 
     if quiet and verbose:
         msg = "Expected one of --quiet and --verbose, found both. Leave one of them out."
@@ -169,7 +169,12 @@ class _ShowLog(logging.Handler):
 
 def _show_warning(progress: "Progress", message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     name = "Warning" if issubclass(category, InputWarning) else category.__name__
-    progress.message(f"{name}: {message}")
+    progress.message(f"{name}: {_in_flags(message)}")
+
+
+def _in_flags(message: Warning | str) -> str:
+    """Return a warning in words, with options named by their flags."""
+    return message.sentence(as_flag) if isinstance(message, InputWarning) else str(message)
 
 
 def takes_table(command: Callable[..., None]) -> Callable[..., None]:
@@ -177,7 +182,7 @@ def takes_table(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, table: str | None, **kwargs: Any) -> None:
-        from spatialpdvi.io.spatial_tables import choose_tables
+        from spatialpdvi.io.storage.paths import choose_tables
 
         if "section" in kwargs:
             (kwargs["section"],) = choose_tables([kwargs["section"]], table)
@@ -230,8 +235,8 @@ def print_calibration(result: "FitResult") -> None:
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
     """Write the JSON of ``--report`` for a result that has been written."""
-    from spatialpdvi.io.atomic import write_json
-    from spatialpdvi.memory import peak_memory
+    from spatialpdvi.io.storage.atomic import write_json
+    from spatialpdvi.runtime.memory import peak_memory
 
     outputs = [str(output) for output in written]
     where = outputs[0] if len(outputs) == 1 else outputs

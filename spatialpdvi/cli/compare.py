@@ -9,7 +9,7 @@ from spatialpdvi.cli.common import FILE, display, limit_threads, takes_table, us
 from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, Plan, parse_solvers
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
 
 __all__ = ["compare"]
 
@@ -60,7 +60,7 @@ def compare(
     plan = Plan(options=FitOptions(**options), solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
     limit_threads(threads)
     from spatialpdvi.compare.session import compare_file
-    from spatialpdvi.io.locks import claimed
+    from spatialpdvi.io.storage.locks import claimed
 
     try:
         with display(quiet=quiet, verbose=verbose) as progress, claimed(output):

@@ -7,11 +7,11 @@ import click
 
 from spatialpdvi.cli.common import FILE, display, limit_threads, takes_table, user_errors, verbosity
 from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.memory import show_size
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.memory import show_size
 
 if TYPE_CHECKING:
-    from spatialpdvi.estimate.telling import Estimate
+    from spatialpdvi.estimate.estimate import Estimate
 
 __all__ = ["estimate"]
 
@@ -65,8 +65,8 @@ def estimate(
     """
     chosen = FitOptions(**options)
     limit_threads(threads)
-    from spatialpdvi.estimate.telling import estimate_file
-    from spatialpdvi.io.atomic import check_distinct, check_writable, write_json
+    from spatialpdvi.estimate.estimate import estimate_file
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if json_path is not None:
         check_distinct(json_path, "--json", (section,))

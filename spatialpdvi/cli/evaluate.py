@@ -35,7 +35,7 @@ def evaluate(
       spatialpdvi evaluate embryo.h5ad --label-key annotation --domain-key leiden
     """
     from spatialpdvi.api import evaluate_file
-    from spatialpdvi.io.atomic import check_distinct, check_writable, write_json
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if report is not None:
         check_distinct(report, "--report", (section,))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spatialpdvi.cli.checkpoint import check_kept, close, keep_in, resumable
 from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
@@ -20,14 +21,13 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.keeping import check_kept, close, keep_in, resumable
+from spatialpdvi.cli.dask import workers
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.cli.scan import print_scan
-from spatialpdvi.cli.workers import workers
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
 
 if TYPE_CHECKING:
-    from spatialpdvi.result import FitResult
+    from spatialpdvi.fitting.result import FitResult
 
 __all__ = ["fit"]
 
@@ -97,7 +97,7 @@ def fit(
     check_kept(checkpoint, every=checkpoint_every, resume=resume)
     limit_threads(threads)
     from spatialpdvi import api
-    from spatialpdvi.io.atomic import check_distinct, check_writable
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     several = len(sections) > 1
     targets = [path if output is None else output / path.name if several else output for path in sections]

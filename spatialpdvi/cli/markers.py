@@ -56,7 +56,7 @@ def markers(
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
     from spatialpdvi.api import markers_file
-    from spatialpdvi.io.atomic import check_distinct, check_writable, write_text
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output is not None:
         check_distinct(output, "--output", (section,))

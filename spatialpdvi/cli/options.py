@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from spatialpdvi.options import option_table
+from spatialpdvi.options.fit import option_table
 
 __all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "GroupedCommand", "table_options"]
 

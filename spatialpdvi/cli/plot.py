@@ -53,7 +53,7 @@ def plot(
       spatialpdvi plot embryo.h5ad --kind domains,entropy,confusion -o more.pdf
     """
     from spatialpdvi.api import plot_file
-    from spatialpdvi.io.atomic import check_distinct
+    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.plotting import save_figure
 
     check_distinct(output, "--output", (section,))

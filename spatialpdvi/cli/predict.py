@@ -21,7 +21,7 @@ from spatialpdvi.cli.common import (
 from spatialpdvi.cli.options import GroupedCommand, table_options
 
 if TYPE_CHECKING:
-    from spatialpdvi.result import FitResult
+    from spatialpdvi.fitting.result import FitResult
 
 __all__ = ["predict"]
 
@@ -60,7 +60,7 @@ def predict(
       spatialpdvi predict two.h5ad --model cortex.npz
     """
     from spatialpdvi.api import predict_file
-    from spatialpdvi.io.atomic import check_distinct, check_writable
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     target = section if output is None else output
     check_distinct(target, "--output", (model,))

@@ -49,7 +49,7 @@ def report(
       spatialpdvi report fitted/*.h5ad -o all.html --gene-key gene_symbol
     """
     from spatialpdvi.api import report_files
-    from spatialpdvi.io.atomic import check_distinct, check_writable, write_text
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output.suffix.lower() not in {".html", ".htm"}:
         msg = f"Expected --output to end in .html, found {output.name!r}. Give it this ending."

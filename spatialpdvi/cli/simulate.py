@@ -24,7 +24,7 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     Example:
       spatialpdvi simulate embryo.h5ad --n-spots 20000 --n-genes 8000 --k 20 --seed 0
     """
-    from spatialpdvi.io.atomic import check_writable
+    from spatialpdvi.io.storage.atomic import check_writable
     from spatialpdvi.synthetic import simulate as make
     from spatialpdvi.synthetic import write_simulation
 

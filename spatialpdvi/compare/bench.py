@@ -4,11 +4,11 @@ import warnings
 from dataclasses import replace
 
 from spatialpdvi.errors import InputWarning
-from spatialpdvi.io.sections import Section
-from spatialpdvi.options import FitOptions
-from spatialpdvi.preparation import Prepared, prepare
-from spatialpdvi.progress import Progress
-from spatialpdvi.representation import FeatureSet, make_features
+from spatialpdvi.features.build import FeatureSet, make_features
+from spatialpdvi.fitting.prepare import Prepared, prepare
+from spatialpdvi.io.section.section import Section
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["Bench"]
 
@@ -35,7 +35,7 @@ class Bench:
         self._last: tuple[int, Prepared] | None = None
 
     def prepared(self, seed: int) -> Prepared:
-        """Problem and start of a seed; raises as `spatialpdvi.preparation.prepare` does."""
+        """Problem and start of a seed; raises as `spatialpdvi.fitting.prepare.prepare` does."""
         if self._last is None or self._last[0] != seed:
             self._last = None  # free its memory before the next one is made
             self._last = seed, self._prepare(seed)

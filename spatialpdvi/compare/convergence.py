@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from spatialpdvi.colours import palette
 from spatialpdvi.compare.runs import Run
 from spatialpdvi.compare.summary import best_by_seed
+from spatialpdvi.palette import palette
 
 __all__ = ["Band", "band", "draw_convergence"]
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 from numpy.typing import NDArray
 
-from spatialpdvi.colours import UNLABELLED
 from spatialpdvi.compare.runs import Run
+from spatialpdvi.palette import UNLABELLED
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.panels import Heading, draw_labels

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.options import SOLVER_OPTIONS, SOLVERS, FitOptions, option_table
+from spatialpdvi.options.fit import SOLVER_OPTIONS, SOLVERS, FitOptions, option_table
 
 __all__ = ["DEFAULT_SEEDS", "DEFAULT_TUNE_EPOCHS", "SHARED", "Plan", "parse_solvers"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.certificate import gradient_norm
-from spatialpdvi.optimise import Stop, StopRule, TraceRow, optimise
-from spatialpdvi.preparation import Prepared
-from spatialpdvi.scores import ari_of_table
+from spatialpdvi.fitting.certificate import gradient_norm
+from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
+from spatialpdvi.fitting.prepare import Prepared
+from spatialpdvi.metrics.clustering import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 __all__ = ["Run", "has_step", "run_solver"]

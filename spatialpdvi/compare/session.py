@@ -4,7 +4,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spatialpdvi import __version__
 from spatialpdvi.compare.bench import Bench
 from spatialpdvi.compare.plan import Plan
 from spatialpdvi.compare.runs import Run
@@ -12,11 +11,12 @@ from spatialpdvi.compare.store import Store, check_folder, identify
 from spatialpdvi.compare.summary import markdown, summarise
 from spatialpdvi.compare.tuning import Tuning
 from spatialpdvi.compare.work import FIRST_SEED, do_runs, explain_changes, tune
-from spatialpdvi.io.atomic import write_json, write_text
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.sections import Section
-from spatialpdvi.pipeline import read_inputs
-from spatialpdvi.progress import Progress
+from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.section.section import Section
+from spatialpdvi.io.storage.atomic import write_json, write_text
+from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.version import __version__
 
 __all__ = ["Comparison", "compare_file"]
 

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from spatialpdvi import __version__
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_writable, describe_failure, write_json
-from spatialpdvi.io.folders import file_status
-from spatialpdvi.io.spatial_tables import table_path
-from spatialpdvi.options import FitOptions
+from spatialpdvi.io.storage.atomic import check_writable, describe_failure, write_json
+from spatialpdvi.io.storage.folders import file_status
+from spatialpdvi.io.storage.paths import table_path
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.version import __version__
 
 __all__ = ["Store", "check_folder", "identify"]
 

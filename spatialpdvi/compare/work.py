@@ -9,8 +9,8 @@ from spatialpdvi.compare.plan import Plan
 from spatialpdvi.compare.runs import Run, has_step, run_solver
 from spatialpdvi.compare.store import Store
 from spatialpdvi.compare.tuning import COARSE, FINE, Tuning, search
-from spatialpdvi.optimise import StopRule, TraceRow
-from spatialpdvi.progress import Progress, Stage
+from spatialpdvi.fitting.loop import StopRule, TraceRow
+from spatialpdvi.runtime.progress import Progress, Stage
 
 __all__ = ["FIRST_SEED", "do_runs", "explain_changes", "tune"]
 

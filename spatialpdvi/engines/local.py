@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from spatialpdvi.kernels.twins import alone_in_thread
+from spatialpdvi.kernels.dispatch import alone_in_thread
+from spatialpdvi.metrics.clustering import contingency
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
-from spatialpdvi.scores import contingency
+from spatialpdvi.runtime.threads import n_threads
 from spatialpdvi.solvers.base import Solver, State
-from spatialpdvi.threads import n_threads
 
 __all__ = ["LocalEngine"]
 

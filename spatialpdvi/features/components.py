@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.features.scaling import column_mean_sd, is_constant
-from spatialpdvi.threads import single_threaded
+from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["Components", "principal_components"]
 

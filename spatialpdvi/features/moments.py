@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.kernels.counts import group_moments
-from spatialpdvi.streams import CountRows, row_blocks
-from spatialpdvi.threads import n_threads
+from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.threads import n_threads
 
 __all__ = ["GroupMoments", "moments_by_group"]
 

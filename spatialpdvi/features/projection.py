@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.features.components import Components
 from spatialpdvi.features.scaling import ScaledGenes, normalised_genes, take_genes
-from spatialpdvi.streams import CountRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, row_blocks
 
 __all__ = ["GeneProjection", "centre_samples", "learn_projection"]
 

@@ -15,8 +15,8 @@ from spatialpdvi.kernels.counts import (
     scale_columns,
 )
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.streams import CountRows, by_part, row_blocks
-from spatialpdvi.threads import single_threaded
+from spatialpdvi.runtime.rows import CountRows, by_part, row_blocks
+from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = [
     "ScaledGenes",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.kernels.counts import SLOTS, VALUES, tally_values
-from spatialpdvi.streams import CountRows, by_part, row_blocks
+from spatialpdvi.runtime.rows import CountRows, by_part, row_blocks
 
 __all__ = ["Tally", "tally"]
 

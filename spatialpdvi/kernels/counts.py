@@ -7,8 +7,8 @@ or is added in `N_CHUNKS` fixed parts; all else writes a row's own entries.
 import numpy as np
 from numba import prange
 
+from spatialpdvi.kernels.dispatch import twins
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.kernels.twins import twins
 
 __all__ = [
     "SLOTS",

@@ -7,7 +7,7 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.twins import twins
+from spatialpdvi.kernels.dispatch import twins
 
 __all__ = [
     "border_normals",

@@ -5,7 +5,7 @@ Implementation notes
 - The same bits for any number of threads: a loop over spots writes each spot's own row, and sums over spots are
   taken over ``N_CHUNKS`` fixed chunks whose partial sums are added in order. Nothing is chunked by thread count.
 - Features may be float32; every product and sum is float64. No ``fastmath``: it reorders sums.
-- Domains, contiguous in memory, are worked on eight at a time (`spatialpdvi.kernels.lanes`): no sum over spots,
+- Domains, contiguous in memory, are worked on eight at a time (`spatialpdvi.kernels.simd`): no sum over spots,
   features or neighbours is reordered, those over domains are pairwise for any processor.
 - What waits for its own last result (a chain of sums, a largest logit, an exponential) is done for several spots,
   features or vectors in turn.
@@ -18,21 +18,8 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.lanes import (
-    WIDTH,
-    exp,
-    fill,
-    fma,
-    largest,
-    load,
-    minus,
-    over,
-    pairwise_sum,
-    plus,
-    store,
-    upper,
-)
-from spatialpdvi.kernels.twins import twins
+from spatialpdvi.kernels.dispatch import twins
+from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, over, pairwise_sum, plus, store, upper
 
 __all__ = [
     "N_CHUNKS",
@@ -202,7 +189,7 @@ def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
     """`sweep` with the same bits and fewer waits: a wave's cells side by side, the spots of a cell colour by colour.
 
     A spot comes after its neighbours of lower colours and before those of higher ones, here as there
-    (`spatialpdvi.patches.Cells`).
+    (`spatialpdvi.graph.patches.Cells`).
     """
     # IN as in sweep; rows (n,) by wave, cell and colour; starts (n_cells, n_colours + 1) into rows; waves
     # (n_waves + 1,) into cells; IN/OUT phi (n, K)

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spatialpdvi.io.keys import Keys
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -25,7 +25,7 @@ def draw_kind(
     calibrated: bool = True,
 ) -> "Axes":
     """One kind of picture, on the axes that are given or on a page of its own; a chart needs no ``spatial_key``."""
-    from spatialpdvi.io.fitted import read_fitted
+    from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.plotting.kinds import KINDS, View, draw_confidence
     from spatialpdvi.plotting.page import Given, Page
 

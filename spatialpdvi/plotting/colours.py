@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from spatialpdvi.colours import further_colours, palette
-from spatialpdvi.overlap import overlap
+from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.palette import further_colours, palette
 
 __all__ = ["match_colours"]
 

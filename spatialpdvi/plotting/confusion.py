@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.overlap import overlap
+from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.page import Place, inches
 from spatialpdvi.plotting.panels import TEXT, add_heading, artist_width

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from spatialpdvi.calibration import calibration_scores
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.extras import not_ours, read_flow, read_graph, read_number
-from spatialpdvi.io.fitted import Fitted
-from spatialpdvi.io.keys import Keys
-from spatialpdvi.io.sources import Source
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.extras import not_ours, read_flow, read_graph, read_number
+from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.plotting.charts import draw_scan, draw_stationarity
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.confusion import count_confusion, draw_confusion
@@ -47,7 +47,7 @@ class View:
     keys
         Names under which the fit has written.
     fitted
-        What `spatialpdvi.io.fitted.read_fitted` has read of it.
+        What `spatialpdvi.io.results.fitted.read_fitted` has read of it.
     """
 
     def __init__(self, source: Source, keys: Keys, fitted: Fitted) -> None:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from numpy.typing import NDArray
 
-from spatialpdvi.colours import UNLABELLED
+from spatialpdvi.palette import UNLABELLED
 from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.marks import paint
 from spatialpdvi.plotting.tissue import TEXT, Map, Tissue

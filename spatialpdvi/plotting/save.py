@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
 
 __all__ = ["save_figure"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.options import FitOptions, option_table
-from spatialpdvi.patches import default_n_patches
+from spatialpdvi.graph.patches import default_n_patches
+from spatialpdvi.options.fit import FitOptions, option_table
 
 __all__ = ["fit_command", "predict_command", "shell_line", "stored_options"]
 

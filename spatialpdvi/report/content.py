@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.calibration import calibration_scores
-from spatialpdvi.certificate import Certificate
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.fitted import Fitted
-from spatialpdvi.overlap import overlap
+from spatialpdvi.fitting.certificate import Certificate
+from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.metrics.calibration import calibration_scores
+from spatialpdvi.metrics.clustering import overlap
 
 __all__ = [
     "SCORES",

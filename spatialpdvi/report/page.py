@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from spatialpdvi import __version__
 from spatialpdvi.report.content import Material, certificate_of, domain_table, number, own_scores
 from spatialpdvi.report.details import confidence, domains, markers, repeat
 from spatialpdvi.report.markup import Markup, join, table, tag
 from spatialpdvi.report.parts import convergence, maps, number_of_domains, scores, state, text_of
 from spatialpdvi.report.pictures import draw_maps
 from spatialpdvi.report.style import CSS
+from spatialpdvi.version import __version__
 
 __all__ = ["render"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spatialpdvi.certificate import Certificate
+from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.report.content import SCORES, Material, joint_samples, number, score_table, shown
 from spatialpdvi.report.markup import Markup, data_uri, join, table, tag
 from spatialpdvi.report.pictures import LabelMap, Maps, Picture, ValueMap, scan_chart, trace_chart

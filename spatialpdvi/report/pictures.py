@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from spatialpdvi.colours import UNLABELLED
 from spatialpdvi.errors import InputError
+from spatialpdvi.palette import UNLABELLED
 from spatialpdvi.plotting.charts import draw_scan, draw_trace
 from spatialpdvi.plotting.colours import match_colours
 from spatialpdvi.plotting.labels import read_labels

@@ -1,8 +1,8 @@
 """The contract of a solver, and what it carries from step to step.
 
 One step updates a *batch* of patches. `local` does what belongs to one patch and may overwrite that patch's locals;
-`merge` folds the patches' messages, in the batch's order, into what is shared. `spatialpdvi.optimise` writes the loop
-once for all solvers, and where patches live is the business of `spatialpdvi.engines`: `init_patch` and `local` may run
+`merge` folds the patches' messages, in the batch's order, into what is shared. `spatialpdvi.fitting.loop` is the loop
+of all solvers, and where patches live is the business of `spatialpdvi.engines`: `init_patch` and `local` may run
 in another thread, process or computer than the rest, and what they are given and return may travel.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["Globals", "Solver", "SolverSettings", "State", "shuffled_batches"]
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """What may be set; each solver reads what concerns it. `spatialpdvi.options` checks what users give.
+    """What may be set; each solver reads what concerns it. `spatialpdvi.options.fit` checks what users give.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Solver(Protocol):
     """A mini-batch method for a finite-sum problem."""
 
     options: tuple[str, ...]
-    """The user's options that it reads, by their names in `spatialpdvi.options.FitOptions`."""
+    """The user's options that it reads, by their names in `spatialpdvi.options.fit.FitOptions`."""
 
     has_step: bool
     """Whether `SolverSettings.step_size` matters: such methods are tuned before they are compared."""

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_writable, clear_errors, replacing, resolve
-from spatialpdvi.io.locks import claimed
-from spatialpdvi.io.writing import write_store
+from spatialpdvi.io.results.writing import write_store
+from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing, resolve
+from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
 

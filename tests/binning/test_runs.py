@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from spatialpdvi.binning import runs as module
-from spatialpdvi.binning.runs import LARGEST_GENE, LARGEST_ROW, Runs
+from spatialpdvi.binning import external_sort as module
+from spatialpdvi.binning.external_sort import LARGEST_GENE, LARGEST_ROW, Runs
 from spatialpdvi.errors import InputError
 
 

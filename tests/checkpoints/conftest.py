@@ -27,7 +27,7 @@ class Fragile(Checkpoint):
 
 def same_elements(a, b):
     """Whether two results are the same to the bit, but for wall seconds."""
-    from spatialpdvi.io.keys import Keys
+    from spatialpdvi.io.results.keys import Keys
 
     def compare(left, right, where):
         if isinstance(left, dict):

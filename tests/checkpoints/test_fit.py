@@ -9,8 +9,8 @@ from documented import named, part
 
 import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
-from spatialpdvi.io.archive import read_archive, write_archive
-from spatialpdvi.progress import Progress
+from spatialpdvi.io.storage.archive import read_archive, write_archive
+from spatialpdvi.runtime.progress import Progress
 
 
 class Heard(Progress):
@@ -128,7 +128,8 @@ def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
 
 
 def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch):
-    from spatialpdvi import pipeline, preparation
+    from spatialpdvi.fitting import fit as pipeline
+    from spatialpdvi.fitting import prepare as preparation
 
     chosen = options()
     straight = fit_file(section, chosen, output=tmp_path / "straight.h5ad")
@@ -193,7 +194,7 @@ def test_options_that_change_no_bit_may_change(section, options, stopped, folder
 
 
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
-    from spatialpdvi.api import fitting
+    from spatialpdvi.api import fit as fitting
 
     known = fitting.library_versions()
     monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})

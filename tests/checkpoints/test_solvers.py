@@ -5,8 +5,8 @@ import pytest
 
 from spatialpdvi.checkpoints import named_types, pack, same_shapes, unpack
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.io.archive import read_archive, write_archive
-from spatialpdvi.optimise import StopRule, TraceRow, Underway, optimise
+from spatialpdvi.fitting.loop import StopRule, TraceRow, Underway, optimise
+from spatialpdvi.io.storage.archive import read_archive, write_archive
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State

@@ -128,7 +128,7 @@ def test_a_file_that_may_not_be_read(tissue, tmp_path):
         (MemoryError(), 2, "Expected memory for what was asked, found none left."),
     ],
 )
-@pytest.mark.parametrize("step", ["runs.Runs._gather", "runs._rows", "store._append"])
+@pytest.mark.parametrize("step", ["external_sort.Runs._gather", "external_sort._rows", "store._append"])
 def test_nothing_is_left_of_a_run_that_ends_early(tissue, tmp_path, monkeypatch, error, code, said, step):
     path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / "out.h5ad"
     _run("bin", path, "-o", out)

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 from conftest import interrupt_at
 
-from spatialpdvi import FitOptions, __version__, fit_file
+from spatialpdvi import FitOptions, fit_file
 from spatialpdvi.cli import main
-from spatialpdvi.progress import LiveProgress, PlainProgress
+from spatialpdvi.runtime.progress import LiveProgress, PlainProgress
+from spatialpdvi.version import __version__
 
 FIT = ["--k", "4", "--n-top-genes", "100"]
 
@@ -247,7 +248,7 @@ def test_the_peak_is_of_this_process_not_of_the_one_that_started_it(tmp_path):
     code = (
         "import subprocess, sys\n"
         "large = bytearray(700_000_000)\n"
-        "print(subprocess.run([sys.executable, '-c', 'from spatialpdvi.memory import peak_memory; "
+        "print(subprocess.run([sys.executable, '-c', 'from spatialpdvi.runtime.memory import peak_memory; "
         "print(peak_memory())'], capture_output=True, text=True, check=True).stdout)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from spatialpdvi import prediction
-from spatialpdvi.api import fitting
+from spatialpdvi.api import fit as fitting
 from spatialpdvi.cli import main
 from spatialpdvi.compare import bench, work
+from spatialpdvi.prediction import predict as prediction
 
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "1"]
 ASKED = re.escape("found none for 8.00 PiB more (an array of (1048576, 1073741824))")
@@ -52,7 +52,7 @@ def test_of_a_fit(toy_file, tmp_path, monkeypatch):
 
 
 def test_after_the_result(toy_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.io.atomic.write_json", _too_much)
+    monkeypatch.setattr("spatialpdvi.io.storage.atomic.write_json", _too_much)
     report = tmp_path / "report.json"
     said = _sentence(_run("fit", toy_file, *FIT, "--report", report))
     assert said.endswith(f"{str(toy_file)!r} had been written, complete; {str(report)!r} had not.")
@@ -86,7 +86,7 @@ def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
 
 def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
     before = _contents(tmp_path)
-    monkeypatch.setattr("spatialpdvi.scores.scores", _too_much)
+    monkeypatch.setattr("spatialpdvi.metrics.clustering.scores", _too_much)
     assert re.search(ASKED, _sentence(_run("evaluate", fitted)))
     monkeypatch.setattr("spatialpdvi.plotting.plot_section", _too_much)
     said = _sentence(_run("plot", fitted, "-o", tmp_path / "picture.png"))
@@ -122,7 +122,7 @@ def test_a_file_that_memory_does_not_suffice_to_open_is_not_called_damaged(toy_f
             error.add_note("as other libraries do")
             raise
 
-    monkeypatch.setattr("spatialpdvi.io.opening._check_anndata", fail)
+    monkeypatch.setattr("spatialpdvi.io.formats.opening._check_anndata", fail)
     said = _sentence(_run("fit", toy_file, *FIT))
     assert re.search(ASKED, said)
     assert "damaged" not in said

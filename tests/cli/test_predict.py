@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from spatialpdvi import prediction
 from spatialpdvi.cli import main
+from spatialpdvi.prediction import predict as prediction
 
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
 

@@ -81,7 +81,7 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     before = _contents(tmp_path)
     code = (
         "import resource, sys\n"
-        "import spatialpdvi.io.writing as writing\n"
+        "import spatialpdvi.io.results.writing as writing\n"
         "from spatialpdvi.cli import main\n"
         "real = writing.write_elements\n"
         "def write(*arguments, **keywords):\n"
@@ -119,7 +119,7 @@ def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch)
 
 
 def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path, monkeypatch):
-    from spatialpdvi.io import atomic
+    from spatialpdvi.io.storage import atomic
 
     real, out = atomic._synchronise, tmp_path / "out.h5ad"
 
@@ -138,14 +138,14 @@ def test_an_interruption_before_the_write(toy_file, monkeypatch):
     import spatialpdvi.api
 
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, spatialpdvi.api.fitting, "fit_section")
+    _interrupt_in(monkeypatch, spatialpdvi.api.fit, "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted: nothing was written.\n")
     assert toy_file.read_bytes() == before
 
 
 def test_a_report_that_fails_does_not_deny_the_result(toy_file, tmp_path, monkeypatch):
-    from spatialpdvi.io import atomic
+    from spatialpdvi.io.storage import atomic
 
     def refuse(*_, **__):
         raise OSError(28, "No space left on device")
@@ -182,7 +182,7 @@ def test_a_killed_fit_is_tidied_up_by_the_next(toy_file, tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from spatialpdvi.io.atomic import replacing\n"
+        "from spatialpdvi.io.storage.atomic import replacing\n"
         "with replacing(Path(sys.argv[1]), Path(sys.argv[1])) as temporary:\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

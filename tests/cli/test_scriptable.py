@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from documented import PAGE, named, part, undocumented
 from referencing import Registry, Resource
 
-from spatialpdvi.certificate import Certificate
 from spatialpdvi.cli import main
+from spatialpdvi.fitting.certificate import Certificate
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"

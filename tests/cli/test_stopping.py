@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from conftest import interrupt_at
 
 from spatialpdvi.cli import main
-from spatialpdvi.cli.stopping import TerminatedError, stoppable
+from spatialpdvi.cli.signals import TerminatedError, stoppable
 
 FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1")
 ENDLESS = ("--solver", "svi-rm", "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v")

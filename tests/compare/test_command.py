@@ -14,7 +14,7 @@ from spatialpdvi import FitOptions, InputError, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.compare import runs as runs_module
 from spatialpdvi.compare.plan import SHARED, Plan, parse_solvers
-from spatialpdvi.options import SOLVER_OPTIONS, SOLVERS
+from spatialpdvi.options.fit import SOLVER_OPTIONS, SOLVERS
 from spatialpdvi.solvers import SOLVERS as REGISTRY
 
 FAST = ["--k", "4", "--rep", "X_pca", "--tune-epochs", "2", "--seeds", "2"]
@@ -74,7 +74,7 @@ def test_a_run_is_what_fit_does(toy_file, tmp_path):
 
 
 def test_counts_are_preprocessed_once(toy_file, tmp_path, monkeypatch):
-    from spatialpdvi import representation
+    from spatialpdvi.features import build as representation
 
     calls = []
     original = representation.scaled_genes

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
-from spatialpdvi.colours import UNLABELLED, palette
 from spatialpdvi.compare.convergence import band, draw_convergence
 from spatialpdvi.compare.maps import draw_maps
+from spatialpdvi.palette import UNLABELLED, palette
 
 
 def test_a_band_is_mean_and_sd_with_ended_runs_held():

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.options import FitOptions
+from spatialpdvi.options.fit import FitOptions
 
 OK, REFUSED, EITHER = frozenset({0, 3}), frozenset({2}), frozenset({0, 2, 3})
 FIT = ("fit", "in.h5ad", "--k", "3", "-o", "out.h5ad", "--n-top-genes", "20", "--n-init", "1")

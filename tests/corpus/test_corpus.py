@@ -15,7 +15,7 @@ import pytest
 from anndata.io import read_elem
 
 from corpus.cases import FIT, Case, every_case, section
-from spatialpdvi.scores import adjusted_rand_index
+from spatialpdvi.metrics.clustering import adjusted_rand_index
 
 pytestmark = pytest.mark.slow
 PATIENCE = 60.0  # seconds: every case takes less than two

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spatialpdvi.estimate.model import predict_bytes, predict_seconds, rate_of
-from spatialpdvi.estimate.speed import REFERENCE, Speed, measure_speed
-from spatialpdvi.estimate.table import MEMORY, PARALLEL, SECONDS
+from spatialpdvi.estimate.coefficients import MEMORY, PARALLEL, SECONDS
+from spatialpdvi.estimate.cost_model import predict_bytes, predict_seconds, rate_of
+from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
 from spatialpdvi.estimate.work import Work
 
 SAME = REFERENCE.beside(REFERENCE)

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi import FitOptions, InputError, InputWarning
-from spatialpdvi.estimate.reading import plan_fit
-from spatialpdvi.io.counts import read_counts
-from spatialpdvi.io.h5ad import H5adSource
+from spatialpdvi.estimate.plan import plan_fit
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.section.counts import read_counts
 
 
 @pytest.fixture

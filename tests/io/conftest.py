@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.io.sources import AnnDataSource, H5adSource, Source
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source
 
 N_SPOTS, N_GENES = 12, 7
 

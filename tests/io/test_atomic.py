@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.atomic import check_output, describe_failure, replacing
+from spatialpdvi.io.storage.atomic import check_output, describe_failure, replacing
 
 AGAIN = ", then run again."
 

@@ -4,8 +4,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.coordinates import read_coordinates
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.coordinates import read_coordinates
 
 GRID = np.column_stack([np.arange(12) % 4, np.arange(12) // 4])
 

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io import counts as counts_module
-from spatialpdvi.io.counts import read_counts
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section import counts as counts_module
+from spatialpdvi.io.section.counts import read_counts
 
 HINT = "Point --layer at the counts, or give ready features with --rep."
 
@@ -137,7 +137,7 @@ def test_a_layer_called_counts_without_counts_is_passed_over_aloud(adata, source
 
 
 def test_an_offending_value_past_the_first_glance_and_block_is_seen(adata, monkeypatch) -> None:
-    monkeypatch.setattr("spatialpdvi.io.matrices.FIRST_VALUES", 4)
+    monkeypatch.setattr("spatialpdvi.io.formats.matrices.FIRST_VALUES", 4)
     monkeypatch.setattr(counts_module, "_BLOCK", 5)
     adata.X.data[-1] = 0.5
     assert "found 0.5 (not a whole number) in X" in refusal(AnnDataSource(adata))

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.counts import read_counts
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.keys import Keys, check_free
-from spatialpdvi.io.labels import read_labels
-from spatialpdvi.io.sections import read_section
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.labels import read_labels
+from spatialpdvi.io.section.section import read_section
 
 
 def refusal(path: Path, **options) -> str:

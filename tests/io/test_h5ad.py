@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.h5ad import H5adSource, open_h5ad
+from spatialpdvi.io.formats.h5ad import H5adSource, open_h5ad
 
 
 def refusal(path: Path) -> str:

@@ -2,8 +2,8 @@ import anndata as ad
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.keys import Keys, check_free
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys, check_free
 
 
 def test_default_names_are_the_documented_ones() -> None:

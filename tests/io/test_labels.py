@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.labels import read_initial, read_labels
+from spatialpdvi.io.section.labels import read_initial, read_labels
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_labels_become_text_categories(adata, source_of, column, expected, categ
 
 
 def test_distinct_values_of_one_text_are_one_label(adata) -> None:
-    from spatialpdvi.io.sources import AnnDataSource
+    from spatialpdvi.io.formats.sources import AnnDataSource
 
     adata.obs["region"] = pd.Categorical([1, "1", "b"] * 4, categories=["b", 1, "1"])
     labels, _ = read_labels(AnnDataSource(adata), "region")

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spatialpdvi.io.sections import read_section
-from spatialpdvi.io.sources import H5adSource
-from spatialpdvi.io.writing import write_elements
+from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.results.writing import write_elements
+from spatialpdvi.io.section.section import read_section
 
 
 def test_tables_of_2018_are_read(file_of_2018, adata) -> None:

@@ -11,9 +11,9 @@ import pytest
 from holding import held
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io import locks
-from spatialpdvi.io.locks import claimed
-from spatialpdvi.io.temporary import remove_abandoned
+from spatialpdvi.io.storage import locks
+from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.temporary import remove_abandoned
 
 
 def _names(folder: Path) -> list[str]:

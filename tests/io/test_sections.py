@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.sections import read_section
-from spatialpdvi.io.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.section import read_section
 
 
 def test_a_section_with_everything(adata, source_of) -> None:

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io import matrices
-from spatialpdvi.io.sources import AnnDataSource, H5adSource
+from spatialpdvi.io.formats import matrices
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
 
 DENSE = np.array([[0, 2, 0], [1, 0, 0], [0, 0, 3], [4, 0, 5]])
 

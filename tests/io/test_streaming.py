@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io import chunks, streaming
-from spatialpdvi.io.chunks import read_range
-from spatialpdvi.io.counts import read_counts
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.streams import JoinedRows, row_blocks
+from spatialpdvi.io.formats import chunks, streaming
+from spatialpdvi.io.formats.chunks import read_range
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.runtime.rows import JoinedRows, row_blocks
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_matrix_stored_by_columns_cannot_be_read_by_rows(counts, tmp_path):
 
 def test_values_that_are_no_counts_are_refused_in_any_block(counts, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "_VALUES", 50)
-    monkeypatch.setattr("spatialpdvi.io.matrices.FIRST_VALUES", 10)
+    monkeypatch.setattr("spatialpdvi.io.formats.matrices.FIRST_VALUES", 10)
     counts.data[-1] = 0.5
     with H5adSource(_file(tmp_path, counts)) as source:
         found = read_counts(source, None, memory=1)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spatialpdvi.io import temporary
-from spatialpdvi.io.atomic import replacing
-from spatialpdvi.io.temporary import ASIDE, create, hidden_name, remove_abandoned, reserve
+from spatialpdvi.io.storage import temporary
+from spatialpdvi.io.storage.atomic import replacing
+from spatialpdvi.io.storage.temporary import ASIDE, create, hidden_name, remove_abandoned, reserve
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io import writing
-from spatialpdvi.io.keys import Keys
-from spatialpdvi.io.writing import apply_elements, write_elements
+from spatialpdvi.io.results import writing
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.writing import apply_elements, write_elements
 
 KEYS = Keys()
 N = 12
@@ -233,7 +233,7 @@ def test_a_real_limit_of_the_file_size(path, tmp_path, limit) -> None:
     code = (
         "import resource, sys, numpy as np\n"
         "from spatialpdvi.errors import InputError\n"
-        "from spatialpdvi.io.writing import write_elements\n"
+        "from spatialpdvi.io.results.writing import write_elements\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most[limit]}, {most[limit]}))\n"
         f"posterior = np.ones(({N}, {n_columns}), dtype=np.float32)\n"
         "try:\n"

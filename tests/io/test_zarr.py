@@ -11,10 +11,10 @@ import zarr
 from zarrs import FORMATS, assert_same, write_spatialdata, write_zarr
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io import streaming
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.sections import read_section
-from spatialpdvi.io.spatial_tables import choose_tables, section_name, table_path
+from spatialpdvi.io.formats import streaming
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.section.section import read_section
+from spatialpdvi.io.storage.paths import choose_tables, section_name, table_path
 
 
 @pytest.fixture(params=FORMATS)

@@ -13,9 +13,9 @@ import zarr
 from zarrs import FORMATS, chunks_of, write_zarr
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.keys import Keys, check_free
-from spatialpdvi.io.sections import read_section
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.section import read_section
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,13 @@ import zarr
 from zarrs import FORMATS, assert_same, chunks_of, files_of, write_spatialdata, write_zarr
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io import converting, folders, writing
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.keys import Keys
-from spatialpdvi.io.temporary import ASIDE, hidden_name
-from spatialpdvi.io.writing import check_output, write_elements
+from spatialpdvi.io.formats import converting
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.results import writing
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.writing import check_output, write_elements
+from spatialpdvi.io.storage import folders
+from spatialpdvi.io.storage.temporary import ASIDE, hidden_name
 
 KEYS = Keys()
 N = 12

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spatialpdvi.kernels import lanes
+from spatialpdvi.kernels import simd as lanes
 from spatialpdvi.kernels.compile import compiled
 
 

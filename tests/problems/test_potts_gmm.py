@@ -5,9 +5,9 @@ import pytest
 from conftest import make_toy
 from reference import best_phi, central_difference, neg_elbo
 
-from spatialpdvi.patches import Patch
+from spatialpdvi.graph.patches import Patch
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_gmm import Hyperparameters, PottsGlobals, PottsGMM, Statistics
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, Statistics
 
 
 def _random_point(toy, seed=1):
@@ -58,7 +58,7 @@ def test_two_spots_two_domains_by_hand():
         np.array([0, 1, 2]),
     )
     one = np.ones(1)
-    problem = PottsGMM(wrap_features(np.array([[1.0], [-1.0]])), (patch,), Hyperparameters(one, one, 0 * one))
+    problem = PottsMixture(wrap_features(np.array([[1.0], [-1.0]])), (patch,), Hyperparameters(one, one, 0 * one))
     phi = np.array([[0.75, 0.25], [0.5, 0.5]])
     lam = PottsGlobals(np.array([[1.0], [-1.0]]), np.zeros((2, 1)))
     entropy = 0.75 * np.log(0.75) + 0.25 * np.log(0.25) + np.log(0.5)
@@ -193,8 +193,8 @@ def test_stationarity_means_the_same_for_any_number_of_spots():
         colour_start=np.array([0, n * copies]),
     )
     hyper = small.hyper._replace(prior_sd=small.hyper.prior_sd * 1e6)  # a prior that does not weigh
-    one = PottsGMM(wrap_features(small.x), (small.problem.patches[0],), hyper)
-    ten = PottsGMM(wrap_features(np.tile(small.x, (copies, 1))), (none,), hyper)
+    one = PottsMixture(wrap_features(small.x), (small.problem.patches[0],), hyper)
+    ten = PottsMixture(wrap_features(np.tile(small.x, (copies, 1))), (none,), hyper)
     phi, lam = _random_point(small)
     a, b = one.evaluate(phi, lam), ten.evaluate(np.tile(phi, (copies, 1)), lam)
     assert b.stationarity["mean"] == pytest.approx(a.stationarity["mean"], rel=1e-6)
@@ -207,7 +207,7 @@ def test_a_change_of_the_objective_is_held_against_the_datas_misfit_wherever_its
     toy = make_toy(side=6, n_patches=3)
     offset = 1e4
     moved = toy.hyper._replace(prior_mean=toy.hyper.prior_mean + offset)
-    far = PottsGMM(wrap_features(toy.x + offset), toy.problem.patches, moved)
+    far = PottsMixture(wrap_features(toy.x + offset), toy.problem.patches, moved)
     phi, lam = _random_point(toy)
     there = lam._replace(m=lam.m + offset)
     a, b = toy.problem.evaluate(phi, lam), far.evaluate(phi, there)

@@ -6,7 +6,7 @@ from reference import central_difference
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError
-from spatialpdvi.optimise import Stop, StopRule, optimise
+from spatialpdvi.fitting.loop import Stop, StopRule, optimise
 from spatialpdvi.problems.quadratic import Quadratic, QuadraticGlobals, QuadraticStatistics, random_quadratic
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 

@@ -7,9 +7,9 @@ import pytest
 from reference import assert_is_scanpys, scanpy_markers
 
 from spatialpdvi import FitOptions, InputWarning, fit, fit_file, markers_file, predict, predict_file
-from spatialpdvi.interpretation import rank_markers
-from spatialpdvi.io.counts import read_counts
-from spatialpdvi.io.sources import H5adSource
+from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.marker_genes import rank_markers
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 # file -> (K, least ARI, options); other seeds and sections are in benchmarks/accuracy.py

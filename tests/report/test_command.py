@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spatialpdvi.options import FitOptions, option_table
+from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.report.command import fit_command, predict_command, shell_line, stored_options
 
 OUT = Path("out.h5ad")

@@ -14,9 +14,9 @@ from zarrs import write_zarr
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
-from spatialpdvi.io.fitted import read_fitted
-from spatialpdvi.io.h5ad import H5adSource
-from spatialpdvi.io.keys import Keys
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.results.fitted import read_fitted
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.report.content import Material
 from spatialpdvi.report.markup import data_uri
 from spatialpdvi.report.pictures import draw_maps

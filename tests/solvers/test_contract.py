@@ -8,8 +8,8 @@ from conftest import make_toy
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError
-from spatialpdvi.optimise import Stop, StopRule, optimise
-from spatialpdvi.options import SOLVERS as NAMES
+from spatialpdvi.fitting.loop import Stop, StopRule, optimise
+from spatialpdvi.options.fit import SOLVERS as NAMES
 from spatialpdvi.problems.base import blockwise
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 

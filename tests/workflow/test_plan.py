@@ -10,7 +10,7 @@ from workflow.conftest import WORKFLOWS
 
 from spatialpdvi.checkpoints.identity import identify
 from spatialpdvi.cli import main
-from spatialpdvi.options import FitOptions, option_table
+from spatialpdvi.options.fit import FitOptions, option_table
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy")
 

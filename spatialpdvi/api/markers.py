@@ -1,0 +1,124 @@
+"""Python's way in to the marker genes of a fit that is there already, in memory or on disk."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from pandas import DataFrame
+
+__all__ = ["markers", "markers_file"]
+
+
+def markers(
+    adata: "AnnData",
+    *,
+    n: int = 10,
+    key_added: str = "pdvi",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    store: bool = False,
+) -> "DataFrame":
+    """Marker genes of the domains that a fit has written (`spatialpdvi.marker_genes.rank_markers`).
+
+    P-values are not calibrated: the domains were found on the same counts.
+
+    Parameters
+    ----------
+    adata
+        A fitted section with raw counts.
+    n
+        Genes per domain at the most.
+    key_added
+        Prefix of the keys that the fit wrote.
+    layer
+        Where the counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the names to show; by default the names of the genes.
+    store
+        Whether to write the columns into ``uns['pdvi_markers']`` too.
+
+    Returns
+    -------
+    Rows by domain and falling score: ``domain``, ``gene``, ``score``, ``log_fold_change``, ``p_adjusted``,
+    ``share_in``, ``share_out``.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or there are no counts.
+
+    Examples
+    --------
+    >>> table = spv.markers(adata, n=2)
+    >>> table.columns[:3].tolist()
+    ['domain', 'gene', 'score']
+    >>> table["domain"].value_counts().to_dict() == {"0": 2, "1": 2, "2": 2}
+    True
+    """
+    from spatialpdvi.io.results.writing import apply_elements
+
+    keys = Keys(key_added)
+    table = _markers(AnnDataSource(adata), keys, n=n, layer=layer, gene_key=gene_key)
+    if store:
+        apply_elements(adata, _columns(table, keys))
+    return table
+
+
+def markers_file(
+    path: str | Path,
+    *,
+    n: int = 10,
+    key_added: str = "pdvi",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    store: bool = False,
+    memory: str | None = None,
+    progress: Progress | None = None,
+) -> "DataFrame":
+    """`markers` for a fitted h5ad file or zarr store; with ``store`` they are written into it, all or nothing.
+
+    Counts that would take more than half of ``memory`` ("8GB"; by default what is free) are read block by block.
+
+    Examples
+    --------
+    >>> table = spv.markers_file("fitted.h5ad", n=2, store=True)
+    >>> "pdvi_markers" in anndata.read_h5ad("fitted.h5ad").uns
+    True
+    """
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.storage.locks import claimed
+
+    progress, keys = progress or Progress(), Keys(key_added)
+    most = free_memory() if memory is None else parse_size(memory, "--memory")
+    with claimed(path if store else None):
+        with progress.stage("markers"), H5adSource(path) as source:
+            if store:
+                check_output(path, path)
+            table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
+        if store:
+            with progress.stage("write"):
+                write_elements(path, path, _columns(table, keys))
+    return table
+
+
+def _markers(
+    source: Source, keys: Keys, *, n: int, layer: str | None, gene_key: str | None, memory: int | None = None
+) -> "DataFrame":
+    from spatialpdvi.io.results.expression import read_expression
+    from spatialpdvi.marker_genes import rank_markers
+
+    check_free(source, keys)
+    found = read_expression(source, keys, layer=layer, gene_key=gene_key, memory=memory)
+    return rank_markers(found.counts, found.genes, found.domains, n=n)
+
+
+def _columns(table: "DataFrame", keys: Keys) -> dict[tuple[str, str], Any]:
+    """The table as it is stored: columns of equal length."""
+    return {("uns", keys.markers): {name: table[name].to_numpy() for name in table}}

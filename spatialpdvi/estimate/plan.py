@@ -1,0 +1,134 @@
+"""What a fit of a file would have to do, from the file's metadata: no count is read beyond a first glance."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.errors import InputWarning
+from spatialpdvi.estimate.work import EPOCHS, SMOOTH, Work
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.layout import Layout
+from spatialpdvi.io.section.counts import COPIES, find_counts
+from spatialpdvi.io.section.features import name_features
+from spatialpdvi.io.section.labels import read_labels
+from spatialpdvi.io.storage.folders import file_status
+from spatialpdvi.io.storage.paths import table_path
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
+
+__all__ = ["Plan", "plan_fit"]
+
+_BLOCK_VALUES = 1 << 23  # of a block of counts that are read block by block, as `io.streaming` cuts them
+
+
+class Plan(NamedTuple):
+    """A fit that could be made."""
+
+    work: Work
+    source: str  # where the counts or the features are
+    layout: Layout
+    memory: int  # bytes that the fit may take
+    needed: int  # bytes of memory with which the counts are read as a whole
+    assumed: tuple[str, ...]  # what is not known before the fit
+
+
+def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) -> Plan:
+    """Sizes of a file and of its fit with these options; with ``markers`` as by ``fit --report``.
+
+    Raises
+    ------
+    InputError
+        Where the file, or what the options name in it, could not be fitted either.
+    """
+    memory = free_memory() if options.memory is None else parse_size(options.memory, "--memory")
+    with H5adSource(path) as source:
+        labelled = read_labels(source, options.label_key)[0] is not None
+        assumed = []
+        if options.smooth is None:
+            assumed.append(f"--smooth {SMOOTH}: the data choose 4 to 80")
+        epochs = min(EPOCHS[1], options.max_epochs)
+        assumed.append(f"{epochs} epochs: most sections take {EPOCHS[0]} to {EPOCHS[2]}")
+        common: dict[str, Any] = {
+            "n": source.n_obs,
+            "file_bytes": file_status(table_path(path))[0],
+            "k": options.n_domains,
+            "epochs": epochs,
+            "n_init": options.n_init,
+            "smooth": options.smooth,
+            "n_neighbors": options.n_neighbors,
+            "flow_neighbors": options.flow_neighbors,
+            "given_start": options.init is not None,
+            "labelled": labelled,
+        }
+        read = _plan_counts if options.rep is None else _plan_features
+        where, layout, needed, sizes = read(source, options, memory)
+    work = Work(**common, **sizes, markers=markers and options.rep is None)
+    if options.restarts == "best":
+        work = replace(work, starts=1 + work.restarts)
+    return Plan(work, where, layout, memory, needed, tuple(assumed))
+
+
+def _plan_features(source: H5adSource, options: FitOptions, _: int) -> tuple[str, Layout, int, dict[str, Any]]:
+    """Where the features are, how they are stored, what they take, and their sizes for `Work`."""
+    where = name_features(source, str(options.rep))
+    layout = source.layout("X" if where == "X" else f"obsm/{options.rep}")
+    return where, layout, layout.n_bytes, {"width": _width(layout, options), **_stored(layout)}
+
+
+def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[str, Layout, int, dict[str, Any]]:
+    """The same of counts; in blocks where memory does not hold them."""
+    where = find_counts(source, options.layer, memory=0).source
+    layout = source.layout(where)
+    values = _values(source, where, layout)
+    needed = COPIES * source.stored_bytes(where)
+    sizes = _stored(layout)
+    if layout.storage == "dense":
+        sizes["counts_bytes"] = values * (layout.value_bytes + layout.index_bytes)
+    if needed > memory and not layout.by_rows:
+        _warn_of_columns(where, needed)
+    elif needed > memory:
+        share = min(1.0, _BLOCK_VALUES / max(1, layout.n_values))
+        sizes["block_bytes"] = max(1, int(share * sizes["counts_bytes"]))
+    genes = layout.shape[1]
+    width = float(min(options.components_of(options.n_domains), genes))
+    sizes |= {"genes": genes, "values": values, "kept_genes": min(options.n_top_genes, genes)}
+    return where, layout, needed, sizes | {"width": width, "gene_wise": options.n_pcs == 0}
+
+
+def _warn_of_columns(where: str, needed: int) -> None:
+    msg = (
+        f"Expected {where} to be stored by rows (CSR), to be read block by block, found it by columns (CSC). Write "
+        f"it as CSR, or give --memory {show_size(needed)}; the estimate is of that."
+    )
+    warnings.warn(msg, InputWarning, stacklevel=4)
+
+
+def _stored(layout: Layout) -> dict[str, Any]:
+    return {
+        "counts_bytes": layout.n_bytes,
+        "packed_bytes": layout.packed_bytes,
+        # of rows one copy is enough; all else is turned into rows
+        "copies": 1 if layout.storage == "csr" else 2,
+    }
+
+
+def _width(layout: Layout, options: FitOptions) -> float:
+    """Columns that are fitted; whether they are those of a PCA only their values tell, and their name suggests."""
+    columns = layout.shape[1]
+    if options.n_pcs:
+        return float(min(options.n_pcs, columns))
+    if layout.storage != "dense":
+        return layout.n_values / max(1, layout.shape[0])
+    is_pca = "pca" in str(options.rep).lower()
+    return float(min(options.components_of(options.n_domains), columns) if is_pca else columns)
+
+
+def _values(source: H5adSource, where: str, layout: Layout) -> int:
+    """Counts that are not 0; of a dense matrix by the share of its first rows."""
+    if layout.storage != "dense":
+        return layout.n_values
+    first = source.first_values(where)
+    return int(layout.n_values * (np.count_nonzero(first) / max(1, first.size)))

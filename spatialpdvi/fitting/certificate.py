@@ -1,0 +1,95 @@
+"""The proof that a fit converged: how far every block of the written result is from stationary, and why it stopped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow
+from spatialpdvi.problems.base import Evaluation
+
+__all__ = ["Certificate", "certify", "gradient_norm"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Stationarity of the result as it is written; anyone can recompute it from the file's keys.
+
+    Parameters
+    ----------
+    converged, reason
+        Whether the stop rule was met, and the sentence that says why the fit stopped.
+    epochs
+        Visits of every patch.
+    neg_elbo
+        F at the end, nats (E1).
+    relative_change
+        ``|F - F_before| / (n d / 2)`` over the last epoch; n d / 2 is the size of the data's misfit, and unlike F the
+        same wherever the features' zero is.
+    gradient_norm
+        Euclidean norm of dF/d(m, rho); `gradient_norm_mean` and `gradient_norm_log_variance` of its blocks.
+    stationarity_mean
+        ``max_kf |m_kf - m*_kf| / sigma0_f``, m* the optimum given all else.
+    stationarity_log_variance
+        ``max_kf |exp(rho_kf) / exp(rho*_kf) - 1|``.
+    stationarity_posterior
+        Mean over spots of the total variation distance between phi_i and its own optimum; `_max` is the largest.
+    tolerance, tolerance_objective
+        What stationarities and relative change were held against.
+    """
+
+    converged: bool
+    reason: str
+    epochs: int
+    neg_elbo: float
+    relative_change: float
+    gradient_norm: float
+    gradient_norm_mean: float
+    gradient_norm_log_variance: float
+    stationarity_mean: float
+    stationarity_log_variance: float
+    stationarity_posterior: float
+    stationarity_posterior_max: float
+    tolerance: float
+    tolerance_objective: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for `uns` and JSON."""
+        return dict(self.__dict__)
+
+    def sentence(self) -> str:
+        """Certificate in one paragraph, for a person."""
+        return (
+            f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change "
+            f"{self.relative_change:.1e}; means within {self.stationarity_mean:.1e} noise sd of their optimum, "
+            f"variances within {self.stationarity_log_variance:.1e}, posteriors within "
+            f"{self.stationarity_posterior:.1e} (tolerance {self.tolerance:.0e})."
+        )
+
+
+def gradient_norm(evaluation: Evaluation) -> float:
+    """Euclidean norm of the gradient of F in all global blocks."""
+    return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
+
+
+def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
+    """Certificate of a final evaluation after the epochs of ``trace``, of which there is one at least."""
+    before = trace[-2].evaluation.neg_elbo
+    change = abs(final.neg_elbo - before) / final.scale
+    return Certificate(
+        converged=stop is Stop.CONVERGED,
+        reason=stop.value,
+        epochs=trace[-1].epoch,
+        neg_elbo=final.neg_elbo,
+        relative_change=change,
+        gradient_norm=gradient_norm(final),
+        gradient_norm_mean=float(np.linalg.norm(final.gradient.m)),
+        gradient_norm_log_variance=float(np.linalg.norm(final.gradient.rho)),
+        stationarity_mean=final.stationarity["mean"],
+        stationarity_log_variance=final.stationarity["log_variance"],
+        stationarity_posterior=final.residual_mean,
+        stationarity_posterior_max=final.residual_max,
+        tolerance=rule.tolerance,
+        tolerance_objective=rule.relative_change,
+    )

@@ -1,0 +1,199 @@
+"""What a fit returns: spots in the user's order, domains by size; and the AnnData elements it becomes."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.fitting.certificate import Certificate
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.metrics.calibration import Calibration
+from spatialpdvi.model import Model
+from spatialpdvi.model_selection.scan import Scan
+from spatialpdvi.problems.potts_mixture import Hyperparameters
+
+__all__ = ["FitResult", "name_domains", "order_by_size"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitResult:
+    """Domains of a section.
+
+    Parameters
+    ----------
+    domains
+        (n,) int64 in 0..K-1, the largest domain first; the argmax of the posterior.
+    posterior
+        phi (n, K) float32.
+    domain_mean, log_variance
+        m and rho (K, d).
+    hyperparameters
+        sigma0, sigma1 and xi, (d,) each.
+    agreement
+        (n,) float32: share of restarts that put the spot where their consensus does; None without restarts.
+    calibration
+        The posterior made as sure as restarts are, and its temperature; None without restarts.
+    features
+        (n, d) float32 (float64 where given so), dense or CSR: what was fitted.
+    store_features
+        Whether the features are no matrix of the file already, and so are written beside the result.
+    graph
+        Symmetric CSR (n, n) of the weights ``beta r_ij`` that entered the objective.
+    flow
+        Flow directions (n, 2), or border normals (n, 3) of a 3-D section.
+    trace
+        Columns of equal length, one entry per epoch.
+    certificate
+        How stationary the result is.
+    scores
+        ARI and the rest, and the start's beside them under "baseline".
+    params
+        Every option in force, what was found in the input, the seed and versions.
+    seconds
+        Wall seconds of each stage.
+    colours
+        (K,) hexadecimal, one for each domain.
+    model
+        The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
+        of a prediction.
+    scan
+        What was measured of every number of domains, and why this one; None where ``--k`` gave it.
+    markers
+        Marker genes of each domain by its name, where they were asked for and there are counts.
+
+    Examples
+    --------
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1)
+    >>> result.domains.shape, result.posterior.shape
+    ((400,), (400, 3))
+    >>> result.certificate.sentence()
+    'Converged: ...'
+    """
+
+    domains: np.ndarray
+    posterior: np.ndarray
+    domain_mean: np.ndarray
+    log_variance: np.ndarray
+    hyperparameters: Hyperparameters
+    agreement: np.ndarray | None
+    calibration: Calibration | None
+    features: np.ndarray | sp.csr_matrix
+    store_features: bool
+    graph: sp.csr_matrix
+    flow: np.ndarray
+    trace: dict[str, np.ndarray]
+    certificate: Certificate
+    scores: dict[str, Any]
+    params: dict[str, Any]
+    seconds: dict[str, float]
+    colours: tuple[str, ...]
+    model: Model | None = None
+    scan: Scan | None = None
+    markers: dict[str, list[str]] | None = None
+
+    def __repr__(self) -> str:
+        n, d = self.features.shape
+        state = "converged" if self.certificate.converged else "not converged"
+        return f"FitResult({n:,} spots, {d} features, {self.n_domains} domains, {state})"
+
+    @property
+    def n_domains(self) -> int:
+        """K, empty domains included."""
+        return int(self.posterior.shape[1])
+
+    @property
+    def domain_sizes(self) -> np.ndarray:
+        """Spots of each domain (K,), descending."""
+        return np.bincount(self.domains, minlength=self.n_domains)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """Largest posterior of each spot (n,) float32."""
+        return self.posterior.max(axis=1)
+
+    @property
+    def entropy(self) -> np.ndarray:
+        """Entropy of each spot's posterior (n,) float32, nats."""
+        phi = self.posterior.astype(np.float64)
+        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
+        return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
+
+    def part(self, spots: np.ndarray) -> "FitResult":
+        """The result of some of the spots (ascending), as it stands in the file they came from.
+
+        What is of a spot is cut; domains, trace, certificate and scores are those of the joint fit, unchanged.
+        """
+        return replace(
+            self,
+            domains=self.domains[spots],
+            posterior=self.posterior[spots],
+            agreement=None if self.agreement is None else self.agreement[spots],
+            calibration=None
+            if self.calibration is None
+            else self.calibration._replace(posterior=self.calibration.posterior[spots]),
+            features=self.features[spots],
+            store_features=True,
+            graph=self.graph[spots][:, spots].tocsr(),
+            flow=self.flow[spots],
+        )
+
+    def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
+        """(group, key) -> value of all that is written (docs/outputs.md)."""
+        elements: dict[tuple[str, str], Any] = {
+            ("obs", keys.domain): name_domains(self.domains, self.n_domains),
+            ("obs", keys.confidence): self.confidence,
+            ("obs", keys.entropy): self.entropy,
+            ("obsm", keys.posterior): self.posterior,
+            ("uns", keys.uns): self._summary(),
+            ("uns", keys.colours): np.array(self.colours, dtype=object),
+        }
+        if self.agreement is not None:
+            elements["obs", keys.agreement] = self.agreement
+        if self.calibration is not None:
+            elements["obs", keys.calibrated_confidence] = self.calibration.confidence
+            elements["obsm", keys.calibrated] = self.calibration.posterior
+        if self.store_features:
+            elements["obsm", keys.features] = self.features
+        if save_graph:
+            elements["obsp", keys.connectivities] = self.graph
+            elements["obsm", keys.flow] = self.flow.astype(np.float32)
+        return elements
+
+    def report(self) -> dict[str, Any]:
+        """Scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
+        return {
+            "scores": self.scores,
+            "certificate": self.certificate.as_dict(),
+            "domain_sizes": self.domain_sizes.tolist(),
+            "params": self.params,
+            "seconds": self.seconds,
+            **({} if self.scan is None else self.scan.summary()),
+            **({} if self.markers is None else {"markers": self.markers}),
+        }
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "params": self.params,
+            "domain_mean": self.domain_mean,
+            "log_variance": self.log_variance,
+            "noise_sd": self.hyperparameters.noise_sd,
+            "prior_sd": self.hyperparameters.prior_sd,
+            "prior_mean": self.hyperparameters.prior_mean,
+            "trace": self.trace,
+            "certificate": self.certificate.as_dict(),
+            "scores": self.scores,
+            **({} if self.scan is None else self.scan.summary()),
+        }
+
+
+def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:
+    """Domains (n,) by name, ``"0"`` to ``"K-1"``, empty ones among the categories."""
+    return pd.Categorical.from_codes(domains, [str(k) for k in range(n_domains)])
+
+
+def order_by_size(posterior: np.ndarray) -> np.ndarray:
+    """Domains (K,) by their number of spots, the largest first; equal ones stay in their order."""
+    sizes = np.bincount(posterior.argmax(axis=1), minlength=posterior.shape[1])
+    return np.argsort(-sizes, kind="stable")

@@ -1,0 +1,222 @@
+"""One interface over an h5ad or a zarr store on disk and an AnnData in memory; no check of what is in them."""
+
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.matrices import as_csr, first_values, layer_of
+from spatialpdvi.runtime.rows import Rows
+
+__all__ = ["AnnDataSource", "H5adSource", "Source"]
+
+
+class Source(Protocol):
+    """What the checks may ask of a section, wherever it is kept.
+
+    Matrices are addressed as ``X``, ``raw.X`` or ``layers['key']``. What is returned may share
+    memory with the original: read it, do not write to it.
+    """
+
+    name: str  # for messages
+
+    @property
+    def n_obs(self) -> int:
+        """Number of spots."""
+
+    @property
+    def n_vars(self) -> int:
+        """Number of genes of ``X``."""
+
+    def obs_names(self) -> pd.Index:
+        """Names of the spots, (n,)."""
+
+    def var_names(self, where: str = "X") -> pd.Index:
+        """Names of the genes of the matrix at `where`."""
+
+    def var_keys(self, where: str = "X") -> list[str]:
+        """Columns of the genes of the matrix at `where`."""
+
+    def var(self, key: str, where: str = "X") -> pd.Series:
+        """One column of these, (genes,)."""
+
+    def obs_keys(self) -> list[str]:
+        """Columns of ``obs``."""
+
+    def obs(self, key: str) -> pd.Series:
+        """One column of ``obs``, (n,)."""
+
+    def obsm_keys(self) -> list[str]:
+        """Keys of ``obsm``."""
+
+    def obsm(self, key: str) -> Any:
+        """One element of ``obsm``, with n rows."""
+
+    def obsp_keys(self) -> list[str]:
+        """Keys of ``obsp``."""
+
+    def obsp(self, key: str) -> Any:
+        """One element of ``obsp``."""
+
+    def uns_keys(self) -> list[str]:
+        """Keys of ``uns``."""
+
+    def uns(self, key: str) -> Any:
+        """One element of ``uns``."""
+
+    def uns_fields(self, key: str) -> list[str]:
+        """Keys of the dict ``uns[key]``; none where there is no such dict."""
+
+    def layer_keys(self) -> list[str]:
+        """Keys of ``layers``."""
+
+    def has_matrix(self, where: str) -> bool:
+        """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""
+
+    def first_values(self, where: str) -> np.ndarray:
+        """Some of the values at `where`, flat: a glance that costs next to nothing."""
+
+    def matrix(self, where: str) -> sp.csr_matrix:
+        """The matrix at `where` as canonical CSR, (n, genes)."""
+
+    def stored_bytes(self, where: str) -> int:
+        """Memory that `matrix` would take beyond what is taken already."""
+
+    def rows(self, where: str) -> Rows:
+        """The matrix at `where` to be read block by block."""
+
+
+class AnnDataSource:
+    """An AnnData in memory (a view and a backed one as well), never changed."""
+
+    def __init__(self, adata: AnnData) -> None:
+        if not isinstance(adata, AnnData):
+            msg = (
+                f"Expected an AnnData, found {type(adata).__name__}. "
+                "Read your file with anndata.read_h5ad, or give its path to the command line."
+            )
+            raise InputError(msg)
+        self.name = "the AnnData"
+        self._adata = adata
+
+    @property
+    def n_obs(self) -> int:
+        """Number of spots."""
+        return int(self._adata.n_obs)
+
+    @property
+    def n_vars(self) -> int:
+        """Number of genes of ``X``."""
+        return int(self._adata.n_vars)
+
+    def obs_names(self) -> pd.Index:
+        """Names of the spots, (n,)."""
+        return self._adata.obs_names
+
+    def var_names(self, where: str = "X") -> pd.Index:
+        """Names of the genes of the matrix at `where`."""
+        return self._genes(where).index
+
+    def var_keys(self, where: str = "X") -> list[str]:
+        """Columns of the genes of the matrix at `where`."""
+        return list(self._genes(where).columns)
+
+    def var(self, key: str, where: str = "X") -> pd.Series:
+        """One column of these, (genes,)."""
+        return self._genes(where)[key].reset_index(drop=True)
+
+    def obs_keys(self) -> list[str]:
+        """Columns of ``obs``."""
+        return list(self._adata.obs.columns)
+
+    def obs(self, key: str) -> pd.Series:
+        """One column of ``obs``, (n,)."""
+        column = self._adata.obs[key]
+        if isinstance(column, pd.DataFrame):
+            msg = (
+                f"Expected one column {key!r} in obs of {self.name}, found {column.shape[1]} of this name. "
+                "Rename all but one."
+            )
+            raise InputError(msg)
+        return column.reset_index(drop=True)
+
+    def obsm_keys(self) -> list[str]:
+        """Keys of ``obsm``."""
+        return list(self._adata.obsm)
+
+    def obsm(self, key: str) -> Any:
+        """One element of ``obsm``, with n rows."""
+        return self._adata.obsm[key]
+
+    def obsp_keys(self) -> list[str]:
+        """Keys of ``obsp``."""
+        return list(self._adata.obsp)
+
+    def obsp(self, key: str) -> Any:
+        """One element of ``obsp``."""
+        return self._adata.obsp[key]
+
+    def uns_keys(self) -> list[str]:
+        """Keys of ``uns``."""
+        return list(self._adata.uns)
+
+    def uns(self, key: str) -> Any:
+        """One element of ``uns``."""
+        return self._adata.uns[key]
+
+    def uns_fields(self, key: str) -> list[str]:
+        """Keys of the dict ``uns[key]``; none where there is no such dict."""
+        value = self._adata.uns.get(key)
+        return list(value) if hasattr(value, "keys") else []
+
+    def layer_keys(self) -> list[str]:
+        """Keys of ``layers``."""
+        return [key for key in self._adata.layers if key is not None]  # anndata 0.13 keeps X there, under None
+
+    def has_matrix(self, where: str) -> bool:
+        """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""
+        if where == "raw.X":
+            return self._adata.raw is not None
+        layer = layer_of(where)
+        return self._adata.X is not None if layer is None else layer in self._adata.layers
+
+    def first_values(self, where: str) -> np.ndarray:
+        """Some of the values at `where`, flat: a glance that costs next to nothing."""
+        return first_values(self._stored(where))
+
+    def matrix(self, where: str) -> sp.csr_matrix:
+        """The matrix at `where` as canonical CSR, (n, genes)."""
+        return as_csr(self._stored(where), where)
+
+    def stored_bytes(self, where: str) -> int:
+        """None: the matrix is in memory."""
+        return 0
+
+    def rows(self, where: str) -> NoReturn:
+        """Of a matrix in memory there is no need of blocks."""
+        msg = f"{where} is in memory"
+        raise NotImplementedError(msg)
+
+    def _genes(self, where: str) -> pd.DataFrame:
+        return self._adata.raw.var if where == "raw.X" else self._adata.var
+
+    def _stored(self, where: str) -> Any:
+        layer = layer_of(where)
+        if where == "raw.X":
+            matrix = self._adata.raw.X
+        else:
+            matrix = self._adata.X if layer is None else self._adata.layers[layer]
+        if hasattr(matrix, "to_memory"):  # the sparse matrix of a backed AnnData
+            matrix = matrix.to_memory()
+        if isinstance(matrix, pd.DataFrame):
+            matrix = matrix.to_numpy()
+        if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
+            msg = (
+                f"Expected {where} to be an array or a sparse matrix, found {type(matrix).__name__}. Convert it first."
+            )
+            raise InputError(msg)
+        return matrix

@@ -1,0 +1,1 @@
+"""One section of tissue, read and checked."""

@@ -1,0 +1,119 @@
+"""One section of tissue, read and checked: past here, data need no more checks."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.features import read_features, read_graph
+from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
+from spatialpdvi.runtime.rows import CountRows
+
+__all__ = ["Section", "read_section"]
+
+
+class Section(NamedTuple):
+    """What a fit needs of a file. Arrays may share memory with the source: do not write to them."""
+
+    counts: CountRows | None  # (n, genes), whole numbers >= 0; None with `rep`
+    counts_source: str  # "layers['count']", "X", "raw.X"; "" with `rep`
+    gene_names: pd.Index  # (genes,) columns of `counts`; empty with `rep`
+    spot_names: pd.Index  # (n,)
+    coordinates: np.ndarray  # (n, 2|3) float64, in the file's unit
+    labels: pd.Categorical | None  # (n,) strings; missing has code -1
+    label_key: str | None
+    features: np.ndarray | sp.csr_matrix | None  # (n, d) float32 or float64, with `rep` alone
+    rep: str | None
+    init_labels: np.ndarray | None  # (n,) int64 codes 0, 1, ...
+    graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal
+    samples: pd.Categorical | None = None  # (n,): which section of several a spot is of; none missing
+
+    def spots_of_samples(self) -> list[np.ndarray]:
+        """Spots (ascending) of each section, in the order of the categories; all of them where there is one."""
+        if self.samples is None:
+            return [np.arange(self.coordinates.shape[0])]
+        codes = np.asarray(self.samples.codes)
+        return [np.flatnonzero(codes == code) for code in range(len(self.samples.categories))]
+
+    def blocks(self, *, across: bool) -> list[np.ndarray]:
+        """Spots (ascending) that can be neighbours: those of each section, or, ``across`` sections, all at once."""
+        return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
+
+
+def read_section(
+    source: Source,
+    *,
+    layer: str | None = None,
+    spatial_key: str = "spatial",
+    label_key: str | None = None,
+    rep: str | None = None,
+    init: str | None = None,
+    graph: str | None = None,
+    sample: str | None = None,
+    memory: int | None = None,
+) -> Section:
+    """Read and check what a fit needs, the cheap elements first.
+
+    Parameters
+    ----------
+    source
+        An `H5adSource` (of zarr stores as well) or `AnnDataSource`.
+    layer
+        Where the counts are (a key of ``layers``, ``X`` or ``raw.X``); None to look for them.
+    spatial_key
+        Key of ``obsm`` with the coordinates.
+    label_key
+        Column of ``obs`` to compare with; None for ``annotation`` where there is one.
+    rep
+        Key of ``obsm`` (or ``X``) with ready features; counts are then not read.
+    init
+        Column of ``obs`` with the labels to start from.
+    graph
+        Key of ``obsp`` with a graph to use as it is.
+    sample
+        Column of ``obs`` that says which section a spot is of.
+    memory
+        Bytes that may be taken (`read_counts`).
+    """
+    _check_spots(source)
+    samples = None if sample is None else read_samples(source, sample)
+    coordinates = read_coordinates(source, spatial_key, samples=samples)
+    labels, found_key = read_labels(source, label_key)
+    init_labels = None if init is None else read_initial(source, init)
+    edges = None if graph is None else read_graph(source, graph)
+    features = None if rep is None else read_features(source, rep)
+    counts = read_counts(source, layer, memory=memory) if rep is None else None
+    return Section(
+        counts=counts.matrix if counts else None,
+        counts_source=counts.source if counts else "",
+        gene_names=counts.gene_names if counts else pd.Index([], dtype=object),
+        spot_names=source.obs_names(),
+        coordinates=coordinates,
+        labels=labels,
+        label_key=found_key,
+        features=features,
+        rep=rep,
+        init_labels=init_labels,
+        graph=edges,
+        samples=samples,
+    )
+
+
+def _check_spots(source: Source) -> None:
+    if not source.n_obs:
+        msg = f"Expected {source.name} to have at least one spot, found none. Check how it was filtered."
+        raise InputError(msg)
+    repeated = source.obs_names().duplicated()
+    if repeated.any():
+        msg = (
+            f"Expected unique spot names, found {repeated.sum():,} that repeat an earlier one "
+            f"(first: {source.obs_names()[repeated][0]!r}). Results are matched by row, "
+            "so none is lost."
+        )
+        warnings.warn(msg, InputWarning, stacklevel=2)

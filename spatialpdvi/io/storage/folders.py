@@ -1,0 +1,164 @@
+"""Folders of files that stand for one file: their size, their copy, and their replacement in one instant.
+
+Knows nothing of zarr or AnnData.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_abandoned, remove_folder
+
+__all__ = ["copy_folder", "entries", "file_status", "replacing_folder"]
+
+_HERE = -100  # AT_FDCWD of Linux
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+# What disks answer that cannot link, or exchange two names.
+_NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK, errno.EXDEV}
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything in a folder and the folders in it, in the order of names; links are not followed."""
+    with os.scandir(folder) as found:
+        ordered = sorted(found, key=lambda entry: entry.name)
+    for entry in ordered:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from entries(Path(entry.path))
+
+
+def file_status(path: str | Path) -> tuple[int, int]:
+    """Bytes of a file, or of all files in a folder, and when the newest was changed (nanoseconds)."""
+    own = Path(path).stat()
+    if not stat.S_ISDIR(own.st_mode):
+        return own.st_size, own.st_mtime_ns
+    size, newest = 0, own.st_mtime_ns
+    for entry in entries(Path(path)):
+        status = entry.stat(follow_symlinks=False)
+        size += status.st_size if entry.is_file(follow_symlinks=False) else 0
+        newest = max(newest, status.st_mtime_ns)
+    return size, newest
+
+
+def copy_folder(source: Path, target: Path, *, linked: Callable[[str], bool] = lambda _: False) -> None:
+    """Copy the files and folders in a folder into another one that exists; anything else is left out.
+
+    Files of the names that are to be ``linked`` get a second name instead of a copy, where the disk can do that: it
+    is for a folder that is going to be removed, and for files that nobody writes to.
+    """
+    can_link = True
+    for entry in entries(source):
+        copy = target / Path(entry.path).relative_to(source)
+        if entry.is_dir(follow_symlinks=False):
+            copy.mkdir()
+        elif entry.is_file(follow_symlinks=False):
+            tried = can_link and linked(entry.name)
+            can_link = _link(entry.path, copy) if tried else can_link
+            if not (tried and can_link):
+                shutil.copyfile(entry.path, copy, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
+    """Give an empty hidden folder beside the target; when the block ends well, it becomes the target.
+
+    Parameters
+    ----------
+    target
+        The folder to appear or to be replaced (links resolved); its mode and owner are kept.
+    like
+        Where the permissions come from if there is no target yet.
+    """
+    replaced = target.stat() if target.exists() else None
+    mode = stat.S_IMODE((replaced or like.stat()).st_mode)
+    remove_abandoned(target.parent)
+    temporary = hidden_name(target.parent)
+    try:
+        temporary.mkdir(mode=(mode | (mode & 0o444) >> 2) & 0o777 | 0o700)  # of a file: who may read it, may enter
+        yield temporary
+        _settle(temporary, replaced)
+        if replaced is None:
+            temporary.rename(target)
+        else:
+            temporary.chmod(mode | 0o700)
+            _exchange(temporary, target)
+    finally:  # Ctrl-C as well: nothing is left behind, be it unfinished or what was replaced
+        remove_folder(temporary)
+    with contextlib.suppress(OSError):
+        _synchronise(target.parent)
+
+
+def _link(source: str, copy: Path) -> bool:
+    """Whether a file has got a second name."""
+    try:
+        os.link(source, copy, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NOT_KNOWN:
+            raise
+        return False
+    return True
+
+
+def _settle(folder: Path, owner: os.stat_result | None) -> None:
+    """Wait until a folder has reached the disk; files that have a second name have done so before."""
+    for path in (folder, *(Path(entry.path) for entry in entries(folder))):
+        status = path.lstat()
+        if owner is not None and (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
+            with contextlib.suppress(PermissionError):  # only root may give files away
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+            _synchronise(path)
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Let two folders change names, in one instant where the system can do that.
+
+    Elsewhere the old one is moved aside first; should the process be killed before the new one has its name, the
+    next `remove_abandoned` puts the old one back.
+    """
+    if _exchange_names(new, old):
+        return
+    aside = hidden_name(old.parent, ASIDE)
+    aside.mkdir()
+    try:
+        old.rename(aside / old.name)
+        try:
+            new.rename(old)
+        except BaseException:
+            (aside / old.name).rename(old)
+            raise
+    finally:
+        if old.exists():
+            remove_folder(aside)
+
+
+def _exchange_names(one: Path, other: Path) -> bool:
+    """Whether the system has exchanged them; False where it, or the disk, does not know how."""
+    library = ctypes.CDLL(None, use_errno=True)
+    names = [os.fsencode(one), os.fsencode(other)]
+    if sys.platform == "linux" and hasattr(library, "renameat2"):
+        failed = library.renameat2(_HERE, names[0], _HERE, names[1], ctypes.c_uint(_EXCHANGE))
+    elif sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        failed = library.renamex_np(names[0], names[1], ctypes.c_uint(_EXCHANGE))
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in _NOT_KNOWN:
+        return False
+    raise OSError(number, os.strerror(number), str(other))

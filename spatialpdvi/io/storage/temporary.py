@@ -1,0 +1,128 @@
+"""Unfinished files and folders: their names, their room on the disk, and those that killed processes left behind."""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+import uuid
+from pathlib import Path
+
+from spatialpdvi.io.storage.locks import remove_if_free
+
+__all__ = ["ASIDE", "create", "hidden_name", "remove_abandoned", "remove_folder", "reserve"]
+
+ASIDE = "old"  # ending of a folder that holds what is replaced until the new one has its name
+
+_NAME = re.compile(r"\.spatialpdvi-(?P<place>[0-9a-f]{12})-(?P<pid>[1-9][0-9]*)-[0-9a-f]{12}\.(?P<kind>part|old)")
+# What disks answer that cannot set room aside: zeros have to be written.
+_NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+_ZEROS = bytes(1 << 20)
+
+
+def hidden_name(folder: Path, kind: str = "part") -> Path:
+    """A new name for an unfinished file, which tells where and by which process it is written."""
+    return folder / f".spatialpdvi-{_place()}-{os.getpid()}-{secrets.token_hex(6)}.{kind}"
+
+
+def create(path: Path, mode: int) -> None:
+    """Make an empty file that must not be there yet, with the permissions of ``mode``."""
+    # The user's umask applies, as to any file they make; the owner must be able to write.
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, (mode & 0o666) | 0o600))
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove unfinished files and folders of processes that are gone, where that is certain.
+
+    A folder that was moved aside for another one gets its name back where the other one has not got it.
+
+    On a shared disk the number of a process says nothing about those of other machines, and in a container nothing
+    about those outside; so only files of this very place are looked at. Files from before a restart of the machine
+    stay: nobody can tell them from those of another machine.
+    """
+    with contextlib.suppress(OSError):  # tidying up is no reason to fail
+        for path in list(folder.iterdir()):
+            found = _NAME.fullmatch(path.name)
+            if found and found["place"] == _place() and not _runs(int(found["pid"])):
+                with contextlib.suppress(OSError):
+                    mode = path.lstat().st_mode
+                    if stat.S_ISREG(mode):
+                        path.unlink()
+                    elif stat.S_ISDIR(mode):
+                        if found["kind"] == ASIDE:
+                            _put_back(path)
+                        remove_folder(path)
+            elif not found:
+                with contextlib.suppress(OSError):
+                    remove_if_free(path)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, where it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_back(aside: Path) -> None:
+    for path in list(aside.iterdir()):
+        if not os.path.lexists(aside.parent / path.name):
+            path.rename(aside.parent / path.name)
+
+
+def reserve(path: Path, n_bytes: int) -> None:
+    """Make sure that a file can grow by so many bytes; an `OSError` says why it cannot.
+
+    HDF5 does not survive a full disk: it fails again in every clean-up, and may end the process. The room is
+    therefore taken and given back before HDF5 opens the file.
+    """
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            _extend(descriptor, size, n_bytes)
+            os.fsync(descriptor)  # some disks and quotas say no only now
+        finally:
+            os.ftruncate(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def _extend(descriptor: int, size: int, n_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, size, n_bytes)
+        except OSError as error:
+            if error.errno not in _NOT_KNOWN:
+                raise
+        else:
+            return
+    os.lseek(descriptor, size, os.SEEK_SET)
+    left = n_bytes
+    while left:
+        left -= os.write(descriptor, _ZEROS[:left])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's process, or no number of a process at all
+        return True
+    return True
+
+
+@functools.cache
+def _place() -> str:
+    """The machine, its present run and the space of process numbers, as 12 hexadecimal digits."""
+    parts = [platform.node()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    except OSError:  # no Linux: the network card tells machines of one name apart
+        parts.append(f"{uuid.getnode():x}")
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()

@@ -1,0 +1,232 @@
+"""Zarr stores in a folder, of formats 2 and 3: opened with nothing in them that could harm, made, and finished.
+
+Zarr reads an array through the codecs that the store names. One of them, pickle, runs what the store holds as a
+program; so every array's codecs are looked at before zarr is, and only those that are known to be harmless pass.
+"""
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from spatialpdvi.io.storage.elements import is_array, is_hdf5
+from spatialpdvi.io.storage.folders import entries
+from spatialpdvi.io.storage.paths import is_node
+
+__all__ = ["StoreError", "consolidate", "is_chunk", "make_store", "open_store", "quiet_zarr", "whole"]
+
+_ARRAYS = {"zarr.json", ".zarray"}  # files that describe an array, in formats 3 and 2
+_METADATA = {*_ARRAYS, ".zattrs", ".zgroup", ".zmetadata"}
+_CODECS = {
+    *("blosc", "bytes", "bz2", "crc32c", "endian", "gzip", "lz4", "lzma", "sharding_indexed", "shuffle", "transpose"),
+    *("vlen-bytes", "vlen-utf8", "zlib", "zstd"),
+}
+_INNER = "blosc inside of another codec"  # where `CheckedStore` does not see its chunks
+_MOST_EMPTY = 1000  # chunks of zeros, which have no file, for each that has one
+_FEW = 1_000_000  # chunks that nobody has to wait for
+_TEXTS = {"vlen-bytes", "vlen-utf8"}
+_OBJECTS = {"object", "pickle", "json2", "msgpack2", "vlen-array"}  # the first where there is no codec at all
+
+
+class StoreError(ValueError):
+    """What is wrong with a store: what was found in it, and what to do."""
+
+    def __init__(self, found: str, hint: str) -> None:
+        super().__init__(f"{found}. {hint}")
+        self.found, self.hint = found, hint
+
+
+def open_store(folder: Path, *, writable: bool = False) -> Any:
+    """Root group of a store, each element of which is read from its own files.
+
+    A summary of the store's metadata (consolidated), which may have been left as it was when the store was changed
+    and is not what is checked here, is not used.
+
+    Raises
+    ------
+    StoreError
+        Where it is no store, or one with links or with codecs that are not known to be harmless.
+    """
+    import zarr
+
+    from spatialpdvi.io.storage.zarr_chunks import CheckedStore
+
+    if not is_node(folder):
+        raise StoreError(*_no_group(folder))
+    return zarr.open_group(
+        CheckedStore(folder, read_only=not writable, blosc=_check_entries(folder)),
+        mode="r+" if writable else "r",
+        zarr_format=3 if (folder / "zarr.json").is_file() else 2,
+        use_consolidated=False,
+    )
+
+
+def is_chunk(name: str) -> bool:
+    """Whether a file of a store holds values, and is removed rather than changed when its array is."""
+    return name not in _METADATA
+
+
+def make_store(folder: Path) -> Any:
+    """Root group of a new store in an empty folder, in the format that anndata writes."""
+    import zarr
+    from zarr.storage import LocalStore
+
+    return zarr.open_group(LocalStore(folder), mode="w", zarr_format=_format(), use_consolidated=False)
+
+
+def _format() -> Literal[2, 3]:
+    """Format in which the anndata that is installed writes: 2, or 3."""
+    import anndata
+
+    return 3 if getattr(anndata.settings, "zarr_write_format", 2) == 3 else 2
+
+
+def consolidate(group: Any) -> None:
+    """Sum up the metadata of a store, as anndata does for what it writes."""
+    import zarr
+
+    with quiet_zarr():
+        zarr.consolidate_metadata(group.store, zarr_format=group.metadata.zarr_format)
+
+
+def whole(element: Any) -> Any:
+    """The element itself, found to have lost no rows; those of an HDF5 file never do.
+
+    Of a zarr array a chunk that is not there stands for zeros, and may have got lost as well. Rows all of whose
+    chunks are missing are none that tissue has: places of spots, their names, values and columns of sparse matrices.
+
+    Raises
+    ------
+    ValueError
+        Where rows are missing.
+    """
+    if is_hdf5(element):
+        return element
+    if is_array(element):
+        _check_rows(element)
+    elif str(element.attrs.get("encoding-type", "")).startswith(("csr", "csc")) and element["data"].size:
+        # a matrix of one column has no other column number than 0
+        parts = ("data", "indptr") if min(element.attrs["shape"]) == 1 else ("data", "indices", "indptr")
+        for name in parts:
+            _check_rows(element[name])
+    return element
+
+
+@contextmanager
+def quiet_zarr() -> Iterator[None]:
+    """Write without what zarr and anndata say to those who write programs.
+
+    That summaries of metadata are no part of format 3 yet (anndata writes them, and we as it does), and that a later
+    anndata will put chunks together by default.
+    """
+    import anndata
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Consolidated metadata is currently not part", UserWarning)
+        if getattr(anndata.settings, "auto_shard_zarr_v3", False) is None:
+            with anndata.settings.override(auto_shard_zarr_v3=False):
+                yield
+        else:
+            yield
+
+
+def _no_group(folder: Path) -> tuple[str, str]:
+    if (folder / ".zarray").is_file():
+        return "a zarr array and no group", "Write your data with AnnData.write_zarr."
+    return "a folder that is no zarr store", "Name a file or a store, or write your data with AnnData.write_zarr."
+
+
+def _check_entries(folder: Path) -> list[str]:
+    """Paths of the arrays that blosc has compressed; links, pipes and other codecs are refused."""
+    blosc = []
+    for entry in entries(folder):
+        place = Path(entry.path).relative_to(folder).as_posix()
+        if entry.is_symlink():
+            found = f"a link in it ({place})"
+            raise StoreError(found, "Copy it with the files that links lead to (cp -rL).")
+        if entry.is_file(follow_symlinks=False):
+            if entry.name in _ARRAYS and "blosc" in _check_codecs(Path(entry.path), place):
+                blosc.append(place.rpartition("/")[0])
+        elif not entry.is_dir(follow_symlinks=False):
+            found = f"a pipe or device in it ({place})"
+            raise StoreError(found, "Copy or download it again.")
+    return blosc
+
+
+def _check_codecs(file: Path, place: str) -> set[str]:
+    """Codecs of an array; none of a group."""
+    try:
+        described = json.loads(file.read_bytes())
+        if described.get("node_type", "array") == "group":
+            return set()
+        codecs = set(_codecs_of(described))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        found = f"metadata that are damaged ({place})"
+        raise StoreError(found, "Copy or download it again.") from error
+    unknown = sorted(codecs - _CODECS)
+    if unknown:
+        array = place.rpartition("/")[0] or "the root"
+        what = "an array of objects" if set(unknown) & _OBJECTS else f"an array with the unknown codec {unknown[0]!r}"
+        found = f"{what} in it ({array})"
+        raise StoreError(found, "Store numbers or texts in its place, or leave it out.")
+    return codecs
+
+
+def _codecs_of(described: dict[str, Any]) -> Iterator[str]:
+    """Names of the codecs of an array; of objects without one that makes texts of them, what such arrays are."""
+    if described["zarr_format"] == 3:
+        *inner, last = _names(described["codecs"])
+        yield from (_INNER if name == "blosc" else name for name in inner)
+        yield last
+        return
+    filters = [_INNER if codec["id"] == "blosc" else codec["id"] for codec in described.get("filters") or ()]
+    compressor = described.get("compressor")
+    yield from filters
+    if compressor is not None:
+        yield compressor["id"]
+    kinds = described["dtype"] if isinstance(described["dtype"], str) else json.dumps(described["dtype"])
+    if "|O" in kinds and not _TEXTS & set(filters):
+        yield "object"
+
+
+def _names(codecs: Iterable[dict[str, Any] | str]) -> Iterator[str]:
+    """Names in format 3, those within shards too."""
+    for codec in codecs:
+        if isinstance(codec, str):
+            yield codec.removeprefix("numcodecs.")
+            continue
+        yield codec["name"].removeprefix("numcodecs.")
+        settings = codec.get("configuration") or {}
+        for inner in ("codecs", "index_codecs"):
+            yield from _names(settings.get(inner) or ())
+
+
+def _check_rows(array: Any) -> None:
+    """Refuse an array with a row of chunks none of which is there."""
+    if not array.size or not array.ndim:
+        return
+    folder = Path(array.store.root) / array.path
+    sizes = array.shards or array.chunks
+    counts = [-(-length // size) for length, size in zip(array.shape, sizes, strict=True)]
+    _check_number(array, math.prod(counts), sum(1 for _ in entries(folder)))
+    first, *others = map(range, counts)
+
+    def is_there(row: int) -> bool:
+        places = ((row, *columns) for columns in itertools.product(*others))
+        return any((folder / array.metadata.encode_chunk_key(place)).is_file() for place in places)
+
+    lost = sum(not is_there(row) for row in first)
+    if lost:
+        msg = f"{lost} of {len(first)} chunks of {array.path} missing"
+        raise ValueError(msg)
+
+
+def _check_number(array: Any, n_chunks: int, n_files: int) -> None:
+    """Refuse a shape that is no array's: to look for each of its chunks would take for ever."""
+    if n_chunks > max(_FEW, _MOST_EMPTY * n_files):
+        msg = f"shape {array.shape} of {array.path}, of whose {n_chunks:,} chunks {n_files:,} are there"
+        raise ValueError(msg)

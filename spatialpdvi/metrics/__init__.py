@@ -1,0 +1,1 @@
+"""Scores of domains against an annotation and in space, and the calibration of posteriors."""

@@ -1,0 +1,1 @@
+"""Every option of a fit: its default, its help and its checks."""

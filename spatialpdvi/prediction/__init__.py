@@ -1,0 +1,1 @@
+"""The domains of a saved model found in another section."""

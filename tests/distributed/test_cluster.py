@@ -1,0 +1,213 @@
+"""The same bits on a Dask cluster of any size, a worker that dies included."""
+
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+from conftest import make_toy
+
+from spatialpdvi.engines import LocalEngine
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.fitting.loop import StopRule, optimise
+from spatialpdvi.runtime.memory import parse_size
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+
+pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+# distributed closes the last of its sockets and loops when they are collected, which is after the test
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+
+from spatialpdvi.distributed import ClusterEngine, connect  # noqa: E402 - after the check that it can be imported
+
+RULE = StopRule(1e-9, 1e-12, 5)
+
+
+@pytest.fixture(scope="module", params=[1, 4])  # 2: `pair`, with every solver
+def cluster(request):
+    with connect(f"local:{request.param}") as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with connect("local:2") as workers:
+        yield workers
+
+
+def _codes(toy):
+    codes = toy.truth.copy()
+    codes[::7] = -1
+    return codes
+
+
+def _run(engine, toy, name, **settings):
+    solver = make_solver(name, SolverSettings(**settings))
+    start = (toy.phi.copy(), toy.lam)
+    tables = []
+    end = optimise(
+        engine,
+        solver,
+        start,
+        rule=RULE,
+        rng=np.random.default_rng(3),
+        on_epoch=lambda row: tables.append(engine.table()),
+    )
+    return end, tables
+
+
+def _assert_same(a, b):
+    np.testing.assert_array_equal(a.phi, b.phi)
+    for left, right in zip(a.lam, b.lam, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert [row.evaluation.neg_elbo for row in a.trace] == [row.evaluation.neg_elbo for row in b.trace]
+    assert [row.evaluation.residual_max for row in a.trace] == [row.evaluation.residual_max for row in b.trace]
+
+
+def _assert_the_same_run(cluster, name, batch, *, sparse):
+    toy = make_toy(side=20, k=4, n_patches=7, sparse=sparse)
+    codes = _codes(toy)
+    here, tables = _run(LocalEngine(toy.problem, codes=codes), toy, name, batch_patches=batch)
+    engine = ClusterEngine(cluster, toy.problem, codes=codes)
+    there, theirs = _run(engine, toy, name, batch_patches=batch)
+    engine.close()
+    _assert_same(here, there)
+    np.testing.assert_array_equal(tables, theirs)
+
+
+@pytest.mark.parametrize(("batch", "sparse"), [(1, False), (3, False), (3, True), (7, False)])
+def test_any_number_of_workers_gives_the_same_bits(batch, sparse, cluster):
+    _assert_the_same_run(cluster, "p2dvi", batch, sparse=sparse)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_runs_on_workers(name, pair):
+    _assert_the_same_run(pair, name, 3, sparse=False)
+
+
+def test_a_run_goes_on_from_a_state_that_another_engine_ended_with(pair):
+    toy = make_toy(side=20, n_patches=6)
+    straight = optimise(
+        LocalEngine(toy.problem),
+        make_solver("p2dvi"),
+        (toy.phi.copy(), toy.lam),
+        rule=StopRule(1e-9, 1e-12, 6),
+        rng=(rng := np.random.default_rng(0)),
+    )
+    rng = np.random.default_rng(0)
+    start = (toy.phi.copy(), toy.lam)
+    for engine in (ClusterEngine(pair, toy.problem), LocalEngine(toy.problem), ClusterEngine(pair, toy.problem)):
+        end = optimise(engine, make_solver("p2dvi"), start, rule=StopRule(1e-9, 1e-12, 2), rng=rng)
+        start = end.state
+    np.testing.assert_array_equal(end.phi, straight.phi)
+    np.testing.assert_array_equal(end.lam.m, straight.lam.m)
+
+
+def test_what_travels_grows_with_borders_not_with_spots(pair):
+    """A patch of four times the spots has twice the border: messages and borders are all that an epoch moves."""
+
+    def epoch(side):
+        toy = make_toy(side=side, n_patches=4)
+        engine = ClusterEngine(pair, toy.problem)
+        solver = make_solver("p2dvi")
+        shared = engine.begin(solver, (toy.phi.copy(), toy.lam))
+        before = pair.traffic.sent, pair.traffic.received
+        for batch in ([0], [1], [2], [3]):
+            engine.visit(shared, np.array(batch))
+        engine.kept()
+        engine.evaluate(toy.lam)
+        moved = pair.traffic.sent - before[0], pair.traffic.received - before[1]
+        engine.close()
+        return np.array(moved), toy.phi.nbytes
+
+    (small, _), (large, phi) = epoch(20), epoch(80)
+    assert (large < 4.5 * small).all()  # four times the border; sixteen times the spots
+    assert (large < phi / 3).all()
+
+
+def test_a_worker_that_dies_changes_nothing(tmp_path):
+    """SIGKILL in the fourth epoch, without a checkpoint and with one: the result is that of this process."""
+    from spatialpdvi import FitOptions, fit_file
+    from spatialpdvi.checkpoints import Checkpoint
+    from spatialpdvi.runtime.progress import Progress
+    from spatialpdvi.synthetic import simulate
+
+    path = tmp_path / "section.h5ad"
+    simulate(n_spots=2000, n_genes=120, k=4, seed=1).write_h5ad(path)
+    options = FitOptions(k=4, n_patches=6, batch_patches=3, seed=1, n_top_genes=100)
+    here = fit_file(path, options, output=tmp_path / "here.h5ad")
+
+    class Killing(Progress):
+        def __init__(self, pids):
+            super().__init__()
+            self.pids, self.epochs = pids, []
+
+        def _open(self, name):
+            stage = super()._open(name)
+            stage.note = self.note
+            return stage
+
+        def note(self, text):
+            epoch = re.match(r"epoch (\d+)", text)
+            if epoch:
+                self.epochs.append(int(epoch[1]))
+                if self.pids and int(epoch[1]) == 3:
+                    os.kill(self.pids.pop(), signal.SIGKILL)
+
+    for checkpoint, again in ((None, 0), (Checkpoint(tmp_path / "kept", every=1), 3)):
+        with connect("local:2") as cluster:
+            progress = Killing([min(cluster.on_each(os.getpid).values())])
+            with pytest.warns(InputWarning, match=r"Expected every worker to stay .* The fit goes on from"):
+                there = fit_file(
+                    path,
+                    options,
+                    output=tmp_path / "there.h5ad",
+                    progress=progress,
+                    checkpoint=checkpoint,
+                    cluster=cluster,
+                )
+        assert progress.epochs[4] == again  # after 0, 1, 2, 3: the worker dies before the third is kept
+        np.testing.assert_array_equal(here.posterior, there.posterior)
+        np.testing.assert_array_equal(here.trace["neg_elbo"], there.trace["neg_elbo"])
+        np.testing.assert_array_equal(here.trace["ari"], there.trace["ari"])
+
+
+def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
+    from spatialpdvi import FitOptions, fit_file, fit_files
+    from spatialpdvi.synthetic import simulate
+
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for seed, path in enumerate(paths):
+        simulate(n_spots=600, n_genes=150, k=3, seed=seed).write_h5ad(path)
+    options = FitOptions(k=3, n_patches=5, batch_patches=2, n_top_genes=100, init="annotation")
+    here = fit_file(paths[0], options, output=tmp_path / "here.h5ad", find_markers=True)
+    before = pair.traffic.received
+    there = fit_file(paths[0], options, output=tmp_path / "there.h5ad", find_markers=True, cluster=pair)
+    assert pair.traffic.received - before > here.features.nbytes  # genes came from the workers
+    np.testing.assert_array_equal(here.features, there.features)
+    np.testing.assert_array_equal(here.posterior, there.posterior)
+    assert here.trace["neg_elbo"].tolist() == there.trace["neg_elbo"].tolist()
+    assert here.markers == there.markers
+    (tmp_path / "out").mkdir()
+    options = FitOptions(k=3, n_patches=5, n_init=2, n_top_genes=100)
+    both = [fit_files(paths, options, output=tmp_path / "out", cluster=cluster) for cluster in (None, pair)]
+    np.testing.assert_array_equal(both[0].posterior, both[1].posterior)
+
+
+def test_what_workers_refuse_is_one_sentence(pair):
+    with pytest.raises(InputError, match=r"Expected `--memory` .* \(Found by a worker of `--dask local:2`"):
+        pair.map(parse_size, [("8GB", "--memory"), ("eight", "--memory")])
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("local", r"Expected `--dask` to be local:N .*, found 'local'\."),
+        ("local:0", r"Expected at least one worker in `--dask local:0`, found 0\."),
+        ("127.0.0.1:8786", r"Expected `--dask` to be local:N .*, found '127\.0\.0\.1:8786'\."),
+        ("nothing.json", r"Expected `--dask nothing\.json` to be the file .*, found FileNotFoundError"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(where, found):
+    with pytest.raises(InputError, match=found), connect(where):
+        pass

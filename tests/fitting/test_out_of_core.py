@@ -1,0 +1,53 @@
+"""A fit whose counts are read block by block is the fit in memory, to the last bit."""
+
+import numpy as np
+import pytest
+
+from spatialpdvi import FitOptions, fit_file, fit_files, predict_file
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats import streaming
+
+FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 100}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(streaming, "_VALUES", 3000)
+
+
+def _assert_same(a, b):
+    np.testing.assert_array_equal(a.posterior, b.posterior)
+    np.testing.assert_array_equal(a.domain_mean, b.domain_mean)
+    np.testing.assert_array_equal(a.trace["neg_elbo"], b.trace["neg_elbo"])
+
+
+@pytest.mark.parametrize("options", [{}, {"n_pcs": 0}, {"transform": "log1p"}])
+def test_the_same_bits_as_in_memory(toy_file, tmp_path, options):
+    within = fit_file(toy_file, FitOptions(**FAST, **options), output=tmp_path / "a.h5ad")
+    beyond = fit_file(toy_file, FitOptions(**FAST, **options, memory="1KB"), output=tmp_path / "b.h5ad")
+    _assert_same(within, beyond)
+
+
+def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
+    other = tmp_path / "other.h5ad"
+    other.write_bytes(toy_file.read_bytes())
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    joint = [
+        fit_files([toy_file, other], FitOptions(**FAST, memory=memory), output=tmp_path / name, keep_model=True)
+        for memory, name in ((None, "a"), ("1KB", "b"))
+    ]
+    _assert_same(*joint)
+    predicted = predict_file(toy_file, model=joint[1].model, output=tmp_path / "p.h5ad")
+    assert predicted.certificate.converged
+
+
+def test_dense_residuals_are_not_made_of_what_memory_cannot_hold(toy_file, tmp_path):
+    with pytest.raises(InputError, match=r"Expected counts that fit the memory with --transform pearson"):
+        fit_file(toy_file, FitOptions(**FAST, transform="pearson", memory="1KB"), output=tmp_path / "a.h5ad")
+
+
+@pytest.mark.parametrize("text", ["much", "8 gigs", "0", "-1GB", "GB"])
+def test_a_size_that_is_none_is_refused(text):
+    with pytest.raises(InputError, match=r"Expected `--memory` to be a size such as 8GB or 500MB, found "):
+        FitOptions(k=3, memory=text)

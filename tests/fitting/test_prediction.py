@@ -1,0 +1,391 @@
+"""A kept model: its own section is labelled as in the fit, another by the same rules, and a bad file is refused."""
+
+import json
+import warnings
+
+import anndata as ad
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import spatialpdvi
+from spatialpdvi import InputError, InputWarning, load_model, predict, save_model
+from spatialpdvi.metrics.calibration import temper
+
+OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
+
+
+@pytest.fixture(scope="module")
+def section():
+    from spatialpdvi.synthetic import simulate
+
+    return simulate(n_spots=900, n_genes=200, k=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def fit(section):
+    return spatialpdvi.fit(section.copy(), **OPTIONS)
+
+
+@pytest.fixture
+def path(fit, tmp_path):
+    save_model(fit, tmp_path / "model.npz")
+    return tmp_path / "model.npz"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"transform": "log1p", "clip": 3.0},
+        {"transform": "sqrt", "target_sum": 500.0},
+        {"whiten": False},
+        {"smooth": 30, "cross_patch_edges": False, "beta": 0.5},
+    ],
+)
+def test_the_section_of_the_fit_has_the_domains_of_the_fit(section, options):
+    fit = spatialpdvi.fit(section.copy(), **OPTIONS, **options)
+    again = predict(section.copy(), model=fit.model)
+    assert adjusted_rand_score(fit.domains, again.domains) > 0.98
+    assert (fit.domains == again.domains).mean() > 0.98
+    np.testing.assert_allclose(again.features, fit.features, atol=1e-3)
+    assert again.certificate.converged
+    assert again.params["outside"] == pytest.approx(1e-3, abs=2e-3)
+    assert again.params["shift"] < 0.05
+
+
+def test_a_mirrored_copy_has_the_same_domains(section, fit):
+    image = section.copy()
+    image.obsm["spatial"] = image.obsm["spatial"] * [-1.0, 1.0] + 1e4
+    a, b = (predict(one, model=fit.model) for one in (section.copy(), image))
+    np.testing.assert_array_equal(a.domains, b.domains)
+
+
+def test_what_is_written_is_what_a_fit_writes(section, fit, path):
+    adata = section.copy()
+    predict(adata, model=path)
+    fitted = section.copy()
+    spatialpdvi.fit(fitted, **OPTIONS)
+    assert set(adata.obs) == set(fitted.obs) - {"pdvi_agreement"}
+    assert set(adata.obsm) == set(fitted.obsm)
+    uns = adata.uns["pdvi"]
+    assert set(uns) == set(fitted.uns["pdvi"])
+    np.testing.assert_array_equal(uns["domain_mean"], fit.domain_mean)
+    np.testing.assert_array_equal(uns["log_variance"], fit.log_variance)
+    assert uns["params"]["model"] == "model.npz"
+    assert (uns["params"]["n_genes"], uns["params"]["n_genes_missing"]) == (fit.params["n_genes"], 0)
+    assert uns["params"]["smooth"] == fit.params["smooth"]
+    domains = adata.obs["pdvi_domain"]
+    assert list(domains.cat.categories) == ["0", "1", "2", "3"]
+    assert uns["scores"]["ari"] == pytest.approx(adjusted_rand_score(adata.obs["annotation"], domains))
+
+
+def test_posteriors_are_tempered_as_the_fit_has_learnt(section, fit, path):
+    adata = section.copy()
+    found = predict(adata, model=path)
+    params, scores = adata.uns["pdvi"]["params"], adata.uns["pdvi"]["scores"]["calibration"]
+    assert params["temperature"] == fit.params["temperature"] > 1.0
+    calibrated = adata.obsm["pdvi_posterior_calibrated"]
+    np.testing.assert_allclose(calibrated, temper(found.posterior, fit.params["temperature"]), atol=1e-6)
+    np.testing.assert_array_equal(adata.obs["pdvi_confidence_calibrated"], calibrated.max(axis=1))
+    assert scores["ece_calibrated"] == pytest.approx(fit.scores["calibration"]["ece_calibrated"], abs=0.02)
+    assert scores["ece_calibrated"] < scores["ece"]
+
+
+def test_a_model_of_a_fit_without_restarts_calibrates_nothing(section, tmp_path):
+    adata = section.copy()
+    spatialpdvi.fit(adata, **OPTIONS)
+    fit = spatialpdvi.fit(adata, k=4, n_top_genes=100, init="pdvi_domain", key_added="again")
+    save_model(fit, tmp_path / "model.npz")
+    found = predict(adata, model=tmp_path / "model.npz")
+    assert found.calibration is None
+    assert "pdvi_posterior_calibrated" not in adata.obsm
+    assert "pdvi_confidence_calibrated" not in adata.obs
+    assert "temperature" not in adata.uns["pdvi"]["params"]
+    assert set(adata.uns["pdvi"]["scores"]["calibration"]) == {"accuracy", "ece", "reliability"}
+
+
+def test_f_never_rises_and_posteriors_end_stationary(section, fit):
+    found = predict(section.copy(), model=fit.model)
+    f = found.trace["neg_elbo"]
+    assert len(f) > 2
+    assert (np.diff(f) <= 1e-9 * np.abs(f[0])).all()
+    certificate = found.certificate
+    assert certificate.stationarity_posterior <= 1e-4
+    # the globals are held: where this section would have them is told, and is no condition
+    assert certificate.stationarity_mean > 1e-4
+
+
+def test_domains_keep_the_models_numbers(section, fit):
+    """A part of the section in which the model's largest domain is missing."""
+    part = section[fit.domains != 0].copy()
+    expected = fit.domains[fit.domains != 0]
+    found = predict(part, model=fit.model)
+    assert (found.domains == expected).mean() > 0.95
+    assert list(part.obs["pdvi_domain"].cat.categories) == ["0", "1", "2", "3"]
+    assert found.posterior.shape[1] == found.n_domains == 4
+
+
+def test_the_same_tissue_counted_again_has_the_same_domains(section):
+    """Every molecule falls into one of two sections by chance: given the tissue, their noise is independent."""
+    counts = section.X.astype(int)
+    first, second = section.copy(), section.copy()
+    first.X, second.X = counts.copy(), counts.copy()
+    first.X.data = np.random.default_rng(0).binomial(counts.data, 0.5)
+    second.X.data = counts.data - first.X.data
+    fit = spatialpdvi.fit(first, **OPTIONS)
+    with warnings.catch_warnings():
+        # of components that few genes make, 99.9 % of the fit's own spots are too few to know the tail by
+        warnings.filterwarnings("ignore", message="Expected spots like those", category=InputWarning)
+        found = predict(second, model=fit.model)
+    assert found.scores["ari"] > 0.85 * fit.scores["ari"]
+    assert adjusted_rand_score(fit.domains, found.domains) > 0.7
+
+
+def test_a_file_holds_the_whole_model(section, fit, path, tmp_path):
+    model = load_model(path)
+    assert repr(model) == repr(fit.model) == f"Model(4 domains, 15 features of {fit.params['n_genes']} genes)"
+    arrays, facts = fit.model.parts()
+    read_arrays, read_facts = model.parts()
+    assert read_facts == facts
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(read_arrays[name], values)
+    from spatialpdvi.io.storage.archive import write_archive
+
+    write_archive(tmp_path / "again.npz", read_arrays, read_facts, option="--save-model")
+    assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
+    a, b = (predict(section.copy(), model=one) for one in (fit.model, path))
+    np.testing.assert_array_equal(a.posterior, b.posterior)
+
+
+def test_genes_are_matched_by_name(section, fit):
+    turned = section[:, ::-1].copy()
+    a, b = (predict(one, model=fit.model) for one in (section.copy(), turned))
+    np.testing.assert_array_equal(a.domains, b.domains)
+    np.testing.assert_allclose(a.features, b.features, atol=1e-4)
+
+
+def test_missing_genes_are_told_and_too_many_refused(section, fit):
+    used = fit.model.space.genes.genes
+    few = section[:, ~section.var_names.isin(used[:3])].copy()
+    with pytest.warns(
+        InputWarning, match=rf"Expected all {used.size} genes of the model, found 3 of them missing \(3%\)"
+    ):
+        found = predict(few, model=fit.model)
+    assert found.params["n_genes_missing"] == 3
+    assert adjusted_rand_score(fit.domains, found.domains) > 0.7
+    # one in a hundred is told by its number alone
+    almost = section[:, ~section.var_names.isin(used[:1])].copy()
+    assert predict(almost, model=fit.model).params["n_genes_missing"] == 1
+    many = section[:, ~section.var_names.isin(used[: used.size // 2 + 1])].copy()
+    with pytest.raises(
+        InputError, match=rf"Expected most of the model's {used.size} genes, found {used.size // 2 - 1}"
+    ):
+        predict(many, model=fit.model)
+    assert "pdvi" not in many.uns
+
+
+@pytest.mark.filterwarnings("ignore:Expected unique gene names:spatialpdvi.InputWarning")
+@pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")
+def test_a_gene_named_twice_is_refused(section, fit):
+    used = fit.model.space.genes.genes
+    twice = section.copy()
+    twice.var_names = [used[0] if name == used[1] else name for name in twice.var_names]
+    with pytest.raises(InputError, match=rf"Expected genes to have a name each, .* found '{used[0]}' twice"):
+        predict(twice, model=fit.model)
+
+
+def test_spots_unlike_those_of_the_fit_are_told(section, fit):
+    mixed = section.X[:, np.random.default_rng(0).permutation(section.n_vars)]
+    strange = ad.AnnData(mixed, obs=section.obs.copy(), var=section.var.copy(), obsm=dict(section.obsm))
+    with pytest.warns(InputWarning, match=r"Expected spots like those of the model, found [\d,]+ of 900 .*99\.9 %"):
+        found = predict(strange, model=fit.model)
+    assert found.params["outside"] > 0.05
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.filterwarnings("ignore:Expected every spot to have a neighbour:spatialpdvi.InputWarning")
+@pytest.mark.filterwarnings("ignore:Expected spots like those:spatialpdvi.InputWarning")  # averages of so few are noise
+def test_a_few_spots_are_enough(section, fit, n):
+    few = section[:n].copy()
+    del few.obs["annotation"]
+    found = predict(few, model=fit.model)
+    assert found.domains.shape == (n,)
+    assert np.isfinite(found.posterior).all()
+
+
+def test_features_that_are_given_need_no_genes(section, tmp_path):
+    rng = np.random.default_rng(0)
+    section = section.copy()
+    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 3.0 + rng.normal(size=(900, 4))
+    fit = spatialpdvi.fit(section, k=4, rep="X_emb", n_init=2)
+    save_model(fit, tmp_path / "model.npz")
+    again = predict(section.copy(), model=tmp_path / "model.npz")
+    assert (fit.domains == again.domains).mean() > 0.98
+    wide = section.copy()
+    wide.obsm["X_emb"] = np.hstack([wide.obsm["X_emb"]] * 2)
+    with pytest.raises(InputError, match=r"Expected 'X_emb' to have the 4 columns .* found 8"):
+        predict(wide, model=fit.model)
+    del wide.obsm["X_emb"]
+    with pytest.raises(InputError, match=r"Expected obsm\['X_emb'\] in the AnnData, .* found keys: .*'spatial'"):
+        predict(wide, model=fit.model)
+
+
+def test_a_section_with_a_shift_of_its_own_can_be_centred(section):
+    section = section.copy()
+    rng = np.random.default_rng(0)
+    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 3.0 + rng.normal(size=(900, 4))
+    fit = spatialpdvi.fit(section.copy(), k=4, rep="X_emb", n_init=2)
+    shifted = section.copy()
+    shifted.obsm["X_emb"] = shifted.obsm["X_emb"] + 50.0
+    with pytest.warns(InputWarning, match=r"try --correct center"):
+        lost = predict(shifted.copy(), model=fit.model)
+    found = predict(shifted, model=fit.model, correct="center")
+    assert adjusted_rand_score(fit.domains, found.domains) > 0.98 > adjusted_rand_score(fit.domains, lost.domains)
+
+
+def test_several_sections_stay_apart(section, fit):
+    image = section.copy()
+    image.obsm["spatial"] = image.obsm["spatial"] * [-1.0, 1.0]
+    both = ad.concat({"a": section, "b": image}, label="slice", index_unique="-")
+    found = predict(both, model=fit.model, sample_key="slice")
+    alone = predict(section.copy(), model=fit.model)
+    assert (found.domains[:900] == alone.domains).mean() > 0.99
+    assert (found.domains[900:] == alone.domains).mean() > 0.99
+    samples = found.scores["samples"]
+    assert list(samples["sample"]) == ["a", "b"]
+    assert samples["shift"].shape == samples["outside"].shape == (2,)
+    assert samples["shift"][0] == pytest.approx(alone.params["shift"], abs=1e-3)
+
+
+def test_tissue_of_another_kind_is_told_with_numbers(fit):
+    from spatialpdvi.synthetic import simulate
+
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    with pytest.warns(InputWarning, match=r"found 900 of 900 \(100.0%\) farther .* moved by 1\d\d\d% of the way"):
+        found = predict(other, model=fit.model)
+    assert found.params["outside"] == 1.0
+    assert found.params["shift"] > 10.0
+
+
+def test_domains_between_those_of_the_model_are_told_though_none_is_far(section):
+    """Every spot lies within the reach, and half of the way to another domain."""
+    section = section.copy()
+    rng = np.random.default_rng(0)
+    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 4.0 + rng.normal(size=(900, 4))
+    fit = spatialpdvi.fit(section.copy(), k=4, rep="X_emb", smooth=0, n_init=2)
+    other = section.copy()
+    other.obsm["X_emb"] = np.full((900, 4), 1.1) + 0.3 * rng.normal(size=(900, 4))
+    with pytest.warns(InputWarning, match=r"found 0 of 900 \(0.0%\) farther .* try --correct center"):
+        found = predict(other, model=fit.model)
+    assert found.params["shift"] > 0.45
+
+
+def test_the_section_of_several_that_is_unlike_is_named(section, fit):
+    from spatialpdvi.synthetic import simulate
+
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    both = ad.concat({"a": section, "b": other}, label="slice", index_unique="-")
+    with pytest.warns(InputWarning, match=r"those of the model in 'b', found 783 of 900") as caught:
+        found = predict(both, model=fit.model, sample_key="slice", correct="center")
+    (said,) = [str(w.message) for w in caught if "of the model in" in str(w.message)]
+    assert "try --correct center" not in said
+    assert found.scores["samples"]["outside"][0] < 0.05 < found.scores["samples"]["outside"][1]
+
+
+def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, fit):
+    apart = section.copy()
+    apart.obsm["spatial"][3] = 1e6
+    with pytest.warns(InputWarning, match=r"found 1 isolated ones.* fit a model with a larger --n-neighbors"):
+        predict(apart, model=fit.model)
+
+
+def test_a_model_of_sections_that_were_centred_centres(section):
+    both = ad.concat({"a": section, "b": section.copy()}, label="slice", index_unique="-")
+    model = spatialpdvi.fit(both, sample_key="slice", correct="center", **OPTIONS).model
+    assert predict(section.copy(), model=model).params["correct"] == "center"
+    assert predict(section.copy(), model=model, correct="none").params["correct"] == "none"
+    with pytest.raises(InputError, match=r"Expected `--correct` to be one of none, center, harmony, found 'combat'"):
+        predict(section.copy(), model=model, correct="combat")
+
+
+@pytest.mark.parametrize("options", [{"transform": "pearson"}, {"n_pcs": 0}])
+def test_a_fit_that_cannot_be_kept_has_no_model(section, tmp_path, options):
+    fit = spatialpdvi.fit(section.copy(), max_epochs=2, **OPTIONS, **options)
+    assert fit.model is None
+    with pytest.raises(InputError, match=r"Expected a fit that leaves a model, found one without"):
+        save_model(fit, tmp_path / "model.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prediction_is_no_model(section, fit, tmp_path):
+    with pytest.raises(InputError, match=r"predictions"):
+        save_model(predict(section.copy(), model=fit.model), tmp_path / "model.npz")
+
+
+def _rewritten(path, change):
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    facts = json.loads(str(arrays.pop("facts")))
+    change(arrays, facts)
+    with path.open("wb") as file:
+        np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a, f: f.update(format=1), r"to be of format 2, found 1"),
+        (lambda a, f: f.pop("format"), r"to be of format 2, found None"),
+        (lambda a, f: f.pop("temperature"), r"damaged \(no 'temperature'\)"),
+        (lambda a, f: f.update(temperature=0.5), r"damaged \(temperature 0.5\)"),
+        (lambda a, f: f.update(temperature="hot"), r"damaged"),
+        (lambda a, f: a.pop("rotation"), r"damaged \(no 'rotation'\)"),
+        (lambda a, f: a.update(rotation=a["rotation"][:3]), r"damaged \(rotation of float64 and shape \(3, 15\)\)"),
+        (lambda a, f: a["noise_sd"].fill(0.0), r"damaged \(noise_sd with values that cannot be\)"),
+        (lambda a, f: a["domain_mean"].fill(np.nan), r"damaged \(domain_mean with values that cannot be\)"),
+        (lambda a, f: a.update(genes=np.arange(3)), r"damaged"),
+        (lambda a, f: f["options"].pop("beta"), r"damaged \(no 'beta'\)"),
+        (lambda a, f: f["options"].update(beta=-1.0), r"damaged \(.*--beta.*at least 0"),
+        (lambda a, f: f.update(options=3), r"damaged"),
+        (lambda a, f: f["recipe"].update(transform="pearson"), r"damaged"),
+        (lambda a, f: f.update(reach="far"), r"damaged"),
+        (lambda a, f: a.pop("colours"), r"damaged \(no 'colours'\)"),
+        (lambda a, f: a.update(colours=np.array(["#00ff00"])), r"damaged \(colours other than 4 hexadecimal ones\)"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused(path, change, words):
+    _rewritten(path, change)
+    with pytest.raises(InputError, match=words):
+        load_model(path)
+
+
+class _Trap:
+    def __reduce__(self):
+        return print, ("a pickle was run",)
+
+
+def _write(path, how, *arrays, **named):
+    with path.open("wb") as file:
+        how(file, *arrays, **named)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"not an archive at all"),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: path.write_bytes(path.read_bytes()[:3000] + b"\0" * 900 + path.read_bytes()[3900:]),
+        lambda path: _write(path, np.save, np.arange(3)),
+        lambda path: _write(path, np.savez, a=np.arange(3)),
+        lambda path: _write(path, np.savez, facts=np.array("[1, 2]")),
+        lambda path: _write(path, np.savez, facts=np.array("{")),
+        lambda path: _write(path, np.savez, facts=np.array([_Trap()], dtype=object)),
+    ],
+)
+def test_a_damaged_file_is_refused_and_nothing_in_it_is_run(path, damage, capsys):
+    damage(path)
+    with pytest.raises(InputError, match=r"Expected .* to be a file that `spatialpdvi fit --save-model` wrote"):
+        load_model(path)
+    assert capsys.readouterr().out == ""

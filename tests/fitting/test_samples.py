@@ -1,0 +1,234 @@
+"""Several sections in one fit: nothing reaches from one into another, and a domain means the same in all."""
+
+import json
+
+import anndata as ad
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.metrics import adjusted_rand_score
+
+import spatialpdvi
+from spatialpdvi import FitOptions, InputError, InputWarning, fit_file
+from spatialpdvi.cli import main
+from spatialpdvi.features.smoothing import neighbor_averages, predictive_neighbors
+from spatialpdvi.graph.neighbors import mutual_knn
+
+OPTIONS = {"n_top_genes": 100, "n_init": 2}
+
+
+@pytest.fixture(scope="module")
+def halves():
+    """One simulated section cut in two, whose halves lie on top of each other."""
+    from spatialpdvi.synthetic import simulate
+
+    section = simulate(n_spots=900, n_genes=200, k=4, seed=3)
+    x = section.obsm["spatial"][:, 0]
+    left = x < np.median(x)
+    parts = [section[left].copy(), section[~left].copy()]
+    for part in parts:
+        part.obsm["spatial"] = part.obsm["spatial"] - part.obsm["spatial"].min(axis=0)
+    return parts
+
+
+@pytest.fixture
+def joint(halves):
+    """Both in one AnnData, spots shuffled, with names of sections that no file could have as keys."""
+    both = ad.concat({"left/1": halves[0], "right = 2": halves[1]}, label="slice")
+    order = np.random.default_rng(0).permutation(both.n_obs)
+    return both[order].copy()
+
+
+def test_no_edge_average_or_patch_reaches_into_another_section(joint):
+    result = spatialpdvi.fit(joint, k=4, sample_key="slice", save_graph=True, n_patches=6, **OPTIONS)
+    codes = joint.obs["slice"].cat.codes.to_numpy() if hasattr(joint.obs["slice"], "cat") else None
+    codes = np.asarray(joint.obs["slice"] == "left/1") if codes is None else codes
+    rows, columns = joint.obsp["pdvi_connectivities"].nonzero()
+    assert (codes[rows] == codes[columns]).all()
+    for code in (0, 1):
+        own = np.flatnonzero(codes == code)
+        alone = mutual_knn(joint.obsm["spatial"][own], 10)
+        assert (joint.obsp["pdvi_connectivities"][own][:, own] != 0).nnz == alone.nnz
+    assert result.params["n_patches"] == 6
+    assert result.certificate.converged
+
+
+def test_averages_of_a_section_are_those_that_it_has_alone(joint):
+    codes = np.asarray(joint.obs["slice"] == "left/1").astype(int)
+    x = np.random.default_rng(1).normal(size=(joint.n_obs, 3)).astype(np.float32)
+    samples = [np.flatnonzero(codes == code) for code in (0, 1)]
+    (together,) = neighbor_averages(x, joint.obsm["spatial"], (8,), samples=samples)
+    for own in samples:
+        (alone,) = neighbor_averages(x[own], joint.obsm["spatial"][own], (8,), samples=[np.arange(own.size)])
+        np.testing.assert_array_equal(together[own], alone)
+
+
+def test_the_scale_of_two_equal_sections_is_that_of_one(halves):
+    points = np.asarray(halves[0].obsm["spatial"])
+    x = np.random.default_rng(2).normal(size=points.shape) + np.sin(points / np.ptp(points) * 9.0)
+    n = len(x)
+    one = predictive_neighbors(x, points, samples=[np.arange(n)], most=100, seed=0)
+    two = predictive_neighbors(
+        np.tile(x, (2, 1)), np.tile(points, (2, 1)), samples=[np.arange(n), n + np.arange(n)], most=100, seed=0
+    )
+    assert one == two
+
+
+def test_a_domain_means_the_same_in_both(halves):
+    """A section and its mirror image: every spot and its image are of one domain."""
+    image = halves[0].copy()
+    image.obsm["spatial"] = image.obsm["spatial"] * [-1.0, 1.0]
+    both = ad.concat({"as it is": halves[0], "mirrored": image}, label="slice", index_unique="-")
+    found = spatialpdvi.fit(both, k=4, sample_key="slice", **OPTIONS).domains
+    n = halves[0].n_obs
+    assert (found[:n] == found[n:]).mean() > 0.98
+
+
+def test_scores_are_told_for_each_section(joint, tmp_path):
+    path, report = tmp_path / "joint.h5ad", tmp_path / "report.json"
+    joint.write_h5ad(path)
+    result = fit_file(path, FitOptions(k=4, sample_key="slice", **OPTIONS))
+    own = ad.read_h5ad(path).uns["pdvi"]["scores"]["samples"]
+    assert list(own["sample"]) == ["left/1", "right = 2"]
+    for i, name in enumerate(own["sample"]):
+        part = joint.obs["slice"] == name
+        expected = adjusted_rand_score(joint.obs["annotation"][part], result.domains[part])
+        assert own["ari"][i] == pytest.approx(expected)
+    arguments = [
+        "fit",
+        path,
+        "--k",
+        4,
+        "--sample-key",
+        "slice",
+        "--n-top-genes",
+        100,
+        "--n-init",
+        2,
+        "--report",
+        report,
+    ]
+    shown = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert shown.exit_code == 0, shown.output
+    assert "\nleft/1 " in shown.output
+    assert json.loads(report.read_text())["scores"]["samples"]["n_spots"] == own["n_spots"].tolist()
+
+
+def test_centred_sections_forget_what_shifts_all_their_spots(joint):
+    rng = np.random.default_rng(5)
+    joint.obsm["X_pca"] = rng.normal(size=(joint.n_obs, 6)) + 3.0 * np.eye(6)[joint.obs["annotation"].cat.codes % 6]
+    shifted = joint.copy()
+    shifted.obsm["X_pca"][shifted.obs["slice"] == "left/1"] += 40.0
+    options = {"k": 4, "sample_key": "slice", "rep": "X_pca", "correct": "center", "n_init": 2}
+    a, b = (spatialpdvi.fit(section, **options) for section in (joint, shifted))
+    assert adjusted_rand_score(a.domains, b.domains) > 0.99
+    # but for the mean of all spots, which moves with the section
+    np.testing.assert_allclose(np.ptp(a.features - b.features, axis=0), 0.0, atol=0.02)
+
+
+def test_edges_of_a_given_graph_between_sections_are_left_out(joint):
+    import scipy.sparse as sp
+
+    n = joint.n_obs
+    ring = sp.csr_matrix((np.ones(n), (np.arange(n), np.roll(np.arange(n), 1))), shape=(n, n))
+    joint.obsp["ring"] = ring + ring.T
+    joint.obs["slice"] = np.where(np.arange(n) < n // 2, "a", "b")
+    joint.obsm["spatial"] = joint.obsm["spatial"] + 0.01 * np.random.default_rng(0).random(
+        (n, 2)
+    )  # no two at one place
+    with pytest.warns(InputWarning, match=r"found 2 edges between two; they are left out"):
+        spatialpdvi.fit(joint, k=3, sample_key="slice", graph="ring", save_graph=True, max_epochs=3, **OPTIONS)
+    rows, columns = joint.obsp["pdvi_connectivities"].nonzero()
+    slices = joint.obs["slice"].to_numpy()
+    assert (slices[rows] == slices[columns]).all()
+
+
+def test_what_cannot_be_is_refused(joint):
+    alone = joint[joint.obs["slice"] == "left/1"].copy()
+    with pytest.raises(InputError, match=r"Expected several sections with `--correct center`, found one"):
+        spatialpdvi.fit(alone, k=3, correct="center", **OPTIONS)
+    with pytest.raises(InputError, match=r"Expected `--n-pcs` of at least 1 with `--correct center`, found 0"):
+        FitOptions(k=3, correct="center", n_pcs=0)
+    with pytest.raises(InputError, match=r"Expected obs\['nowhere'\].*--sample-key"):
+        spatialpdvi.fit(joint, k=3, sample_key="nowhere", **OPTIONS)
+    joint.obs["slice"] = joint.obs["slice"].astype(object)
+    joint.obs.loc[joint.obs_names[4], "slice"] = None
+    with pytest.raises(InputError, match=r"to say which section it is of, found 1 of 900 missing"):
+        spatialpdvi.fit(joint, k=3, sample_key="slice", **OPTIONS)
+
+
+@pytest.fixture
+def files(halves, tmp_path):
+    paths = [tmp_path / "left.h5ad", tmp_path / "right.h5ad"]
+    for path, part in zip(paths, halves, strict=True):
+        part.write_h5ad(path)
+    return paths
+
+
+def test_several_files_are_one_fit(files, halves, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    arguments = ["fit", *files, "--k", 4, "--n-top-genes", 100, "--n-init", 2, "-o", out, "--save-graph"]
+    shown = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert shown.exit_code == 0, shown.output
+    both = ad.concat({"left": halves[0], "right": halves[1]}, label="slice", index_unique="-")
+    spatialpdvi.fit(both, k=4, sample_key="slice", save_graph=True, **OPTIONS)
+    for path, part, name in zip(files, halves, ("left", "right"), strict=True):
+        written = ad.read_h5ad(out / path.name)
+        own = (both.obs["slice"] == name).to_numpy()
+        np.testing.assert_array_equal(written.obs["pdvi_domain"].astype(str), both.obs["pdvi_domain"][own].astype(str))
+        np.testing.assert_array_equal(written.obsm["pdvi_posterior"], both.obsm["pdvi_posterior"][own])
+        np.testing.assert_array_equal(written.obsm["X_pdvi"], both.obsm["X_pdvi"][own])
+        assert (written.obsp["pdvi_connectivities"] != both.obsp["pdvi_connectivities"][own][:, own]).nnz == 0
+        np.testing.assert_array_equal(written.X.toarray(), part.X.toarray())
+        assert list(written.uns["pdvi"]["scores"]["samples"]["sample"]) == ["left", "right"]
+        assert "pdvi_domain" not in ad.read_h5ad(path).obs
+
+
+def test_genes_are_matched_by_name(files, halves, tmp_path):
+    from spatialpdvi import fit_files
+
+    first = fit_files(files, FitOptions(k=4, **OPTIONS))
+    turned = halves[1][:, ::-1].copy()
+    turned.write_h5ad(files[1])
+    again = fit_files(files, FitOptions(k=4, **OPTIONS))
+    np.testing.assert_array_equal(first.posterior, again.posterior)
+
+
+@pytest.mark.parametrize("shared", [3, 100])
+def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, shared):
+    from spatialpdvi import fit_files
+
+    other = halves[1].copy()
+    other.var_names = [*other.var_names[:shared], *(f"other{i}" for i in range(other.n_vars - shared))]
+    other.write_h5ad(files[1])
+    before = files[0].read_bytes()
+    if shared == 3:
+        with pytest.raises(InputError, match=r"genes in common, found 3 of 200 .*the same kind of gene names"):
+            fit_files(files, FitOptions(k=4, **OPTIONS))
+        assert files[0].read_bytes() == before
+    else:
+        with pytest.warns(InputWarning, match=r"found 100 of 200 in all of them"):
+            fit_files(files, FitOptions(k=4, **OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sample-key", "slice"], "Expected no `--sample-key` beside several files"),
+        (["-o", "nowhere"], "Expected `--output` to be a folder that exists"),
+        (["--init", "annotation"], "Expected one file with `--init`, found several"),
+    ],
+)
+def test_what_several_files_cannot_have_is_refused(files, arguments, words):
+    before = [path.read_bytes() for path in files]
+    shown = CliRunner().invoke(main, ["fit", *map(str, files), "--k", "4", *arguments])
+    assert shown.exit_code == 2
+    assert words in shown.output
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_files_of_one_name_are_refused(files):
+    shown = CliRunner().invoke(main, ["fit", str(files[0]), str(files[0]), "--k", "4"])
+    assert shown.exit_code == 2
+    assert "Expected files of different names, found 'left' twice" in shown.output

@@ -1,0 +1,101 @@
+"""One labelling from many."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from spatialpdvi.initialization import consensus
+from spatialpdvi.initialization.consensus import match_labels
+
+
+def _restarts(n=900, k=4, wrong=0.35, n_restarts=9, seed=0):
+    """A truth, and restarts that are each wrong at random and name the classes in an order of their own."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(k, size=n)
+    restarts = []
+    for _ in range(n_restarts):
+        said = np.where(rng.random(n) < wrong, rng.integers(k, size=n), truth)
+        restarts.append(rng.permutation(k)[said])
+    return truth, restarts
+
+
+def test_many_that_err_apart_are_right_together():
+    truth, restarts = _restarts()
+    found = consensus(restarts, 4)
+    each = [adjusted_rand_score(truth, said) for said in restarts]
+    assert max(each) < 0.6
+    assert adjusted_rand_score(truth, found.labels) > 0.97
+    pairs = [adjusted_rand_score(a, b) for i, a in enumerate(restarts) for b in restarts[:i]]
+    assert found.similarity == pytest.approx(np.mean(pairs))
+
+
+def test_restarts_that_merged_two_classes_still_vote_for_the_pair():
+    truth, restarts = _restarts(wrong=0.1, n_restarts=7)
+    merged = [np.where(said == said[truth == 1][0], said[truth == 0][0], said) for said in restarts[:3]]
+    found = consensus([*merged, *restarts[3:]], 4)
+    assert adjusted_rand_score(truth, found.labels) > 0.95
+
+
+def test_agreement_is_the_share_that_says_the_same():
+    truth, restarts = _restarts(wrong=0.2)
+    found = consensus(restarts, 4)
+    expected = np.mean([match_labels(said, found.labels, 4)[said] == found.labels for said in restarts], axis=0)
+    np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+    right = found.labels == match_labels(truth, found.labels, 4)[truth]
+    assert found.agreement[right].mean() > 0.8
+
+
+def test_accord_is_the_chance_that_two_restarts_say_the_same():
+    _, restarts = _restarts(wrong=0.3)
+    found = consensus(restarts, 4)
+    said = [match_labels(own, found.labels, 4)[own] for own in restarts]
+    expected = np.mean([(a == b).mean() for i, a in enumerate(said) for b in said[:i]])
+    assert found.accord == pytest.approx(expected)
+    assert found.accord < found.agreement.mean() - 0.1
+
+
+def test_the_order_and_the_names_of_restarts_do_not_matter_for_the_partition():
+    _, restarts = _restarts()
+    found = consensus(restarts, 4).labels
+    rng = np.random.default_rng(3)
+    renamed = [rng.permutation(4)[said] for said in restarts]
+    assert adjusted_rand_score(found, consensus(renamed, 4).labels) == 1.0
+
+
+def test_a_single_restart_is_its_own_consensus():
+    _, (said, *_) = _restarts()
+    found = consensus([said], 4)
+    assert adjusted_rand_score(found.labels, said) == 1.0
+    assert (found.agreement == 1.0).all()
+    assert found.accord == 1.0
+    assert np.isnan(found.similarity)
+
+
+def test_empty_classes_are_fine():
+    said = np.array([0, 0, 1, 1, 1, 0])
+    found = consensus([said, said, 1 - said], 4)
+    assert adjusted_rand_score(found.labels, said) == 1.0
+
+
+def test_where_restarts_agree_on_next_to_nothing_the_most_typical_is_taken():
+    rng = np.random.default_rng(0)
+    restarts = [rng.integers(60, size=120) for _ in range(9)]
+    restarts[4] = np.where(rng.random(120) < 0.5, restarts[3], restarts[4])
+    found = consensus(restarts, 60)
+    assert found.collapsed < 30
+    mean_ari = [np.mean([adjusted_rand_score(a, b) for b in restarts if b is not a]) for a in restarts]
+    np.testing.assert_array_equal(found.labels, restarts[np.argmax(mean_ari)])
+    assert np.argmax(mean_ari) in (3, 4)
+    expected = np.mean([match_labels(said, found.labels, 60)[said] == found.labels for said in restarts], axis=0)
+    np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+
+
+def test_a_consensus_that_merges_some_classes_stays():
+    _, restarts = _restarts()
+    assert consensus(restarts, 4).collapsed is None
+    merged = [np.where(said == 0, 1, said) for said in restarts]
+    assert consensus(merged, 4).collapsed is None
+
+
+def test_matching_takes_labels_to_those_they_share_most_spots_with():
+    np.testing.assert_array_equal(match_labels(np.array([0, 0, 1, 2]), np.array([2, 2, 0, 1]), 3), [2, 0, 1])

@@ -1,0 +1,64 @@
+"""Many restarts side by side are the restarts one after the other."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, labels, mixture_labels, restart_labels
+from spatialpdvi.initialization.consensus import _distinct_columns
+from spatialpdvi.runtime.threads import single_threaded
+
+
+@pytest.fixture
+def views():
+    rng = np.random.default_rng(0)
+    centres = 3.0 * rng.standard_normal((4, 6))
+    x = (centres[rng.integers(4, size=500)] + rng.standard_normal((500, 6))).astype(np.float32)
+    return [x, 0.5 * x + 1e6, x[:, ::-1].copy()]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
+    monkeypatch.setattr(labels, "n_threads", lambda: threads)
+    rng = np.random.default_rng(5)
+    with single_threaded():
+        views = [in_unit_range(view) for view in views]
+        together = restart_labels(views, 4, n_init=4, seed=5)
+        alone = []
+        for view in views:
+            alone += [mixture_labels(view, 4, seed=int(rng.integers(2**32))) for _ in range(4)]
+            alone += [kmeans_labels(view, 4, seed=int(rng.integers(2**32)), n_init=1) for _ in range(2)]
+    assert len(together) == len(alone) == 18
+    for a, b in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_mixture_labels_spots_as_scikit_learn_does(views):
+    from sklearn.mixture import GaussianMixture
+
+    x = in_unit_range(views[0])
+    with single_threaded():
+        found = mixture_labels(x, 4, seed=3)
+        ridge = 1e-6 * float(x.astype(np.float64).var(axis=0).mean())
+        mixture = GaussianMixture(4, covariance_type="tied", reg_covar=ridge, max_iter=200, random_state=3)
+        expected = mixture.fit_predict(x.astype(np.float64))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_warnings_of_clusters_that_stay_empty_are_kept_back_in_all_threads():
+    twice = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    with warnings.catch_warnings(), single_threaded():
+        warnings.simplefilter("error")
+        found = restart_labels([twice, twice], 5, n_init=3, seed=0)
+    assert all(np.unique(own).size == 3 for own in found)
+
+
+@pytest.mark.parametrize("k", [3, 300, 70_000])
+def test_distinct_columns_are_those_of_numpy(k):
+    said = np.random.default_rng(0).integers(0, 3, size=(5, 400)) * (k // 3)
+    rows, where, weight = _distinct_columns(said, k)
+    expected = np.unique(said.T, axis=0, return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(rows, expected[0])
+    np.testing.assert_array_equal(where, expected[1].ravel())
+    np.testing.assert_array_equal(weight, expected[2])

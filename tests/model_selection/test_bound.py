@@ -1,0 +1,107 @@
+"""The complete bound against sums over everything, on problems small enough for that."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.stats import multivariate_normal, norm
+
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.model_selection.bound import complete_bound, log_partition
+
+
+def _graph(n, edges, weight):
+    rows, columns = zip(*edges, strict=True)
+    half = sp.csr_matrix((np.broadcast_to(weight, len(edges)).astype(float), (rows, columns)), shape=(n, n))
+    return (half + half.T).tocsr()
+
+
+def _log_partition_by_sum(graph, k):
+    upper = sp.triu(graph, k=1).tocoo()
+    energies = [
+        sum(w for i, j, w in zip(upper.row, upper.col, upper.data, strict=True) if zeta[i] == zeta[j])
+        for zeta in product(range(k), repeat=graph.shape[0])
+    ]
+    return float(np.logaddexp.reduce(energies))
+
+
+RING = [(i, (i + 1) % 6) for i in range(6)] + [(0, 3)]
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize(("weight", "within"), [(1e-9, 1e-6), (0.2, 0.15), (2.0, 0.25), (6.0, 0.02), (30.0, 1e-6)])
+def test_the_potts_normaliser_is_that_of_the_sum_over_all_labellings(k, weight, within):
+    graph = _graph(6, RING, weight)
+    assert log_partition(graph, k, seed=0) == pytest.approx(_log_partition_by_sum(graph, k), abs=within)
+
+
+def test_isolated_spots_count_k_each():
+    assert log_partition(sp.csr_matrix((5, 5)), 3, seed=0) == pytest.approx(5 * np.log(3))
+
+
+def test_on_a_lattice_with_weights_as_ours_are_next_to_nothing_is_drawn():
+    axis = np.arange(30.0)
+    graph = 2.0 * mutual_knn(np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2), 10)
+    values = [log_partition(graph, 7, seed=seed) for seed in range(3)]
+    assert values == pytest.approx([graph.sum() / 2 + np.log(7)] * 3, abs=0.5)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_bound_is_the_expectation_of_all_densities(toy, rotated, sparse):
+    """Every expectation written out with scipy's densities; of q(c) by its moments, which are exact."""
+    rng = np.random.default_rng(0)
+    (n, d), k = toy.x.shape, toy.phi.shape[1]
+    phi = rng.dirichlet(np.ones(k), size=n)
+    m, rho = toy.lam
+    noise, prior, xi = toy.hyper
+    graph = sp.csr_matrix(toy.r)
+    likelihood = sum(
+        phi[:, c] @ (norm.logpdf(toy.x, m[c], noise) - 0.5 * np.exp(rho[c]) / noise**2).sum(axis=1) for c in range(k)
+    )
+    means = (norm.logpdf(m, xi, prior) - 0.5 * np.exp(rho) / prior**2).sum()
+    entropy = -(phi * np.log(phi)).sum() + norm(0.0, np.exp(0.5 * rho)).entropy().sum()
+    potts = 0.5 * np.einsum("ij,ik,jk->", toy.r, phi, phi) - log_partition(graph, k, seed=1)
+    expected = likelihood + means + entropy + potts
+    rotation = None
+    if rotated:
+        rotation = rng.normal(size=(d, d))
+        expected += n * np.log(abs(np.linalg.det(rotation)))
+    found = complete_bound(
+        toy.problem.evaluate(phi, toy.lam).neg_elbo,
+        sp.csr_matrix(toy.x) if sparse else toy.x,
+        graph,
+        k=k,
+        hyperparameters=toy.hyper,
+        rotation=rotation,
+        seed=1,
+    )
+    assert found == pytest.approx(-expected, rel=1e-9)
+
+
+def test_it_is_above_the_evidence_that_can_be_summed():
+    """Of six spots and one feature the evidence is a sum over labellings of Gaussian marginals."""
+    rng = np.random.default_rng(3)
+    x, k = rng.normal(size=(6, 1)) + np.repeat([0.0, 3.0], 3)[:, None], 2
+    graph = _graph(6, RING, 0.7)
+    from spatialpdvi.graph.patches import make_patches
+    from spatialpdvi.initialization import one_hot, start_from_labels
+    from spatialpdvi.problems.features import wrap_features
+    from spatialpdvi.problems.potts_mixture import PottsMixture
+
+    labels = np.repeat([0, 1], 3)
+    begin = start_from_labels(x, labels, k)
+    noise, prior, xi = begin.hyperparameters
+    terms = []
+    for zeta in product(range(k), repeat=6):
+        same = np.equal.outer(zeta, zeta)
+        covariance = noise[0] ** 2 * np.eye(6) + prior[0] ** 2 * same
+        pull = 0.5 * (graph.toarray() * same).sum()
+        terms.append(multivariate_normal.logpdf(x[:, 0], np.full(6, xi[0]), covariance) + pull)
+    evidence = np.logaddexp.reduce(terms) - _log_partition_by_sum(graph, k)
+    patching = make_patches(np.stack([np.arange(6.0), np.zeros(6)], axis=1), graph, 1)
+    problem = PottsMixture(wrap_features(x[patching.order]), patching.patches, begin.hyperparameters)
+    f = problem.evaluate(one_hot(labels[patching.order], k), begin.lam).neg_elbo
+    bound = complete_bound(f, x, graph, k=k, hyperparameters=begin.hyperparameters, rotation=None, seed=0)
+    assert -evidence < bound < -evidence + 5.0

@@ -1,0 +1,42 @@
+"""Domains found again: what counts, and by how much."""
+
+import numpy as np
+import pytest
+
+from spatialpdvi.model_selection.stability import found_again, persistence
+
+
+def test_all_domains_found_again_are_as_many_as_there_are():
+    labels = np.repeat([0, 1, 2], [5, 3, 9])
+    assert found_again(labels, labels, 3) == pytest.approx(3.0)
+    assert found_again(labels, (labels + 1) % 3, 3) == pytest.approx(3.0)  # names do not matter
+
+
+def test_a_domain_counts_by_what_is_shared_less_what_is_not():
+    first = np.repeat([0, 1], [6, 6])
+    second = np.repeat([0, 1], [4, 8])
+    # {0..5} and {0..3} share 4, once each, and 2 are of the first alone: (8 - 2) / 10; 6 of 6 and 8: (12 - 2) / 14
+    assert found_again(first, second, 2) == pytest.approx(6 / 10 + 10 / 14)
+
+
+def test_a_domain_that_is_not_found_again_takes_from_the_sum():
+    split = np.repeat([0, 1, 2], [10, 5, 5])
+    whole = np.repeat([0, 1, 2], [10, 10, 0])
+    # the 10 are found, 5 of 10 too in part: (10 - 5) / 15; the other 5 have an empty partner
+    assert found_again(split, whole, 3) == pytest.approx(1 + 5 / 15 - 1)
+    assert found_again(whole, whole, 3) == pytest.approx(2 - 1)
+
+
+def test_chance_has_no_domains():
+    rng = np.random.default_rng(0)
+    assert found_again(rng.integers(6, size=5_000), rng.integers(6, size=5_000), 6) < -3.5
+
+
+def test_domains_persist_where_one_splits():
+    three = np.repeat([0, 1, 2], [8, 8, 8])
+    four = np.repeat([0, 1, 2, 3], [8, 8, 4, 4])
+    crossed = np.tile([0, 1, 2, 3, 4, 5], 4)
+    found = persistence([three, four, crossed])
+    on, back = (1 + 1 + 0.5) / 3, (1 + 1 + 0.5 + 0.5) / 4
+    assert found[0] == pytest.approx(on)
+    assert back > found[1] > found[2]
