@@ -1,10 +1,10 @@
 """Compare the compiled loops with a copy of as many bytes and a product of as many operations.
 
 The data are a lattice of spots with mutual nearest neighbours, cut into the default number of patches. Every loop
-passes over all patches. Each patch counts with the smallest of several wall times, since other programs can only add to
-it. Bytes are those of the arrays that a pass has to read or write, each once; rows of neighbours come from the cache and
-are not counted. Operations are additions, multiplications and divisions. An exponential counts as the 34 operations
-of its series.
+passes over all patches. Each patch counts with the smallest of several wall times, since other programs can only add
+to it. Bytes are those of the arrays that a pass has to read or write, each once; rows of neighbours come from the
+cache and are not counted. Operations are additions, multiplications and divisions. An exponential counts as the 34
+operations of its series.
 """
 
 import time

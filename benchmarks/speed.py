@@ -64,9 +64,7 @@ METHODS = (
 @click.option("--limit", default=600.0, show_default=True, help="Time limit of a method in seconds.")
 @click.option("--memory", type=float, help="Memory limit of a method in GB. Default: 85 % of the free memory.")
 @click.option("--label-key", default=_LABELS, show_default=True, help="Column of obs with the annotation.")
-@click.option(
-    "--warm-up/--no-warm-up", default=True, show_default=True, help="First run a small section, untimed."
-)
+@click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="First run a small section, untimed.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="JSON file for all results.")
 def main(*, peers_python: Path, files: tuple[tuple[str, str], ...], names: tuple[str, ...], **given: Any) -> None:
     """Run every method on every section and print a table for each section."""
