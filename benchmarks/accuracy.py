@@ -1,4 +1,4 @@
-"""Scores of default settings (only --k given) on every real section, over seeds; any option may be changed for all."""
+"""Scores of the default settings on every real section, over seeds; `--set` changes an option for all sections."""
 
 import json
 import tempfile
@@ -36,13 +36,13 @@ HEADER = (
 
 @click.command()
 @click.option("--seeds", default=5, show_default=True)
-@click.option("--only", multiple=True, help="Sections by name; all by default.")
-@click.option("--set", "changed", multiple=True, help="An option for all sections, as name=value in JSON: smooth=18.")
+@click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
+@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, in JSON: smooth=18.")
 def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
-    """Print one row per section: means over seeds, and the spread (largest less least) of ARI."""
+    """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI."""
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
-    print(f"Seeds 0 to {seeds - 1}; {options or 'default settings'}. ARI is the mean.\n")
+    print(f"Seeds 0 to {seeds - 1}, {options or 'default settings'}. The ARI is a mean over seeds.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
                 row, ari = _row(section, seeds, options, Path(folder) / "out.h5ad")
                 means.append(ari)
                 print(f"| {' | '.join(row)} |", flush=True)
-    print(f"\nMean ARI over sections {np.mean(means):.4f}")
+    print(f"\nMean ARI over sections: {np.mean(means):.4f}")
 
 
 def _parse(text: str) -> tuple[str, Any]:

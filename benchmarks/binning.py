@@ -1,4 +1,4 @@
-"""`spatialpdvi bin` on made bin-1 GEFs and a GEM: seconds, peak memory and the size of the result."""
+"""Seconds, peak memory and size of the result of `spatialpdvi bin` on simulated bin-1 GEFs and a GEM."""
 
 import tempfile
 from contextlib import ExitStack
@@ -13,13 +13,13 @@ BLOCK = 1 << 22
 
 
 @click.command()
-@click.option("--records", default="1e7,1e8", show_default=True, help="Records of the GEFs, with commas between them.")
-@click.option("--bins", default="1,50", show_default=True, help="What is given to --bin.")
-@click.option("--memory", default="1GB", show_default=True, help="What is given to --memory.")
-@click.option("--gem/--no-gem", default=True, show_default=True, help="The first GEF as a gzip-compressed GEM as well.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where files go. Default: a temporary folder.")
+@click.option("--records", default="1e7,1e8", show_default=True, help="Records of the GEFs, separated by commas.")
+@click.option("--bins", default="1,50", show_default=True, help="Values of --bin, separated by commas.")
+@click.option("--memory", default="1GB", show_default=True, help="Value of --memory.")
+@click.option("--gem/--no-gem", default=True, show_default=True, help="Also bin the first GEF as a gzipped GEM.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the files. Default: a temporary one.")
 def main(records: str, bins: str, memory: str, *, gem: bool, folder: Path | None) -> None:
-    """Print a Markdown table."""
+    """Print a Markdown table with one row for each file and bin size."""
     with tempfile.TemporaryDirectory(dir=folder) as room:
         print(f"{describe_machine()}; {N_GENES:,} genes, --memory {memory}\n")
         print("| input | records | MB | --bin | seconds | CPU | peak MB | spots | values | MB of the h5ad |")
@@ -52,7 +52,7 @@ def _megabytes(path: Path) -> str:
 
 
 def make(path: str, n: int, *gems: str) -> list[str]:
-    """A square-bin GEF of ``n`` records on a chip of 1 cm, gene by gene, and the same as GEMs; the names of all."""
+    """Write a square-bin GEF of ``n`` records on a chip of 1 cm, ordered by gene, and GEMs of it; return all paths."""
     import gzip
 
     import h5py

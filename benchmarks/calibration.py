@@ -1,7 +1,7 @@
-"""How sure the posteriors are and how sure they may be, on every labelled section, over seeds; where they are unsure.
+"""Calibration of the posteriors on every labelled section, over seeds, and their entropy at borders.
 
-One row per section, means over seeds. *Border* spots have a neighbour (in the fit's graph) of another domain; the last
-columns set their mean entropy of the calibrated posterior against that of all other spots.
+Prints one row per section with means over seeds. *Border* spots have a neighbour of another domain in the graph of the
+fit. The last columns compare the mean entropy of their calibrated posterior with that of all other spots.
 """
 
 import tempfile
@@ -32,14 +32,14 @@ HEADER = (
     "interior entropy",
     "ratio",
 )
-_LEAST = 1e-6  # a confidence of 1 that is wrong once would have no finite log loss
+_LEAST = 1e-6  # keeps the log loss finite if a spot with a confidence of 1 is wrong
 
 
 @click.command()
 @click.option("--seeds", default=5, show_default=True)
-@click.option("--only", multiple=True, help="Sections by name; all by default.")
+@click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 def main(seeds: int, only: tuple[str, ...]) -> None:
-    """Print one row per section, and the mean of them all."""
+    """Print one row per section and the mean over sections."""
     warnings.simplefilter("ignore", InputWarning)
     print(f"Seeds 0 to {seeds - 1}, default settings.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     rows = []
@@ -60,7 +60,7 @@ def _show(name: str, values: np.ndarray) -> None:
 
 def _numbers(section: Section, seed: int, output: Path) -> list[float]:
     result = fit_file(section.path, FitOptions(k=section.k, seed=seed, **section.options), output=output)
-    assert result.calibration is not None  # there are restarts
+    assert result.calibration is not None  # the default start has restarts
     codes = ad.read_h5ad(section.path, backed="r").obs["annotation"].astype("category").cat.codes.to_numpy()
     scored = codes >= 0
     correct = is_of_majority(result.domains[scored], codes[scored].astype(np.int64))
@@ -74,13 +74,13 @@ def _numbers(section: Section, seed: int, output: Path) -> list[float]:
 
 
 def _proper(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, float]:
-    """Brier score and log loss of confidences (n,) in being right (n,)."""
+    """Brier score and log loss of confidences (n,), given which spots are correct (n,)."""
     p = np.clip(confidence.astype(np.float64), _LEAST, 1.0 - _LEAST)
     return float(((p - correct) ** 2).mean()), float(-np.log(np.where(correct, p, 1.0 - p)).mean())
 
 
 def _borders(result: FitResult) -> tuple[float, float, float, float]:
-    """Share of spots at borders, mean calibrated entropy there and elsewhere, and their ratio."""
+    """Share of spots at borders, mean entropy of the calibrated posterior there and elsewhere, and their ratio."""
     assert result.calibration is not None
     phi = result.calibration.posterior.astype(np.float64)
     entropy = -(phi * np.log(phi, out=np.zeros_like(phi), where=phi > 0)).sum(axis=1)

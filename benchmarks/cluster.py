@@ -1,7 +1,7 @@
-"""One fit in this process and on Dask workers: the same bits, the seconds, what travels, and a worker that is killed.
+"""Compare one fit in this process with fits on Dask workers: equal bits, seconds, bytes sent, and a killed worker.
 
-Workers share this computer's cores, so their seconds tell what the detour costs, not what a cluster would gain. The
-last table is arithmetic: what is measured here, carried to sizes and workers that are not.
+The workers share the cores of this computer, so their seconds show the cost of the communication and not the gain of a
+cluster. The last table is extrapolated from this run to sizes and numbers of workers that were not measured.
 """
 
 import os
@@ -22,11 +22,11 @@ from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.runtime.progress import Progress, Stage
 
 _STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "write")
-_TASK = 1e-3  # s of the scheduler for a task, as Dask's documentation says
+_TASK = 1e-3  # seconds that the scheduler takes for a task, from the documentation of Dask
 
 
 class _Watching(Progress):
-    """Counts the bytes of every epoch, and kills a worker in the one that is asked for."""
+    """Counts the bytes of every epoch, and kills a worker in the chosen epoch."""
 
     def __init__(self, cluster: Cluster | None = None, kill: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Watching(Progress):
 class _Run(NamedTuple):
     result: FitResult
     seconds: dict[str, float]
-    sent: float  # MB an epoch
+    sent: float  # MB per epoch
     received: float
 
 
@@ -58,18 +58,18 @@ class _Run(NamedTuple):
 @click.option("--section", type=click.Path(path_type=Path), required=True, help="An h5ad file with counts.")
 @click.option("--k", default=22, show_default=True)
 @click.option("--workers", default="1,2,4", show_default=True)
-@click.option("--batch", default=2, show_default=True, help="Patches that are updated at once.")
-@click.option("--kill-epoch", default=4, show_default=True, help="After which a worker is killed; 0 for none.")
+@click.option("--batch", default=2, show_default=True, help="Number of patches that are updated together.")
+@click.option("--kill-epoch", default=4, show_default=True, help="Epoch after which a worker is killed; 0 for none.")
 def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) -> None:
-    """Fit here, on each number of workers, and once more with a worker that dies."""
+    """Fit in this process, on each number of workers, and once more with a worker that is killed."""
     options = FitOptions(k=k, batch_patches=batch)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.h5ad"
         here = _fit(section, options, out)
         n, epochs = here.result.posterior.shape[0], len(here.result.trace["epoch"]) - 1
-        print(f"{n:,} spots, K {k}, {here.result.params['n_patches']} patches, {batch} at once, {epochs} epochs")
+        print(f"{n:,} spots, K {k}, {here.result.params['n_patches']} patches, {batch} at a time, {epochs} epochs")
         print(
-            f"\n| | {' | '.join(_STAGES)} | MB sent an epoch | received | same bits |\n|{'---|' * (len(_STAGES) + 4)}"
+            f"\n| | {' | '.join(_STAGES)} | MB sent per epoch | received | same bits |\n|{'---|' * (len(_STAGES) + 4)}"
         )
         _row("this process", here, here)
         for count in map(int, workers.split(",")):
@@ -114,12 +114,12 @@ def _row(name: str, run: _Run, here: _Run) -> None:
 
 
 def _carry(here: _Run) -> None:
-    """What sizes that were not measured would take, from this run's seconds a spot."""
+    """Print the expected cost of sizes that were not measured, from the seconds per spot of this run."""
     result, seconds = here.result, here.seconds
     n, k = result.posterior.shape
     d = result.domain_mean.shape[1]
     epochs = len(result.trace["epoch"]) - 1
-    a_spot = 2 * seconds["fit"] / epochs / n  # CPU: both cores are used
+    a_spot = 2 * seconds["fit"] / epochs / n  # CPU seconds, since both cores are used
     driver = sum(seconds[stage] for stage in ("smooth", "start", "graph", "scores", "write")) / n
     reading = sum(seconds[stage] for stage in ("read", "genes")) / n
     print(
@@ -129,7 +129,7 @@ def _carry(here: _Run) -> None:
     for size in (1e7, 1e8, 1e9):
         for count in (10, 100, 1000):
             patches = 30 * count
-            border = patches * 4.0 * 1.5 * np.sqrt(size / patches) * k * 8  # a ring of one and a half spots
+            border = patches * 4.0 * 1.5 * np.sqrt(size / patches) * k * 8  # a border one and a half spots wide
             memory = size * (4.0 * d * 3 + 8 * k * 2 + 12 * 16 * 3)  # features, posteriors, edges
             print(
                 f"| {size:.0e} | {count} | {size * a_spot / count:.1f} | {30 * count * _TASK:.1f} | {border / 1e9:.2f} "
@@ -140,4 +140,4 @@ def _carry(here: _Run) -> None:
 if __name__ == "__main__":
     began = time.perf_counter()
     main(standalone_mode=False)
-    print(f"\n{time.perf_counter() - began:.0f} s in all")
+    print(f"\n{time.perf_counter() - began:.0f} s in total")

@@ -1,4 +1,4 @@
-"""The number of domains that `--k auto` chooses on every real section, beside the annotated one and the ARI of both."""
+"""Compare the number of domains that `--k auto` chooses on every real section with the annotated one, and their ARI."""
 
 import tempfile
 import time
@@ -20,7 +20,7 @@ HEADER = (
     "ARI at annotated",
     "ARI at chosen",
     "best ARI of 2 to 20, at",
-    "found again at annotated, at chosen",
+    "found again at annotated; at chosen",
     "restarts agree best at",
     "halves agree best at",
     "complete F lowest at",
@@ -29,13 +29,13 @@ HEADER = (
 
 
 @click.command()
-@click.option("--k", default="auto", show_default=True, help="Range of a scan.")
-@click.option("--only", multiple=True, help="Sections by name; all by default.")
+@click.option("--k", default="auto", show_default=True, help="Range of the scan.")
+@click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--every", is_flag=True, help="Also fit every number of the range by itself, for its ARI.")
+@click.option("--every", is_flag=True, help="Also fit every number of the range separately, for its ARI.")
 @click.option("--curves", is_flag=True, help="Also print the table of each scan.")
 def main(k: str, only: tuple[str, ...], seed: int, *, every: bool, curves: bool) -> None:
-    """Print one row per section."""
+    """Print one row for each section."""
     warnings.simplefilter("ignore", InputWarning)
     print(f"`--k {k}`, seed {seed}.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
@@ -56,7 +56,7 @@ def _fit(section: Section, k: int | str, seed: int, folder: str) -> FitResult:
 
 
 def _row(section: Section, result: FitResult, seed: int, folder: str, *, every: bool) -> list[str]:
-    assert result.scan is not None  # --k is a range
+    assert result.scan is not None  # because --k is a range
     table = result.scan.table
     counts = [int(count) for count in table["k"]]
     plain = {count: _ari(section, count, seed, folder) for count in (counts if every else [section.k])}

@@ -1,4 +1,4 @@
-"""The whole command on a simulated section: wall seconds by stage, peak memory, scores; repeated with warm caches."""
+"""Run the whole command on a simulated section, repeatedly: wall seconds by stage, peak memory and scores."""
 
 import json
 import os
@@ -15,9 +15,9 @@ import click
 @click.option("--n-spots", default=20_000, show_default=True)
 @click.option("--n-genes", default=8_000, show_default=True)
 @click.option("--k", default=20, show_default=True)
-@click.option("--repeats", default=2, show_default=True, help="Fits; the first may compile.")
+@click.option("--repeats", default=2, show_default=True, help="Number of fits; the first may compile the kernels.")
 def main(n_spots: int, n_genes: int, k: int, repeats: int) -> None:
-    """Simulate, then fit by the command line as a user would."""
+    """Simulate a section, then fit it on the command line as a user would."""
     with tempfile.TemporaryDirectory() as folder:
         section, report = Path(folder) / "embryo.h5ad", Path(folder) / "report.json"
         sizes = ["--n-spots", str(n_spots), "--n-genes", str(n_genes), "--k", str(k)]

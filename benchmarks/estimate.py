@@ -1,7 +1,7 @@
-"""`spatialpdvi estimate` beside the fits that it is of; with --fit its coefficients, measured anew.
+"""Compare `spatialpdvi estimate` with the fits that it predicts; with --fit, measure its coefficients again.
 
-For a machine with nothing else to do: coefficients are of seconds by the clock, as one thread would take them. How
-much of a stage threads share is told by the seconds of the processor that other threads than the first spend.
+Nothing else should run on the machine, because the coefficients are wall seconds of a single thread. The share of a
+stage that threads divide among them follows from the processor seconds of all threads but the first.
 """
 
 import json
@@ -30,20 +30,20 @@ from spatialpdvi.estimate.work import EPOCHS, Work
 from spatialpdvi.options.fit import FitOptions
 
 SIZES = ((5_000, 5_000, 8), (20_000, 8_000, 20), (50_000, 10_000, 15), (150_000, 25_000, 22))
-PLAIN = 50_000  # spots of the section that is also fitted uncompressed
-GENE_WISE = (20_000, 150_000)  # of those that are also fitted without components
+PLAIN = 50_000  # spots of the section that is also fitted without compression
+GENE_WISE = (20_000, 150_000)  # spots of the sections that are also fitted without components
 READING = ("packed", "bytes")
 _WRITTEN = "spatialpdvi.h5ad"
 
 
 @click.command()
-@click.option("--fit", is_flag=True, help="Print coefficients of all runs instead of ratios.")
-@click.option("--runs", type=click.Path(path_type=Path), help="JSON lines of runs, kept and added to. Default: none.")
-@click.option("--file", "files", nargs=2, multiple=True, help="A further h5ad and its K.")
+@click.option("--fit", is_flag=True, help="Print the coefficients from all runs instead of the ratios.")
+@click.option("--runs", type=click.Path(path_type=Path), help="JSON lines of earlier runs, to which these are added.")
+@click.option("--file", "files", nargs=2, multiple=True, help="Another h5ad file and its K; repeatable.")
 @click.option("--largest", default=150_000, show_default=True, help="Spots of the largest simulated section.")
-@click.option("--real/--no-real", default=True, show_default=True, help="Real sections too.")
+@click.option("--real/--no-real", default=True, show_default=True, help="Include the real sections.")
 def main(*, fit: bool, runs: Path | None, files: tuple[tuple[str, str], ...], largest: int, real: bool) -> None:
-    """Run every fit once by the command line, as a user would."""
+    """Run every fit once on the command line, as a user would."""
     done = [json.loads(line) for line in runs.read_text().splitlines()] if runs and runs.exists() else []
     with tempfile.TemporaryDirectory() as folder:
         for path, k, options in _chosen(Path(folder), files, largest=largest, real=real):
@@ -74,7 +74,7 @@ def _chosen(folder: Path, files: tuple[tuple[str, str], ...], *, largest: int, r
 
 
 def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The estimate, then the fit: seconds of the clock and of the processor, and peak memory, by stage."""
+    """Estimate and then fit: wall seconds, processor seconds and peak memory by stage."""
     work, speed = plan_fit(path, FitOptions(k=k, **options), markers=True).work, measure_speed()
     report = folder / "report.json"
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
@@ -105,7 +105,7 @@ def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[s
 
 
 def _watch(process: "subprocess.Popen[str]") -> dict[str, dict[str, float]]:
-    """Processor seconds and peak memory between the lines that end the stages."""
+    """Processor seconds and peak memory between the lines that a fit prints at the end of each stage."""
     child, over = psutil.Process(process.pid), threading.Event()
     now = {"processor": 0.0, "others": 0.0, "peak": 0.0}
 
@@ -138,7 +138,7 @@ def _watch(process: "subprocess.Popen[str]") -> dict[str, dict[str, float]]:
     code = process.wait()
     over.set()
     sampler.join()
-    end("start-up")  # and what is left to do at the end
+    end("start-up")  # includes the work after the last stage
     if code not in {0, 3}:
         msg = f"Expected the fit to succeed, found exit code {code}."
         raise SystemExit(msg)
@@ -146,7 +146,7 @@ def _watch(process: "subprocess.Popen[str]") -> dict[str, dict[str, float]]:
 
 
 def ratios(runs: list[dict[str, Any]]) -> str:
-    """Markdown table: predicted over true."""
+    """Markdown table of predicted and measured cost, with their ratio."""
     cores = os.cpu_count() or 1
     titles = ["section", "spots", "genes", "K", "read", "wall s", "estimate s", "ratio", "range", "epochs"]
     titles += ["peak GB", "estimate GB", "ratio"]
@@ -167,18 +167,18 @@ def ratios(runs: list[dict[str, Any]]) -> str:
 
 
 def coefficients(runs: list[dict[str, Any]]) -> str:
-    """`spatialpdvi/estimate/table.py` for these runs: non-negative least squares of relative errors."""
+    """Text of `spatialpdvi/estimate/coefficients.py` from these runs: non-negative least squares of relative errors."""
     works = [replace(Work(**run["work"]), **run["known"]) for run in runs]
     seconds, shares = {}, {}
     cores = os.cpu_count() or 1
     for stage in works[0].terms():
         rows = [(run, work) for run, work in zip(runs, works, strict=True) if stage in run["processor"]]
-        # with T threads all but the first do (T - 1) / T of what is done side by side
+        # with T threads, all but the first do (T - 1) / T of the parallel work
         others = sum(run["others"][stage] for run, _ in rows) / sum(run["processor"][stage] for run, _ in rows)
         share = shares[stage] = round(min(1.0, others * cores / max(1, cores - 1)), 2)
         true = [_wall(run, stage) / (1.0 - share + share / cores) for run, _ in rows]
         terms = [_scaled(work.terms()[stage] | {"once": 1.0}, run["speed"]) for run, work in rows]
-        if stage != "read":  # reading again is reading
+        if stage != "read":  # only the first stage has its own coefficients for reading
             terms = [{name: size for name, size in row.items() if name not in READING} for row in terms]
         seconds[stage] = _solve(terms, true, least=0.05)
         if stage in {"genes", "markers"}:
@@ -196,7 +196,7 @@ def coefficients(runs: list[dict[str, Any]]) -> str:
 
 
 def _wall(run: dict[str, Any], stage: str) -> float:
-    """Seconds by the clock; start-up is what no stage takes."""
+    """Wall seconds of a stage; start-up is the time outside all stages."""
     stages = run["seconds"]
     return stages[stage] if stage in stages else run["wall"] - sum(stages.values())
 
@@ -209,7 +209,7 @@ def _scaled(terms: dict[str, float], speed: list[float]) -> dict[str, float]:
 def _solve(
     terms: list[dict[str, float]], true: list[float], *, least: float, fixed: tuple[str, ...] = ()
 ) -> dict[str, float]:
-    """Coefficients >= 0 that meet the truth best, relative to it; a ``fixed`` term counts once."""
+    """Coefficients >= 0 with the least relative error; a ``fixed`` term has the coefficient 1."""
     names = list(dict.fromkeys(name for row in terms for name in row))
     free = [name for name in names if name not in fixed]
     rest = np.array([value - sum(row.get(name, 0.0) for name in fixed) for row, value in zip(terms, true, strict=True)])

@@ -1,9 +1,10 @@
-"""The compiled loops beside what the machine can do: a copy of as many bytes and a product of as many operations.
+"""Compare the compiled loops with a copy of as many bytes and a product of as many operations.
 
-A lattice of spots with mutual nearest neighbours, cut into the default number of patches. Every loop passes over all
-patches; each patch counts with the least of several wall times, since other programs only ever add to one. Bytes are
-of arrays that a pass has to read or write, each once; neighbours' rows come from the cache and count nothing.
-Operations are additions, multiplications and divisions; an exponential counts as the 34 of its series.
+The data are a lattice of spots with mutual nearest neighbours, cut into the default number of patches. Every loop
+passes over all patches. Each patch counts with the smallest of several wall times, since other programs can only add
+to it. Bytes are those of the arrays that a pass has to read or write, each once; rows of neighbours come from the
+cache and are not counted. Operations are additions, multiplications and divisions. An exponential counts as the 34
+operations of its series.
 """
 
 import time
@@ -31,17 +32,17 @@ EXPONENTIAL = 34
 
 
 class Case(NamedTuple):
-    """One loop: a pass over everything, and what it has to move and to compute."""
+    """One loop, with the bytes and operations of a pass over all patches."""
 
     name: str
-    run: Callable[[int], object]  # of a patch
+    run: Callable[[int], object]  # takes the number of a patch
     bytes: float
     operations: float
 
 
 @numba.njit(parallel=True)
 def copy(source, target):
-    """STREAM's first loop."""
+    """Copy loop of the STREAM benchmark."""
     for i in numba.prange(source.size):
         target[i] = source[i]
 
@@ -53,12 +54,12 @@ def copy(source, target):
 @click.option("--threads", default="1,2", show_default=True)
 @click.option("--repeats", default=15, show_default=True)
 def main(side: int, k: int, d: int, threads: str, repeats: int) -> None:
-    """Print each loop's milliseconds, the limits' and their ratio, for every number of threads."""
+    """Print the milliseconds of each loop, those of its limits and the ratio, for every number of threads."""
     coordinates, labels, problem, start = _section(side, k, d)
     phi = one_hot(labels, k)
     cases = _cases(problem, phi, start.lam)
     n = len(phi)
-    print(f"{n:,} spots, {d} float32 features, K {k}, {problem.n_patches} patches, least of {repeats}\n")
+    print(f"{n:,} spots, {d} float32 features, K {k}, {problem.n_patches} patches, fastest of {repeats} repeats\n")
     print("| loop | threads | MB | Mflop | ms | copy, ms | product, ms | time / limit |")
     print("|---|---|---|---|---|---|---|---|")
     for count in map(int, threads.split(",")):
@@ -87,12 +88,12 @@ def main(side: int, k: int, d: int, threads: str, repeats: int) -> None:
         for batch in (1, 2):
             _, own, cut, begin = _section(side, k, d, batch=batch)
             fits = [_steps(cut, one_hot(own, k), begin.lam, threads=count, batch=batch) for _ in range(repeats)]
-            what = f"ten epochs of a fit, {cut.n_patches} patches, {batch} at once, each step at its least"
+            what = f"ten epochs of a fit, {cut.n_patches} patches, {batch} at a time, fastest of each step"
             print(f"| {what} | {count} | {np.min(fits, axis=0).sum():.2f} | |")
 
 
 def _section(side: int, k: int, d: int, *, batch: int = 1):
-    """Square domains with noise, rows in patch order."""
+    """A section of square domains with noise, with rows in patch order."""
     rng = np.random.default_rng(0)
     axis = np.arange(float(side))
     coordinates = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
@@ -140,7 +141,7 @@ def _cases(problem: PottsMixture, phi: np.ndarray, lam) -> list[Case]:
 
 
 def _limits(size: int, parts: int, repeats: int) -> tuple[float, float]:
-    """Bytes a second of a copy of so many float64 in parts, and operations a second of a product of two matrices."""
+    """Bytes per second of a copy of ``size`` float64 in parts, and operations per second of a matrix product."""
     sources, targets = np.array_split(np.ones(size), parts), np.array_split(np.zeros(size), parts)
     square = np.ones((500, 500))
     moving = _least(lambda b: copy(sources[b], targets[b]), parts, repeats)
@@ -148,7 +149,7 @@ def _limits(size: int, parts: int, repeats: int) -> tuple[float, float]:
 
 
 def _least(run: Callable[[int], object], parts: int, repeats: int) -> float:
-    """Seconds of all parts, each at the least of its repeats; the first round, which may compile, counts not."""
+    """Sum over parts of the fastest repeat, in seconds; the first round is left out, since it may compile."""
     times = [[_wall_and_cpu(lambda b=b: run(b))[0] for b in range(parts)] for _ in range(repeats + 1)]
     return float(np.min(times[1:], axis=0).sum())
 
@@ -160,7 +161,7 @@ def _wall_and_cpu(run: Callable[[], object]) -> tuple[float, float]:
 
 
 def _steps(problem: PottsMixture, phi: np.ndarray, lam, *, threads: int, batch: int) -> np.ndarray:
-    """Seconds of every step and every evaluation of ten epochs; the same ones each time."""
+    """Seconds of every step and evaluation of ten epochs, which are the same in every call."""
     engine, rng, seconds = LocalEngine(problem, threads=threads), np.random.default_rng(0), []
     solver = make_solver("p2dvi", SolverSettings(batch_patches=batch))
     shared = engine.begin(solver, (phi, lam))

@@ -1,4 +1,4 @@
-"""Fits that are killed at random moments and resumed, against one that is not: the same bits, and what safety costs."""
+"""Compare fits that are killed at random moments and resumed with an uninterrupted one: bits, seconds and bytes."""
 
 import random
 import re
@@ -21,7 +21,7 @@ _STAGE = re.compile(r"(\w+): (\d+\.\d) s")
 
 
 class _Timed(Checkpoint):
-    """Times what the fit waits for."""
+    """A checkpoint that measures how long the fit waits for it."""
 
     def __init__(self, folder: Path, *, every: int) -> None:
         super().__init__(folder, every=every, keep=True)
@@ -35,15 +35,15 @@ class _Timed(Checkpoint):
 
 
 @click.command()
-@click.option("--section", type=click.Path(path_type=Path), help="An h5ad file. Default: one is simulated.")
-@click.option("--n-spots", default=20_000, show_default=True, help="Of the simulated section.")
-@click.option("--n-genes", default=8_000, show_default=True, help="Of the simulated section.")
+@click.option("--section", type=click.Path(path_type=Path), help="An h5ad file. Default: a simulated section.")
+@click.option("--n-spots", default=20_000, show_default=True, help="Spots of the simulated section.")
+@click.option("--n-genes", default=8_000, show_default=True, help="Genes of the simulated section.")
 @click.option("--k", default=20, show_default=True)
 @click.option("--kills", default=10, show_default=True)
 @click.option("--every", default=5, show_default=True, help="Epochs between two checkpoints.")
-@click.option("--seed", default=0, show_default=True, help="Of the moments.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random moments.")
 def main(*, section: Path | None, n_spots: int, n_genes: int, k: int, kills: int, every: int, seed: int) -> None:
-    """Fit, fit with checkpoints, then kill and resume; compare every array that is written."""
+    """Fit without and with checkpoints, then kill and resume, and compare every array that is written."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if section is None:
@@ -57,8 +57,8 @@ def main(*, section: Path | None, n_spots: int, n_genes: int, k: int, kills: int
             section, FitOptions(k=k), output=folder / "kept.h5ad", progress=PlainProgress(sys.stderr), checkpoint=kept
         )
         sizes = [path.stat().st_size / 1e6 for path in kept.files]
-        print(f"{len(kept.seconds)} checkpoints, one every {every} epochs, of {np.mean(kept.seconds):.3f} s on average")
-        print(f"{sizes[0]:.1f} MB, and {sizes[1]:.1f} MB of restarts", flush=True)
+        print(f"{len(kept.seconds)} checkpoints, one every {every} epochs, {np.mean(kept.seconds):.3f} s each (mean)")
+        print(f"{sizes[0]:.1f} MB per checkpoint, and {sizes[1]:.1f} MB of restarts", flush=True)
         _compare(whole, folder / "kept.h5ad")
         _kill_and_resume(section, whole, folder, k=k, kills=kills, every=every, seed=seed, longest=stages["fit"])
 
@@ -85,7 +85,7 @@ def _kill_and_resume(
         stages, said = _start(command, after)
         if stages is None:
             killed += 1
-            print(f"kill {killed}: {after:.1f} s into the fit; it had begun with: {said}", flush=True)
+            print(f"kill {killed}: {after:.1f} s after the graph stage; the run had started with: {said}", flush=True)
             continue
         finished += 1
         _compare(whole, out)
@@ -93,11 +93,11 @@ def _kill_and_resume(
         out.unlink()
         if killed == kills:
             break
-    print(f"{killed} kills, {finished} fits finished, each with the same bits")
+    print(f"{killed} kills and {finished} finished fits, each with the same bits")
 
 
 def _start(command: tuple[object, ...], after: float | None) -> tuple[dict[str, float] | None, str]:
-    """Seconds of each stage, None where the fit was killed so many seconds after it had begun; and where it began."""
+    """Seconds of each stage, or None if the fit was killed ``after`` seconds into the solver; and its first message."""
     process = subprocess.Popen(
         [sys.executable, "-m", "spatialpdvi", *map(str, command)],
         stderr=subprocess.PIPE,
@@ -136,7 +136,7 @@ def _show(stages: dict[str, float]) -> str:
 
 
 def _compare(expected: Path, found: Path) -> None:
-    """Every array of the two results but seconds, bit by bit."""
+    """Compare every array of two results bit by bit, except for the seconds."""
     a, b = anndata.read_h5ad(expected), anndata.read_h5ad(found)
     for group in ("obs", "obsm", "uns"):
         _same(dict(getattr(a, group)), dict(getattr(b, group)), group)
@@ -151,7 +151,7 @@ def _same(a: Any, b: Any, where: str) -> None:
         left, right = np.asarray(a), np.asarray(b)
         same = left.tobytes() == right.tobytes() or np.array_equal(left, right)
     if not same:
-        msg = f"Expected the same bits in {where}, found others."
+        msg = f"Expected the same bits in {where}, found different ones."
         raise SystemExit(msg)
 
 

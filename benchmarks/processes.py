@@ -1,7 +1,7 @@
-"""A command in a process of its own: seconds, peak memory, and how it ended.
+"""Run a command in its own process and measure seconds, peak memory and how it ended.
 
-Linux counts the memory of the process that starts another one as a peak of the new one: benchmarks that report peaks
-import little themselves, and leave the rest to `apart`.
+Linux counts the memory of the parent process towards the peak of a new process. Benchmarks that report peaks therefore
+import little themselves and call `apart` for everything else.
 """
 
 import os
@@ -20,7 +20,7 @@ import psutil
 
 __all__ = ["FIT_CODES", "Run", "apart", "describe_machine", "forget", "free_bytes", "run", "section_size"]
 
-FIT_CODES = (0, 3)  # exit codes of a fit that wrote its result; 3 where it had not converged
+FIT_CODES = (0, 3)  # exit codes of a fit that wrote its result; 3 means that it has not converged
 
 _POLL = 0.02  # seconds
 _SHOWN = 90  # characters of an error
@@ -28,11 +28,11 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 
 class Run(NamedTuple):
-    """What a command took, and why it ended early: None where it did not."""
+    """Cost of a command, and the reason if it failed."""
 
-    seconds: float  # of the clock
-    cpu_seconds: float  # of all threads, and of the processes that it waited for
-    peak_bytes: int  # resident; of its largest process
+    seconds: float  # wall time
+    cpu_seconds: float  # of all threads and of the processes that the command waited for
+    peak_bytes: int  # resident memory of its largest process
     failure: str | None
 
 
@@ -45,22 +45,22 @@ def run(
     fine: tuple[int, ...] = (0,),
     environment: dict[str, str] | None = None,
 ) -> Run:
-    """Run ``command`` to its end, or to that of its time or memory.
+    """Run ``command`` until it ends or exceeds its limit of time or memory.
 
     Parameters
     ----------
     command
         Program and arguments.
     limit
-        Seconds after which it is killed.
+        Seconds after which the command is killed.
     most_bytes
-        Resident memory at which it is killed.
+        Resident memory in bytes above which the command is killed.
     threads
-        Of its numerical libraries; by default theirs to choose.
+        Threads of the numerical libraries; None leaves the choice to them.
     fine
-        Exit codes of a command that did its work.
+        Exit codes that count as success.
     environment
-        Variables of the process; by default those of this one.
+        Environment variables of the process; None means those of this process.
     """
     variables = dict(os.environ if environment is None else environment)
     if threads is not None:
@@ -85,7 +85,7 @@ def run(
                     os.killpg(process.pid, signal.SIGKILL)
                 time.sleep(_POLL)
         finally:
-            if not ended:  # Ctrl-C does not reach another session
+            if not ended:  # Ctrl-C does not reach a process in another session
                 os.killpg(process.pid, signal.SIGKILL)
         process.returncode = os.waitstatus_to_exitcode(status)
         if failure is None and process.returncode not in fine:
@@ -99,29 +99,29 @@ def _excess(pid: int, seconds: float, *, limit: float, most_bytes: float) -> str
         return f"no result after {limit:.0f} s"
     try:
         resident = psutil.Process(pid).memory_info().rss
-    except psutil.Error:  # has just ended
+    except psutil.Error:  # the process has just ended
         return None
     return f"out of memory: more than {most_bytes / 1e9:.1f} GB" if resident > most_bytes else None
 
 
 def _reason(code: int, errors: IO[bytes]) -> str:
-    """The last line of what it said, or the signal that ended it."""
+    """The last line on standard error, or the signal that ended the command."""
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    said = lines[-1] if lines else "nothing said"
+    said = lines[-1] if lines else "no error message"
     return f"exit code {code}: {said}"[:_SHOWN].replace("|", "/")
 
 
 def apart(task: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``task`` returns, from a process of its own: what it imports and holds is gone before the next run."""
+    """Result of ``task``, called in its own process, whose imports and memory are freed at its end."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(task, *arguments).result()
 
 
 def section_size(path: Path) -> tuple[int, int, int]:
-    """Spots, genes and values of an h5ad whose counts are in ``X``."""
+    """Spots, genes and stored values of an h5ad file with its counts in ``X``."""
     import h5py
 
     with h5py.File(path) as file:
@@ -130,7 +130,7 @@ def section_size(path: Path) -> tuple[int, int, int]:
 
 
 def forget(path: Path) -> None:
-    """Have the system drop its copy of a file in memory, so that the next one to read it reads the disk."""
+    """Drop a file from the cache of the system, so that the next read is from the disk."""
     if hasattr(os, "posix_fadvise"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -141,10 +141,10 @@ def forget(path: Path) -> None:
 
 
 def free_bytes() -> int:
-    """Bytes of memory that can be had without swapping."""
+    """Bytes of memory that are available without swapping."""
     return int(psutil.virtual_memory().available)
 
 
 def describe_machine() -> str:
-    """Cores and memory, in words."""
+    """Text with the number of cores and the memory of this machine."""
     return f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 1e9:.0f} GB"

@@ -1,7 +1,7 @@
-"""Seconds and peak memory of `spatialpdvi fit` over the number of spots, domains and features, and their exponents.
+"""Seconds and peak memory of `spatialpdvi fit` by number of spots, domains and features, and their exponents.
 
-Sections are thin copies of one simulated section beside each other (`tiling`), made once in --folder. Little is
-imported here: see `processes`.
+The sections are thin copies of one simulated section side by side (`tiling`). They are written to --folder once. The
+module imports little, for the reason given in `processes`.
 """
 
 import json
@@ -16,27 +16,27 @@ from typing import Any
 import click
 from processes import FIT_CODES, apart, describe_machine, forget, free_bytes, run, section_size
 
-VALUE_BYTES = 8  # of counts in memory, a number and its gene
+VALUE_BYTES = 8  # memory per stored count: a number and its gene
 STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "markers", "write", "start-up")
-_LEAST = 0.1  # seconds; of shorter ones no exponent is told
+_LEAST = 0.1  # seconds; shorter stages get no exponent
 _COMMAND = [sys.executable, "-m", "spatialpdvi"]
 
 
 @click.command()
-@click.option("--folder", required=True, type=click.Path(path_type=Path), help="Sections are kept and looked for here.")
+@click.option("--folder", required=True, type=click.Path(path_type=Path), help="Folder in which sections are kept.")
 @click.option("--n-spots", "sizes", default="50000,100000,200000,400000,1000000", show_default=True)
 @click.option("--n-genes", default=5_000, show_default=True)
-@click.option("--true-k", default=20, show_default=True, help="Domains of the sections, and asked for.")
+@click.option("--true-k", default=20, show_default=True, help="Domains of the sections and of their fits.")
 @click.option("--at", default=100_000, show_default=True, help="Spots of the section for --k and --n-pcs.")
 @click.option("--k", "ks", default="10,20,40", show_default=True)
 @click.option("--n-pcs", "dimensions", default="10,20,40", show_default=True)
-@click.option("--memory", default="4GB", show_default=True, help="Of one more fit of the largest, block by block.")
+@click.option("--memory", default="4GB", show_default=True, help="Memory of a fit of the largest, block by block.")
 @click.option("--threads", default=os.cpu_count() or 1, show_default=True)
-@click.option("--limit", default=1800.0, show_default=True, help="Seconds that a fit may take.")
-@click.option("--figure", type=click.Path(path_type=Path), help="Draw seconds and memory over spots here.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write every run here.")
+@click.option("--limit", default=1800.0, show_default=True, help="Time limit of a fit in seconds.")
+@click.option("--figure", type=click.Path(path_type=Path), help="Path of a figure of seconds and memory.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="JSON file to which every run is written.")
 def main(*, folder: Path, sizes: str, ks: str, dimensions: str, json_path: Path | None, **given: Any) -> None:
-    """Fit every section once."""
+    """Fit every section once and print tables with exponents."""
     spots, k = _numbers(sizes), given["true_k"]
     base = spots[0]
     uneven = [n for n in (*spots, given["at"]) if n % base]
@@ -46,7 +46,7 @@ def main(*, folder: Path, sizes: str, ks: str, dimensions: str, json_path: Path 
     folder.mkdir(parents=True, exist_ok=True)
     files = {n: _section(folder, n, base=base, n_genes=given["n_genes"], k=k) for n in {*spots, given["at"]}}
     how = {"folder": folder, "threads": given["threads"], "limit": given["limit"]}
-    measure(files[base], **how, k=k)  # compiles the kernels
+    measure(files[base], **how, k=k)  # an untimed fit, which compiles the kernels
     by_spots = [measure(files[n], **how, k=k) for n in spots]
     blocks = measure(files[spots[-1]], **how, k=k, memory=given["memory"]) if given["memory"] else None
     by_k = [measure(files[given["at"]], **how, k=asked, n_pcs=20) for asked in _numbers(ks)]
@@ -72,7 +72,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _section(folder: Path, n: int, *, base: int, n_genes: int, k: int) -> Path:
-    """The file of ``n`` spots, made where it is not there."""
+    """Path of the file of ``n`` spots, which is written if it does not exist."""
     small, path = (folder / f"{name}_{n_genes}_{k}.h5ad" for name in (f"simulated_{base}", f"tiled_{base}_{n}"))
     if not small.exists():
         sizes = ["--n-spots", base, "--n-genes", n_genes, "--k", k, "--seed", 0, "-q"]
@@ -98,13 +98,13 @@ def measure(
     n_pcs: int | None = None,
     memory: str | None = None,
 ) -> dict[str, Any]:
-    """One fit by the command line, with its report: seconds by stage, peak memory, epochs, ARI."""
+    """Run one fit on the command line: seconds by stage, peak memory, epochs and ARI."""
     output, told = folder / "fitted.h5ad", folder / "report.json"
     spots, _, values = apart(section_size, section)
     command = [*_COMMAND, "fit", section, "-o", output, "--report", told, "--k", k, "--threads", threads]
     for name, value in (("--n-pcs", n_pcs), ("--memory", memory)):
         command += [] if value is None else [name, value]
-    # counts larger than half of the free memory would be read block by block
+    # counts that exceed half of the free memory are read block by block
     in_memory = memory is None and 2 * VALUE_BYTES * values < free_bytes()
     forget(section)
     result = run(command, limit=limit, threads=threads, fine=FIT_CODES)
@@ -124,7 +124,7 @@ def measure(
 
 
 def exponent(sizes: list[float], costs: list[float]) -> float:
-    """Slope of log cost over log size by least squares: cost grows as size to this power."""
+    """Least-squares slope of log cost over log size: cost grows as size to this power."""
     return linear_regression([math.log(size) for size in sizes], [math.log(cost) for cost in costs]).slope
 
 
@@ -135,10 +135,10 @@ def fitted(sizes: list[float], costs: list[float]) -> tuple[float, float]:
 
 
 def report(found: dict[str, Any]) -> str:
-    """Markdown: a table each for spots, domains and components, with exponents below the numbers."""
+    """Markdown tables for spots, domains and components, with exponents below the numbers."""
     blocks = [found["blocks"]] if found["blocks"] else []
     values = found["by_spots"][0]["values"] / found["by_spots"][0]["spots"]
-    section = f"{found['n_genes']:,} genes, {values:.0f} of them seen in a spot; K {found['by_spots'][0]['k']}"
+    section = f"{found['n_genes']:,} genes, of which a spot has {values:.0f} on average; K {found['by_spots'][0]['k']}"
     lines = [f"{found['machine']}; {found['threads']} threads; {section}.", ""]
     lines += table(found["by_spots"], "spots", others=blocks)
     last = [row for row in found["by_spots"] if row["failure"] is None and row["in_memory"]][-2:]
@@ -146,8 +146,8 @@ def report(found: dict[str, Any]) -> str:
         more = last[1]["spots"] - last[0]["spots"]
         seconds, size = (last[1][name] - last[0][name] for name in ("seconds", "peak_bytes"))
         lines.append("")
-        lines.append(f"From the last but one to the last: {1e5 * seconds / more:.1f} s for 100,000 spots more, ")
-        lines[-1] += f"{size / more:,.0f} bytes for a spot more."
+        lines.append(f"Between the last two sizes: {1e5 * seconds / more:.1f} s per 100,000 additional spots, ")
+        lines[-1] += f"{size / more:,.0f} bytes per additional spot."
     for rows, name in ((found["by_k"], "k"), (found["by_n_pcs"], "n_pcs")):
         if rows:
             lines += ["", f"{rows[0]['spots']:,} spots:", "", *table(rows, name)]
@@ -155,10 +155,10 @@ def report(found: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]], size: str, *, others: list[dict[str, Any]] | None = None) -> list[str]:
-    """Markdown lines: a run a row, then the exponents in ``size`` of every column over all runs and the last two.
+    """Markdown lines: one row per run, then the exponents in ``size`` of every column over all runs and the last two.
 
-    Runs that failed have their reason instead. ``others`` are shown, and left out of the exponents, as are runs that
-    read block by block, which trade seconds for memory.
+    A run that failed shows the reason instead. The exponents leave out ``others`` and all runs that read block by
+    block, which exchange seconds for memory.
     """
     titles = [{"spots": "spots", "k": "K", "n_pcs": "components"}[size], "seconds", *STAGES, "CPU s", "peak GB"]
     lines = [f"| {' | '.join([*titles, 'epochs', 'ARI'])} |", "|---" * (len(titles) + 2) + "|"]
@@ -177,12 +177,12 @@ def table(rows: list[dict[str, Any]], size: str, *, others: list[dict[str, Any]]
         if len(some) > 1:
             lines.append(f"| {name} | {' | '.join(_exponents(some, size))} | | |")
     if any(not row["in_memory"] and not row["memory"] for row in rows):
-        lines += ["", "\\* too large for the free memory: read block by block, and left out of the exponents."]
+        lines += ["", "\\* too large for the free memory: read block by block and not counted in the exponents."]
     return lines
 
 
 def _costs(row: dict[str, Any]) -> list[float]:
-    """What is in the columns, from the seconds to the peak."""
+    """Values of the columns from the seconds to the peak memory."""
     return [row["seconds"], *(row["stages"][name] for name in STAGES), row["cpu_seconds"], row["peak_bytes"]]
 
 
@@ -195,7 +195,7 @@ def _exponents(rows: list[dict[str, Any]], size: str) -> list[str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Seconds and peak memory over spots, log-log: points, the fitted line, and the fit that read block by block."""
+    """Plot seconds and peak memory over spots on log-log axes, with fitted lines and the fit that reads in blocks."""
     from matplotlib.figure import Figure
 
     from spatialpdvi.plotting.save import save_figure

@@ -1,4 +1,4 @@
-"""The real sections and how many domains each has; shared by the benchmarks."""
+"""The real sections that the benchmarks share, with the number of domains of each."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ PCS = {"rep": "X_pca", "n_pcs": 15}
 
 
 class Section(NamedTuple):
-    """One labelled file and the options without which it cannot be fitted."""
+    """A labelled file with its number of domains and the options that it needs."""
 
     path: Path
     k: int
@@ -33,7 +33,7 @@ _K = {
 }
 
 
-# highest mean ARI of any tool that we measured on the file, one setting per technology, and its name
+# highest mean ARI of any other tool that we measured on the file, with one setting per technology, and its name
 PEERS = {
     "dlpfc_151673": (0.600, "GraphST, tied GMM, refined"),
     "dlpfc_151676": (0.508, "GraphST, tied GMM, refined"),
@@ -44,7 +44,7 @@ PEERS = {
 
 
 def sections() -> list[Section]:
-    """Every real section that is there."""
+    """Real sections whose files exist."""
     default = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("SPATIALPDVI_DATA", default))
     all_of_them = (Section(folder / f"{name}.h5ad", k, PCS if "pca_only" in name else {}) for name, k in _K.items())

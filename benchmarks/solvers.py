@@ -1,4 +1,4 @@
-"""Every solver from the same start on the same objective; and cross-patch edges kept against dropped."""
+"""Run every solver from the same start on the same objective, and P2D-VI also without cross-patch edges."""
 
 import tempfile
 import warnings
@@ -14,9 +14,9 @@ from spatialpdvi.synthetic import simulate, write_simulation
 
 @click.command()
 @click.option("--max-epochs", default=500, show_default=True)
-@click.option("--all-sections", is_flag=True, help="Every real section, not only 151673.")
+@click.option("--all-sections", is_flag=True, help="Run on every real section, not only on 151673.")
 def main(max_epochs: int, *, all_sections: bool) -> None:
-    """Print F, its gap to the best, epochs, seconds of the solver, ARI and domains left, solver by solver."""
+    """Print F, its gap to the best, epochs, seconds in the solver, ARI and non-empty domains of every solver."""
     warnings.simplefilter("ignore", InputWarning)
     with tempfile.TemporaryDirectory() as folder:
         embryo = Path(folder) / "embryo_20k.h5ad"

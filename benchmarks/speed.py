@@ -1,7 +1,8 @@
-"""`spatialpdvi fit` beside other tools: one section, one process each, from the file to labels.
+"""Compare `spatialpdvi fit` with other tools: from a file to labels, each tool in its own process.
 
-Peers run in an environment of their own (`benchmarks/peers/requirements.txt`). Whatever does not install, takes too
-long or too much memory stands in the table as that. Little is imported here: see `processes`.
+The other tools run in their own environment (`benchmarks/peers/requirements.txt`). A tool that does not install, takes
+too long or takes too much memory has a row in the table that says so. The module imports little, for the reason given
+in `processes`.
 """
 
 import json
@@ -23,14 +24,14 @@ _LABELS = "annotation"
 
 
 class Method(NamedTuple):
-    """A row of the table: a driver in `peers`, or `spatialpdvi fit` where there is none."""
+    """A row of the table: a driver in `peers`, or `spatialpdvi fit` if ``driver`` is None."""
 
     name: str
     driver: str | None
     options: tuple[str, ...] = ()
 
     def command(self, section: Path, k: int, output: Path, *, seed: int, threads: int, python: Path) -> list[object]:
-        """What is run; ``python`` is the peers'."""
+        """Command line of the method; ``python`` is that of the environment of the other tools."""
         given = ["--k", k, "--seed", seed, *self.options]
         if self.driver:
             return [python, PEERS / self.driver, section, output, *given]
@@ -54,23 +55,23 @@ METHODS = (
     "--peers-python",
     required=True,
     type=click.Path(path_type=Path),
-    help="Python of the environment with benchmarks/peers/requirements.txt.",
+    help="Python of the environment made from benchmarks/peers/requirements.txt.",
 )
 @click.option("--file", "files", nargs=2, multiple=True, help="An h5ad and its K. Default: two simulated sections.")
-@click.option("--method", "names", multiple=True, help="Methods whose name has this in it. Default: all.")
+@click.option("--method", "names", multiple=True, help="Part of the name of a method; repeatable. Default: all.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--threads", default=os.cpu_count() or 1, show_default=True)
-@click.option("--limit", default=600.0, show_default=True, help="Seconds that a method may take.")
-@click.option("--memory", type=float, help="GB that a method may take. Default: 85 % of what is free.")
-@click.option("--label-key", default=_LABELS, show_default=True, help="Column of obs with the truth.")
-@click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="First a small section, untimed.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write everything here.")
+@click.option("--limit", default=600.0, show_default=True, help="Time limit of a method in seconds.")
+@click.option("--memory", type=float, help="Memory limit of a method in GB. Default: 85 % of the free memory.")
+@click.option("--label-key", default=_LABELS, show_default=True, help="Column of obs with the annotation.")
+@click.option("--warm-up/--no-warm-up", default=True, show_default=True, help="First run a small section, untimed.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="JSON file for all results.")
 def main(*, peers_python: Path, files: tuple[tuple[str, str], ...], names: tuple[str, ...], **given: Any) -> None:
-    """Run every method on every section."""
+    """Run every method on every section and print a table for each section."""
     methods = [method for method in METHODS if not names or any(name.lower() in method.name.lower() for name in names)]
     if not methods:
         known = "; ".join(method.name for method in METHODS)
-        msg = f"Expected part of a method's name, found {', '.join(names)}. There are: {known}."
+        msg = f"Expected part of a method's name, found {', '.join(names)}. The methods are: {known}."
         raise click.UsageError(msg)
     most = given["memory"] * 1e9 if given["memory"] else KEEP_FREE * free_bytes()
     how = {name: given[name] for name in ("seed", "threads", "limit")} | {"most": most, "python": peers_python}
@@ -110,7 +111,7 @@ def measure(
     python: Path,
     label_key: str,
 ) -> dict[str, Any]:
-    """One method on one section: what it took, its ARI and domains, or why there are none."""
+    """Run one method on one section: its cost, and its ARI and number of domains or the reason why it failed."""
     output = folder / ("labels.txt" if method.driver else "labels.h5ad")
     output.unlink(missing_ok=True)
     command = method.command(section, k, output, seed=seed, threads=threads, python=python)
@@ -126,7 +127,7 @@ def measure(
 
 
 def score(section: Path, label_key: str, output: Path) -> dict[str, Any]:
-    """ARI over the spots that have a true label, and the number of domains."""
+    """ARI over the annotated spots, and the number of domains."""
     import anndata
     import h5py
     import pandas as pd
@@ -172,7 +173,7 @@ def _size(path: Path) -> str:
 
 
 def _versions(python: Path) -> dict[str, str]:
-    """Versions of what matters in an environment; what is not there is left out."""
+    """Versions of the relevant packages that an environment has."""
     names = ["spatialpdvi", "anndata", "scanpy", "scikit-learn", "numpy", "numba", "squidpy", "nichepca", "pybanksy"]
     names += ["leidenalg", "torch"]
     code = (
@@ -195,11 +196,11 @@ def _progress(row: dict[str, Any]) -> str:
 
 
 def report(found: dict[str, Any]) -> str:
-    """Markdown: how it was measured, then a table for each section."""
+    """Markdown with the settings, then a table for each section."""
     settings = found["settings"]
     most = f"{settings['limit']:.0f} s and {settings['most'] / 1e9:.1f} GB"
     how = f"{settings['threads']} threads, seed {settings['seed']}; a method may take {most}"
-    lines = [f"{found['machine']}; {how}; files not in memory at the start."]
+    lines = [f"{found['machine']}; {how}; files not in the cache of the system at the start."]
     for whose, versions in found["versions"].items():
         lines.append(f"Versions, {whose}: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     for section in found["sections"]:
@@ -208,7 +209,7 @@ def report(found: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Markdown lines; a method without labels has its reason, and what it had taken by then."""
+    """Markdown lines; a method that failed shows the reason and its cost until then."""
     lines = ["| method | wall s | CPU s | peak MB | ARI | domains |", "|---|---|---|---|---|---|"]
     for row in rows:
         result = f"none: {row['failure']} | –" if row["failure"] is not None else f"{row['ari']:.3f} | {row['domains']}"

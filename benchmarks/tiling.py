@@ -1,4 +1,4 @@
-"""Large sections out of a small one: thin copies of it beside each other, written copy by copy."""
+"""Make large sections from a small one: thin copies side by side, written one at a time."""
 
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 __all__ = ["tile"]
 
-KEPT = 0.95  # of a copy's values, drawn anew for each copy
-_ACROSS = 4  # copies in a row
-_CHUNK = 1 << 17  # values
+KEPT = 0.95  # share of the values that a copy keeps, drawn anew for each copy
+_ACROSS = 4  # number of copies side by side in a row
+_CHUNK = 1 << 17  # values in a chunk of the file
 _LABELS = "annotation"
 
 
 def tile(source: Path, target: Path, copies: int) -> None:
-    """Write ``copies`` thin copies of ``source`` to ``target``; one copy is held at a time.
+    """Write ``copies`` thin copies of ``source`` to ``target``, with one copy in memory at a time.
 
-    Every copy, the first too, keeps 95 % of the values, so that spots have as many at any size. The copies do not
-    touch: between them is a gap of a fifth of the section's width.
+    Every copy, including the first, keeps 95 % of the values, so that spots have as many values in a section of any
+    size. The copies do not touch: the gap between them is a fifth of the width of the section.
     """
     unfinished = target.with_suffix(".part")
     with h5py.File(source) as small, h5py.File(unfinished, "w") as large:
@@ -44,7 +44,7 @@ def _beside(spatial: NDArray[np.float64], copies: int) -> NDArray[np.float64]:
 
 
 def _copy_counts(small: Any, large: Any, copies: int) -> None:
-    """CSR of ``small`` below itself so many times, thinned."""
+    """Write the CSR matrix ``small`` below itself ``copies`` times, each copy thinned."""
     values, columns, start = small["data"][()], small["indices"][()], small["indptr"][()].astype(np.int64)
     spots, genes = (int(size) for size in small.attrs["shape"])
     large.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [spots * copies, genes]})

@@ -18,7 +18,8 @@ html_theme = "furo"
 html_title = f"spatialpdvi {release}"
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
+# Displayed equations break lines by \cr: Sphinx wraps those with \\ in a split environment, which cannot hold a \tag.
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 suppress_warnings = [
     "myst.xref_missing",  # links to files that are no pages: pictures' folders, scripts, the README; tests hold them
     "myst.header",  # pages of tables begin where they begin

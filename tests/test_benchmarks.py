@@ -78,8 +78,8 @@ def test_the_report_has_a_table_for_every_size(load):
     rows = [_row(), _row(spots=200, seconds=20.0, peak_bytes=3e9)]
     found = {"machine": "2 cores, 8 GB", "threads": 2, "n_genes": 60, "by_spots": rows, "blocks": None}
     text = load("scaling").report(found | {"by_k": [_row(k=2), _row(k=8)], "by_n_pcs": []})
-    assert "60 genes, 50 of them seen in a spot; K 4." in text
-    assert "10000.0 s for 100,000 spots more, 20,000,000 bytes for a spot more." in text
+    assert "60 genes, of which a spot has 50 on average; K 4." in text
+    assert "10000.0 s per 100,000 additional spots, 20,000,000 bytes per additional spot." in text
     assert "\n100 spots:\n\n| K |" in text
     assert "| components |" not in text
 
@@ -140,7 +140,7 @@ def test_a_process_is_measured_by_itself(load):
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", {}, "killed by SIGKILL"),
         ("import time; time.sleep(60)", {"limit": 0.2}, "no result after 0 s"),
         ("x = bytearray(10**9); import time; time.sleep(60)", {"most_bytes": 2e8}, "out of memory: more than 0.2 GB"),
-        ("raise SystemExit(3)", {}, "exit code 3: nothing said"),
+        ("raise SystemExit(3)", {}, "exit code 3: no error message"),
     ],
 )
 def test_a_process_that_dies_says_why(load, code, given, failure):
@@ -195,7 +195,7 @@ def test_methods_are_chosen_by_a_part_of_their_name(peers, section):
     assert [row for row in result.stdout.splitlines() if row.startswith("|")][2].startswith("| silent |")
     refused = CliRunner().invoke(peers.main, [*line, "--method", "nobody"])
     assert refused.exit_code == 2
-    assert "There are: good; dies; short; silent." in refused.stderr
+    assert "The methods are: good; dies; short; silent." in refused.stderr
 
 
 def test_labels_of_ours_are_scored_where_the_truth_is_known(load, section, tmp_path):

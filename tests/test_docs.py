@@ -83,7 +83,7 @@ def test_equation_numbers_match():
         for tag in group.split(", ")
     }
     page = (DOCS / "math.md").read_text()
-    defined = re.findall(r"\((E\d+)\)$", page, flags=re.MULTILINE)
+    defined = re.findall(r"\\tag\{(E\d+)\}$", page, flags=re.MULTILINE)
     assert len(defined) == len(set(defined))
     assert in_code == set(defined) == {f"E{i}" for i in range(1, 11)}
 

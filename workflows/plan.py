@@ -1,6 +1,6 @@
-"""What the workflow runs, from its config and its table of samples: files, fits, and options of the command line.
+"""Derive files, fits and command-line options from the config of the workflow and its table of samples.
 
-Plain Python and the standard library alone: rules ask a `Plan`, and it knows nothing of Snakemake.
+The rules call a `Plan`, which uses the standard library alone and does not depend on Snakemake.
 """
 
 import csv
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JOINT = "joint"
-# columns of the table of samples that are no options of a fit
+# columns of the table of samples that are not options of a fit
 COLUMNS = ("sample", "path", "k", "seeds", "label_key", "table", "bin_size", "evaluate")
-# options of `spatialpdvi fit` that the rules give themselves, or that have a place of their own in the config
+# options of `spatialpdvi fit` that the rules set, or that have their own key in the config
 RESERVED = (
     "k",
     "seed",
@@ -30,9 +30,9 @@ RESERVED = (
     "quiet",
     "verbose",
 )
-# switches that are on without being named, so that false has to be said
+# switches that are on by default, for which false becomes `--no-...`
 ON_BY_DEFAULT = ("whiten", "cross_patch_edges", "markers")
-# options of a fit that `spatialpdvi estimate` takes too
+# options of a fit that `spatialpdvi estimate` accepts as well
 ESTIMATED = (
     "layer",
     "rep",
@@ -47,24 +47,24 @@ ESTIMATED = (
     "max_epochs",
     "memory",
 )
-# options of a fit that leave it the same fit: a checkpoint made with another value of these goes on
+# options that do not change the result: a checkpoint made with other values of these can be resumed
 _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_every", "dask")
-# what a report asks of the options that the fits had; the rest it finds in the files
+# options of the fits that a report needs; it finds the others in the files
 _OF_FITS = ("key_added", "memory")
 _RAW = (".gef", ".gem", ".gem.gz")
-CELLS = "cell"  # a size of bins: cells
+CELLS = "cell"  # value of bin_size that asks for cells instead of squares
 _MOST_DOMAINS = 20  # of `--k auto`
-_SPARE = 1.3  # times the memory of the estimate
+_SPARE = 1.3  # factor on the estimated memory
 _SPARE_MB = 500
 
 
 class PlanError(Exception):
-    """Config or samples that cannot be used; the text is for the user."""
+    """An error in the config or the samples; its message is shown to the user."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A row of the table: its name, where it is, and what it sets for itself."""
+    """A row of the table: name, path, and the settings that override the config."""
 
     name: str
     path: str
@@ -72,23 +72,23 @@ class Sample:
 
     @property
     def is_raw(self) -> bool:
-        """Whether it has to be binned or imported before a fit can read it."""
+        """Whether the sample has to be binned or imported before a fit can read it."""
         path = self.path.rstrip("/")
         return path.endswith(_RAW) or (Path(path).is_dir() and not path.endswith(".zarr"))
 
 
 class Fitted(NamedTuple):
-    """A fitted section: of which sample, by which fit."""
+    """One sample in one fit."""
 
-    name: str  # under results/, without ending
+    name: str  # path under results/, without suffix
     sample: str
-    k: str  # as in file names
+    k: str  # as written in file names
     seed: int
-    report: str  # JSON of the fit
+    report: str  # path of the JSON report of the fit
 
 
 def read_switches(config: dict[str, Any]) -> None:
-    """Make true and false, which `snakemake --config` leaves as texts, what they are in a file; in place."""
+    """Convert the texts "true" and "false", which `snakemake --config` leaves, to booleans, in place."""
     for name, value in config.items():
         if isinstance(value, dict):
             read_switches(value)
@@ -97,7 +97,7 @@ def read_switches(config: dict[str, Any]) -> None:
 
 
 def read_samples(path: str) -> list[Sample]:
-    """Rows of a table with tabs and a header; empty cells and lines that begin with # say nothing."""
+    """Read a tab-separated table with a header; empty cells and lines that begin with # are ignored."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -117,13 +117,13 @@ def read_samples(path: str) -> list[Sample]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated or not names:
         found = f"{', '.join(repeated)} twice" if repeated else "none"
-        msg = f"Expected at least one sample in {path!r}, each with a name of its own, found {found}."
+        msg = f"Expected at least one sample in {path!r}, each with its own name, found {found}."
         raise PlanError(msg)
     return samples
 
 
 def _value(column: str, text: str) -> Any:
-    """A cell as YAML would read it, but for 4:15, which is a range of numbers and no time of day."""
+    """Convert a cell as YAML would, except that 4:15 stays a range instead of a time of day."""
     if column in ("k", "seeds"):
         parts = [int(part) if part.strip().isdigit() else part.strip() for part in text.split(",")]
         return parts if len(parts) > 1 or column == "seeds" else parts[0]
@@ -138,19 +138,19 @@ def _value(column: str, text: str) -> Any:
 
 
 class Plan:
-    """Everything that is to be made.
+    """All files that a run of the workflow makes, and the command-line options for them.
 
     Parameters
     ----------
     config
-        Checked against schemas/config.schema.json, defaults filled in.
+        Config that schemas/config.schema.json has validated and filled with defaults.
     samples
         Rows of the table.
 
     Raises
     ------
     PlanError
-        Where options, samples and mode do not go together.
+        If options, samples and mode are incompatible.
     """
 
     def __init__(self, config: dict[str, Any], samples: list[Sample]) -> None:
@@ -190,20 +190,20 @@ class Plan:
         if sample.path.rstrip("/").endswith(".zarr"):
             msg = (
                 f"Expected files for a joint fit, found the store {sample.path!r}. Choose mode: separate, or run "
-                "`spatialpdvi fit` on the stores yourself."
+                "`spatialpdvi fit` on the stores directly."
             )
             raise PlanError(msg)
 
     # ---- which fits
 
     def ks(self, sample: str) -> list[str]:
-        """Numbers of domains to fit, as in file names (4-15 for 4:15)."""
+        """Numbers of domains to fit, as written in file names (4-15 for 4:15)."""
         asked = self._setting(sample, "k")
         return [str(k).replace(":", "-") for k in (asked if isinstance(asked, list) else [asked])]
 
     def seeds(self, sample: str) -> list[int]:
-        """Seeds to fit each of them with."""
-        return [int(seed) for seed in self._setting(sample, "seeds")]  # texts in lists on a command line
+        """Seeds with which each number of domains is fitted."""
+        return [int(seed) for seed in self._setting(sample, "seeds")]  # lists on the command line hold texts
 
     def _all_fitted(self) -> list[Fitted]:
         found = []
@@ -220,16 +220,16 @@ class Plan:
     # ---- files
 
     def source(self, sample: str) -> str:
-        """What a fit reads: the file itself, or what the rules bin and link make of it."""
+        """Path that a fit reads: the file itself, or the output of the rules bin and link."""
         found = self.samples[sample]
         return f"results/inputs/{sample}.h5ad" if found.is_raw or self.is_joint else found.path
 
     def estimates(self, samples: list[str], k: str) -> list[str]:
-        """Estimates that the memory of a fit is taken from."""
+        """Paths of the estimates from which the memory of a fit is requested."""
         return [f"results/estimates/{sample}_k{k}.json" for sample in samples] if self.config["estimate"] else []
 
     def evaluated(self) -> list[Fitted]:
-        """Fitted sections that are scored against labels; what a sequencer wrote has none."""
+        """Fitted sections that are scored against labels. Raw sequencer output has no labels."""
         wanted = {
             name: sample.own.get("evaluate", self.config["evaluate"] and not sample.is_raw)
             for name, sample in self.samples.items()
@@ -237,7 +237,7 @@ class Plan:
         return [found for found in self.fitted.values() if wanted[found.sample]]
 
     def pages(self) -> dict[str, list[str]]:
-        """Reports and their sections, of the first seed; of joint fits one for each K, since files share names."""
+        """Reports and their sections, with the first seed; joint fits have one for each K, since files share names."""
         first = [found for found in self.fitted.values() if found.seed == self.seeds(found.sample)[0]]
         files = {found.name: f"results/{found.name}.h5ad" for found in first}
         ks = list(dict.fromkeys(found.k for found in first))
@@ -246,7 +246,7 @@ class Plan:
         return {f"report_k{k}": [files[found.name] for found in first if found.k == k] for k in ks}
 
     def targets(self) -> list[str]:
-        """All files that a run makes."""
+        """Paths of all files that a run makes."""
         made = [f"results/{name}.h5ad" for name in self.fitted] + ["results/summary.tsv"]
         made += [f"results/{found.name}.scores.json" for found in self.evaluated()]
         if self.config["plot"]:
@@ -261,11 +261,11 @@ class Plan:
         return self.samples[sample].own.get(name, self.config[name])
 
     def own_options(self, sample: str) -> dict[str, Any]:
-        """Options of a fit that stand in the table."""
+        """Options of a fit that the table sets for this sample."""
         return {name: value for name, value in self.samples[sample].own.items() if name not in COLUMNS}
 
     def options(self, sample: str) -> dict[str, Any]:
-        """Options of a fit beside K, seed and files: the config's, then the sample's."""
+        """Options of a fit other than K, seed and files; the sample's override those of the config."""
         joined = {**_normal(self.config["fit_options"]), **_normal(self.own_options(sample))}
         for name in ("label_key", "table"):
             if name == "table" and self.samples[sample].is_raw:
@@ -275,37 +275,37 @@ class Plan:
         return joined
 
     def _label(self, sample: str) -> str | None:
-        """Column of labels; the config's is not asked of what a sequencer wrote, which has none."""
+        """Column of labels; that of the config does not apply to raw sequencer output, which has none."""
         found = self.samples[sample]
         return found.own.get("label_key", None if found.is_raw else self.config["label_key"])
 
     def _fit_label(self, sample: str) -> str | None:
-        """Column that a fit is told of; a joint fit asks all of its sections for it."""
+        """Column of labels for a fit; in a joint fit all sections must have it."""
         if not self.is_joint:
             return self._label(sample)
         return None if any(found.is_raw for found in self.samples.values()) else self.config["label_key"]
 
     def fit_flags(self, sample: str, k: str, seed: str) -> str:
-        """Of `spatialpdvi fit`."""
+        """Options of `spatialpdvi fit`."""
         return f"--k {k.replace('-', ':')} --seed {seed} {flags(self.options(sample))}".strip()
 
     def checkpoint(self, sample: str, k: str, seed: str) -> str:
-        """Name of a checkpoint's folder, one for each choice of options: with others there is nothing to go on from."""
+        """Name of the checkpoint folder, different for each choice of options, since a checkpoint fits only its own."""
         options = self.options(sample)
-        # of several starts each has ended at the limit of epochs
+        # with several starts, each one has ended at the limit of epochs
         free = [name for name in _SAME_FIT if name != "max_epochs" or options.get("restarts") != "best"]
         same = {name: value for name, value in options.items() if name not in free}
         digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:8]
         return f"checkpoint_k{k}_seed{seed}_{digest}"
 
     def estimate_flags(self, sample: str, k: str) -> str:
-        """Of `spatialpdvi estimate`; of a range of K for the largest."""
+        """Options of `spatialpdvi estimate`; for a range of K, the largest K is estimated."""
         most = _MOST_DOMAINS if k == "auto" else k.rpartition("-")[2]
         known = {n: v for n, v in self.options(sample).items() if n in (*ESTIMATED, "label_key", "table")}
         return f"--k {most} {flags(known)}".strip()
 
     def bin_flags(self, sample: str) -> str:
-        """Of `spatialpdvi bin`: folders have spots of their own, and are binned where the table says so."""
+        """Options of `spatialpdvi bin`. Folders have their own spots and are binned only if the table says so."""
         is_folder = not self.samples[sample].path.endswith(_RAW)
         size = self.samples[sample].own.get("bin_size", None if is_folder else self.config["bin_size"])
         if size == CELLS:
@@ -313,7 +313,7 @@ class Plan:
         return "" if size is None else f"--bin {size}"
 
     def evaluate_flags(self, sample: str) -> str:
-        """Of `spatialpdvi evaluate`."""
+        """Options of `spatialpdvi evaluate`."""
         options = self.options(sample)
         chosen = {"label_key": self._label(sample), "spatial_key": options.get("spatial_key")}
         if "key_added" in options:
@@ -321,19 +321,19 @@ class Plan:
         return flags(chosen)
 
     def plot_flags(self, sample: str) -> str:
-        """Of `spatialpdvi plot`."""
+        """Options of `spatialpdvi plot`."""
         options = self.options(sample)
         chosen = {name: options.get(name) for name in ("key_added", "spatial_key")}
         return flags({"label_key": self._label(sample), **chosen, "dpi": self.config["dpi"]})
 
     def report_flags(self) -> str:
-        """Of `spatialpdvi report`: what all fits of the page have in common, then `report_options`."""
+        """Options of `spatialpdvi report`: those that all fits of the page share, then `report_options`."""
         options = self.options(next(iter(self.samples)))
         of_fits = {name: options[name] for name in _OF_FITS if name in options}
         return flags({**of_fits, **self.config["report_options"]})
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the summary is made of."""
+        """Fits that the summary is made of, with the paths of their scores."""
         scored = {found.name for found in self.evaluated()}
         return [
             {**found._asdict(), "scores": f"results/{found.name}.scores.json" if found.name in scored else None}
@@ -341,7 +341,7 @@ class Plan:
         ]
 
     def memory_mb(self, estimates: list[str], attempt: int) -> int:
-        """Memory to ask for, in MB: the estimates' sum and some to spare, more after each attempt that failed."""
+        """Memory to request, in MB: the sum of the estimates with a reserve, more after each failed attempt."""
         if not estimates:
             return int(self.config["mem_mb"]) * attempt
         peak = sum(json.loads(Path(path).read_text())["peak_memory_bytes"] for path in estimates)
@@ -349,7 +349,7 @@ class Plan:
 
 
 def flags(options: dict[str, Any]) -> str:
-    """Options as words of a shell's command line; None says nothing, true is a switch, false its opposite."""
+    """Options as words of a shell command; None is omitted, true turns a switch on and false turns it off."""
     words = []
     for name, value in _normal(options).items():
         flag = name.replace("_", "-")
@@ -374,7 +374,7 @@ def _check_options(options: dict[str, Any], where: str) -> None:
 
 
 def _check_k(asked: Any, where: str) -> None:
-    # YAML reads 4:15 as sixty-fours and units: 255
+    # YAML 1.1 reads 4:15 as a number to base 60: 255
     wrong = [k for k in (asked if isinstance(asked, list) else [asked]) if isinstance(k, int) and k >= 60]
     if wrong:
         msg = (

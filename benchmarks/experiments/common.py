@@ -1,4 +1,4 @@
-"""What the experiments share: one step search, one look for every solver of the registry, JSON and Markdown out."""
+"""Shared by the experiments: the search for a step, one style per solver, and output as JSON and Markdown."""
 
 import json
 import re
@@ -19,8 +19,8 @@ from spatialpdvi.solvers.base import State
 
 __all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "run_epochs", "save"]
 
-STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # dimensionless; beyond 1 every one of them diverges or is cut off at 1
-REFERENCE = "p2dvi"  # shown in every panel
+STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # dimensionless; above 1 all of them diverge or are limited to 1
+REFERENCE = "p2dvi"  # the solver that is shown in every panel
 
 _TITLES = {
     "pdvi": "primal-dual",
@@ -28,23 +28,23 @@ _TITLES = {
     "natural_gradient": "natural gradient",
     "gradient": "gradient",
 }
-# four that stay apart for readers who see red and green alike, and in grey
+# four colours that remain distinct in grey and for readers who cannot tell red from green
 _COLOURS = ("#0b6e99", "#d9711a", "#7b5ea7", "#3a9c5f", "#b3365b")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)))
 
 
 def needs_step(name: str) -> bool:
-    """Whether a solver of the registry has a step size that someone must choose."""
+    """Whether a solver of the registry has a step size that has to be chosen."""
     return bool(getattr(SOLVERS[name], "has_step", False))
 
 
 def run_epochs(
     problem: Problem, solver: str | Solver, start: tuple[Any, Any], *, seed: int, **settings: Any
 ) -> Iterator[tuple[State, Evaluation]]:
-    """States of a solver with these `SolverSettings` after epoch 0, 1, ..., without end, while F is finite.
+    """Yield the state of a solver with these `SolverSettings` after epoch 0, 1, ... for as long as F is finite.
 
-    The loop of `spatialpdvi.fitting.loop`, whose callback sees the posteriors alone; here the globals are needed too.
-    A solver that is given itself, not by its name, keeps its own settings.
+    The callback of `spatialpdvi.fitting.loop` receives only the posteriors, and the experiments need the globals as well.
+    A solver that is given as an object instead of a name keeps its own settings.
     """
     if isinstance(solver, str):
         solver = make_solver(solver, SolverSettings(**settings))
@@ -57,7 +57,7 @@ def run_epochs(
 
 
 def families() -> dict[str, list[str]]:
-    """Solvers by the module that holds them, both in the registry's order."""
+    """Names of the solvers by module, both in the order of the registry."""
     found: dict[str, list[str]] = {}
     for name, solver in SOLVERS.items():
         found.setdefault(solver.__module__.rpartition(".")[2], []).append(name)
@@ -65,16 +65,16 @@ def families() -> dict[str, list[str]]:
 
 
 def draw_families(axes: Sequence[Axes], curves: dict[str, Any], *, labels: dict[str, str] | None = None) -> None:
-    """One panel a family, the reference solver in grey in all of them.
+    """Draw one panel per family of solvers, with the reference solver in grey in all of them.
 
     Parameters
     ----------
     axes
-        As many as there are `families`.
+        One for each of the `families`.
     curves
-        By solver: (x, y), or (x, y, low, high) with a band.
+        For each solver (x, y), or (x, y, low, high) for a curve with a band.
     labels
-        What the legend says, where it is not the name.
+        Text of the legend for solvers that are not shown by name.
     """
     for ax, (family, names) in zip(axes, families().items(), strict=True):
         if REFERENCE not in names:
@@ -94,14 +94,14 @@ def draw_families(axes: Sequence[Axes], curves: dict[str, Any], *, labels: dict[
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A Markdown table on standard output."""
+    """Print a Markdown table."""
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     for row in rows:
         print(f"| {' | '.join(str(cell) for cell in row)} |", flush=True)
 
 
 def save(folder: Path, name: str, record: dict[str, Any], figure: Figure) -> None:
-    """``name.json`` and ``name.png``; numbers with six digits, NaN and infinities as null."""
+    """Write ``name.json`` and ``name.png``; numbers have six digits, NaN and infinities become null."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_plain(record), indent=1, allow_nan=False)
     (folder / f"{name}.json").write_text(_joined_lists(text) + "\n")
@@ -120,5 +120,5 @@ def _plain(value: Any) -> Any:
 
 
 def _joined_lists(text: str) -> str:
-    """Lists of numbers on one line each, as a reader and a diff want them."""
+    """Put each list of numbers on one line, which readers and diffs need."""
     return re.sub(r"\[([^\[\]{}\"]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)

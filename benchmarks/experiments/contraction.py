@@ -1,25 +1,25 @@
-"""A rate of P2D-VI and PD-VI that is proven, and what runs under the conditions of the proof make of it.
+"""A proven rate of P2D-VI and PD-VI, and runs under the conditions of the proof.
 
-The paper's Theorem 4.6 says linear; its constant is not known to us, so the one that runs are held against is derived
-here. Let g_b = min_phi f_b, one patch be drawn a step, uniformly, and line 2 of Algorithm 1 be solved exactly. A visit
-leaves dual_b = -grad g_b(lambda_b), h is eta times the mean of the duals, and after the visit lambda_0 - h is lambda_b.
-So w = lambda_0 - h moves, with s_c = -dual_c, as
+Theorem 4.6 of the paper states a linear rate. We do not know its constant, so a rate to compare runs with is derived
+here. Let g_b = min_phi f_b, let each step draw one patch uniformly, and let line 2 of Algorithm 1 be solved exactly. A
+visit leaves dual_b = -grad g_b(lambda_b), h is eta times the mean of the duals, and lambda_0 - h after the visit is
+lambda_b. With s_c = -dual_c, w = lambda_0 - h therefore moves as
 
     z = w + eta (s_b - mean_c s_c);    w <- the p with p + eta grad g_b(p) = z;    s_b <- grad g_b(p)
 
-which is Point-SAGA (Defazio 2016), in the metric 1/eta. In that metric let w and p be seen from lambda*, a_c be s_c
-and q be grad g_b(p) less their values at lambda*, and all g_c have curvatures in [mu, L]. From
-<p, q> >= mu L / (mu + L) |p|^2 + 1 / (mu + L) |q|^2 follows, with z = p + q seen from its own value at the optimum,
+which is Point-SAGA (Defazio 2016) in the metric 1/eta. In that metric, let w, p and z now denote the differences from
+their values at the optimum lambda*, let a_c and q be s_c and grad g_b(p) minus their values at lambda*, and let all g_c
+have curvatures in [mu, L]. Then <p, q> >= mu L / (mu + L) |p|^2 + 1 / (mu + L) |q|^2, and with z = p + q
 
     |z|^2 >= alpha |p|^2 + beta |q|^2,    alpha = 1 + 2 mu L / (mu + L),    beta = 1 + 2 / (mu + L)
 
-and E|z|^2 <= |w|^2 + A with A = mean_c |a_c|^2, as a_b less its mean has mean 0. With V = |w|^2 + B beta / alpha A,
+and E|z|^2 <= |w|^2 + A with A = mean_c |a_c|^2, since a_b minus its mean has mean 0. With V = |w|^2 + B beta / alpha A,
 
     E V+ = E|p|^2 + beta / alpha E|q|^2 + (B - 1) beta / alpha A <= (|w|^2 + A) / alpha + (B - 1) beta / alpha A
         <= rho V,    rho = max(1 / alpha, 1 - (1 - 1 / beta) / B),    for any constant eta.
 
-The shipped solvers are not quite that: they visit every patch once an epoch and solve line 2 by a few alternations.
-Runs under the proof's conditions are held against rho, the shipped ones shown beside.
+The shipped solvers differ from this: they visit every patch once per epoch and solve line 2 by a few alternations. Runs
+under the conditions of the proof are compared with rho, and runs of the shipped solvers are shown beside them.
 """
 
 from itertools import islice
@@ -37,30 +37,30 @@ from spatialpdvi.solvers.pdvi import P2DVI, PDVI
 
 __all__ = ["PROVEN", "PROVEN_EPOCHS", "PROVEN_RUNS", "measure_contraction"]
 
-PROVEN_RUNS, PROVEN_EPOCHS = 10, 25  # further on there is rounding
+PROVEN_RUNS, PROVEN_EPOCHS = 10, 25  # later epochs are dominated by rounding
 
 
 class Bound(NamedTuple):
-    """The proven contraction of V by one draw, and what it follows from."""
+    """The proven contraction of V by one draw, and the quantities that it follows from."""
 
     mu: float
     L: float
-    weight: float  # of A in V, B beta / alpha
+    weight: float  # factor of A in V, B beta / alpha
     rho: float
 
 
 class Drawing(P2DVI):
-    """P2D-VI under the conditions of the proof: patches are drawn with replacement, the steps constant."""
+    """P2D-VI under the conditions of the proof: patches are drawn with replacement and steps are constant."""
 
     grows_cautious = False
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """As many draws as there are patches."""
+        """One epoch: as many draws as there are patches."""
         return [np.array([b]) for b in rng.integers(n_patches, size=n_patches)]
 
 
 class DrawingPDVI(Drawing, PDVI):
-    """The same with PD-VI's scalar step."""
+    """The same with the scalar step of PD-VI."""
 
 
 PROVEN = {"p2dvi": Drawing, "pdvi": DrawingPDVI}
@@ -82,16 +82,16 @@ class Eliminated:
         """There are no locals."""
 
     def statistics(self, phi: None, patch: int) -> QuadraticStatistics:
-        """Of g_b: its Hessian and its pull."""
+        """Hessian and linear term of g_b."""
         return self.parts[patch]
 
     def evaluate(self, phi: None, lam: QuadraticGlobals, *, each: object = map) -> Evaluation:
-        """With the locals at their optimum, so that curvature and steps are those of the whole problem."""
+        """Evaluate with the locals at their optimum, so that curvature and steps are those of the whole problem."""
         return self._whole.evaluate(self._whole.best_locals(lam), lam)
 
 
 def _parts(problem: Quadratic) -> list[QuadraticStatistics]:
-    """Hessian and pull of every g_b, read off its gradient, which is affine in lambda."""
+    """Hessian and linear term of every g_b, from its gradient, which is affine in lambda."""
 
     def gradients(at: np.ndarray) -> np.ndarray:
         lam = QuadraticGlobals(at)
@@ -114,10 +114,10 @@ def _bound(parts: list[QuadraticStatistics], inv_step: np.ndarray) -> Bound:
 
 
 def measure_contraction(problem: Quadratic, name: str) -> dict[str, Any]:
-    """The proven rate of V, and what runs under the conditions of the proof make of it.
+    """The proven rate of V, and the rate of runs under the conditions of the proof.
 
-    The expectation over the next draw is taken exactly, over all patches, from the state after each epoch. Along runs
-    the geometric mean is held against the bound (Jensen): the arithmetic one hangs on rare runs that miss a patch.
+    The expectation over the next draw is exact: all patches are tried from the state after each epoch. Along runs the
+    geometric mean is compared with the bound (Jensen), since rare runs that miss a patch dominate the arithmetic mean.
     """
     eliminated, (_, optimum) = Eliminated(problem), problem.optimum()
     width = 1.0 / np.sqrt(np.diag(problem.profile_hessian()))
@@ -146,7 +146,7 @@ def measure_contraction(problem: Quadratic, name: str) -> dict[str, Any]:
 
 
 def _constant(inv_steps: list[np.ndarray]) -> np.ndarray:
-    """1/eta of all epochs."""
+    """The same 1/eta in all epochs."""
     first, *others = inv_steps
     if any(not np.array_equal(other, first) for other in others):
         msg = "Expected constant steps, which the proof is about, found that they change. Switch off what adapts them."
@@ -155,7 +155,7 @@ def _constant(inv_steps: list[np.ndarray]) -> np.ndarray:
 
 
 class _Lyapunov:
-    """V of the module's docstring."""
+    """V as defined in the docstring of the module."""
 
     def __init__(self, parts: list[QuadraticStatistics], optimum: QuadraticGlobals, inv_step: np.ndarray) -> None:
         self.bound = _bound(parts, inv_step)

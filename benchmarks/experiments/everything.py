@@ -1,4 +1,4 @@
-"""All experiments with one command: two at a time, one thread each, every line of output under its script's name."""
+"""Run all experiments, two at a time with one thread each; each line of output starts with the name of its script."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 
 class Experiment(NamedTuple):
-    """A script of this folder and how it is called."""
+    """How a script of this folder is called."""
 
     options: tuple[str, ...] = ()
-    folder: str = "."  # below the output
-    is_alone: bool = False  # it starts processes of its own
+    folder: str = "."  # folder below the output
+    is_alone: bool = False  # runs alone, since it starts processes itself
 
 
-# the longest first, so that the others fill the time beside it
+# the longest first, so that the others run beside it
 EXPERIMENTS = {
     "mixture": Experiment(),
     "rates": Experiment(),
@@ -38,14 +38,14 @@ class Outcome(NamedTuple):
     """How a script ended."""
 
     seconds: float
-    status: int  # its exit status
+    status: int  # exit status
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(list(EXPERIMENTS)), help="Repeatable; all by default.")
+@click.option("--only", multiple=True, type=click.Choice(list(EXPERIMENTS)), help="Repeatable. Default: all.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(*, only: tuple[str, ...], output: Path) -> None:
-    """Run the experiments and print the seconds of each; exit with 1 and their names if some failed."""
+    """Run the experiments and print the seconds of each; if some fail, print their names and exit with 1."""
     began = time.perf_counter()
     chosen = [name for name in EXPERIMENTS if not only or name in only]
     outcomes: dict[str, Outcome] = {}
@@ -57,14 +57,14 @@ def main(*, only: tuple[str, ...], output: Path) -> None:
             outcomes.update(zip(names, pool.map(lambda name: _run(name, output), names), strict=True))
     print()
     print_table(["experiment", "seconds", "exit"], [[n, f"{o.seconds:.0f}", o.status] for n, o in outcomes.items()])
-    print(f"\n{time.perf_counter() - began:.0f} s in all")
+    print(f"\n{time.perf_counter() - began:.0f} s in total")
     if failed := [name for name, outcome in outcomes.items() if outcome.status]:
         print(f"FAILED: {', '.join(failed)}", file=sys.stderr)
         sys.exit(1)
 
 
 def _run(name: str, output: Path) -> Outcome:
-    """Run one script to its end; what it writes to either stream appears at once, line by line."""
+    """Run one script to its end and print its output line by line as it appears."""
     experiment = EXPERIMENTS[name]
     command = [sys.executable, str(HERE / f"{name}.py"), *experiment.options]
     command += ["--output", str(output / experiment.folder)]

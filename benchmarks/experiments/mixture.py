@@ -1,15 +1,15 @@
-"""Every solver of the registry on a Gaussian mixture whose mini-batches are biased: each is mostly of one cluster.
+"""Run every solver on a Gaussian mixture with biased mini-batches, each of which is mostly from one cluster.
 
-The model is the Potts mixture without edges. It gives every cluster the weight 1/K and every spot the known noise, so
-a fit stands for the mixture 1/K sum_k N(m_k, sigma0^2 + e^rho_k), to be compared with the truth 1/K sum_k N(c_k,
-sigma0^2). The distance is the 2-Wasserstein distance between the two mixtures *as distributions over components*
-(Delon and Desolneux 2020), an upper bound of the distance between their densities:
+The model is the Potts mixture without edges. Every cluster has the weight 1/K, and the noise is known. A fit therefore
+represents the mixture 1/K sum_k N(m_k, sigma0^2 + e^rho_k), which is compared with the truth 1/K sum_k N(c_k,
+sigma0^2). The distance is the 2-Wasserstein distance between the two mixtures *as distributions over components* (Delon
+and Desolneux 2020), an upper bound of the distance between their densities:
 
     W^2 = min over couplings w of sum_kl w_kl W2^2(N_k, N_l),   W2^2 = |m_k - c_l|^2 + sum_f (s_kf - t_lf)^2
 
 for diagonal covariances with standard deviations s and t. Both sides have weights 1/K, so an extreme point of the
-linear program is 1/K times a permutation (Birkhoff) and the optimal assignment solves it. A perfect fit does not
-reach 0: means of n/K spots miss the truth by sigma0 sqrt(d K / n), which is printed as the floor.
+linear program is 1/K times a permutation (Birkhoff), and the optimal assignment solves it. Even a perfect fit does not
+reach 0: the means of n/K spots differ from the truth by sigma0 sqrt(d K / n), which is printed as the floor.
 """
 
 import time
@@ -29,17 +29,17 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
 from spatialpdvi.solvers import SOLVERS, SolverSettings
 
-PURITY = 0.9  # of a batch comes from one cluster
-SEPARATION = 1.5  # sd of the true means in each feature; the noise has sd 1
-INFORMED = 0.15  # of the start's labels are true, the others random
-FACTORS = (0.5, 1.0, 3.0, 10.0)  # c of P2D-VI: its default is shown with the others, what c does beside it
-VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b")  # colours of those that are no default
-ROOM = 1e6  # upper end of the figure's W: room for the legends
-TUNING_SEED = 1000  # the data on which steps are chosen are none of those that are shown
+PURITY = 0.9  # share of a batch that comes from one cluster
+SEPARATION = 1.5  # sd of the true means in each feature, where the noise has sd 1
+INFORMED = 0.15  # share of correct labels in the start; the others are random
+FACTORS = (0.5, 1.0, 3.0, 10.0)  # values of c of P2D-VI; the default is shown with the other solvers
+VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b")  # colours of the values of c other than the default
+ROOM = 1e6  # upper limit of W in the figure, with room for the legends
+TUNING_SEED = 1000  # steps are chosen on data that are not shown
 
 
 class Data(NamedTuple):
-    """A drawn mixture, rows in batch order."""
+    """Data drawn from a mixture, with rows in batch order."""
 
     problem: PottsMixture
     start: Start
@@ -47,28 +47,28 @@ class Data(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One solver on one draw, by epoch."""
+    """Curves of one solver on one draw, by epoch."""
 
     distance: np.ndarray  # W
     objective: np.ndarray  # F per spot
 
 
 @click.command()
-@click.option("--n", default=100_000, show_default=True, help="Spots.")
-@click.option("--batch", default=1_000, show_default=True, help="Spots of a patch, the mini-batch.")
-@click.option("--d", default=10, show_default=True, help="Features.")
-@click.option("--k", default=5, show_default=True, help="Clusters.")
+@click.option("--n", default=100_000, show_default=True, help="Number of spots.")
+@click.option("--batch", default=1_000, show_default=True, help="Spots in a patch, which is the mini-batch.")
+@click.option("--d", default=10, show_default=True, help="Number of features.")
+@click.option("--k", default=5, show_default=True, help="Number of clusters.")
 @click.option("--epochs", default=24, show_default=True)
 @click.option("--seeds", default=5, show_default=True)
-@click.option("--quick", is_flag=True, help="A tenth of the spots, batches of a tenth: seconds.")
+@click.option("--quick", is_flag=True, help="Use a tenth of the spots and of the batch size, which takes seconds.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, quick: bool, output: Path) -> None:
-    """Print the distance to the true mixture by solver; write mixture.json and mixture.png."""
+    """Print the distance to the true mixture for each solver; write mixture.json and mixture.png."""
     began = time.perf_counter()
     if quick:
         n, batch = n // 10, max(1, batch // 10)
     size = {"n": n, "batch": batch, "d": d, "k": k}
-    # as many batches and the same bias, but a tenth of the work: steps are dimensionless
+    # as many batches with the same bias but a tenth of the work; steps are dimensionless
     pilot = draw_mixture(n=n // 10, batch=max(1, batch // 10), d=d, k=k, seed=TUNING_SEED)
     steps = {name: _choose_step(pilot, name, epochs) if needs_step(name) else None for name in SOLVERS}
     runs: dict[str, list[Run]] = {name: [] for name in SOLVERS}
@@ -89,7 +89,7 @@ def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, quick: 
 
 
 def draw_mixture(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
-    """Equal clusters in batches of which `PURITY` is of one cluster, each cluster in turn."""
+    """Draw equal clusters in batches with a share `PURITY` from one cluster, each cluster in turn."""
     rng = np.random.default_rng(seed)
     true_mean = SEPARATION * rng.normal(size=(k, d))
     n_batches = n // batch
@@ -100,7 +100,7 @@ def draw_mixture(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
     x = true_mean[truth] + rng.normal(size=(truth.size, d))
     labels = np.where(rng.random(truth.size) < INFORMED, truth, rng.integers(k, size=truth.size))
     start = start_from_labels(x, labels, k)
-    # the start's clusters are all alike, and so no guide to noise or prior: both are held at the truth
+    # noise and prior are fixed at the truth: the clusters of the start are alike and cannot show them
     hyper = start.hyperparameters._replace(noise_sd=np.ones(d), prior_sd=np.full(d, SEPARATION))
     precision = np.bincount(labels, minlength=k)[:, None] + 1.0 / hyper.prior_sd**2
     start = start._replace(lam=PottsGlobals(start.lam.m, -np.log(precision)), hyperparameters=hyper)
@@ -109,7 +109,7 @@ def draw_mixture(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
 
 
 def _without_edges(first: int, size: int, n: int) -> Patch:
-    """A patch of spots that share no edge: one colour."""
+    """A patch of spots without edges, which all have one colour."""
     return Patch(
         start=first,
         stop=first + size,
@@ -123,25 +123,25 @@ def _without_edges(first: int, size: int, n: int) -> Patch:
 
 
 def _distance(lam: PottsGlobals, true_mean: np.ndarray) -> float:
-    """W between the fitted and the true mixture, both of noise sd 1 and equal weights."""
+    """W between the fitted and the true mixture, both with noise sd 1 and equal weights."""
     cost = np.sum((lam.m[:, None] - true_mean) ** 2, axis=2)
     cost += np.sum((np.sqrt(1.0 + np.exp(lam.rho)) - 1.0) ** 2, axis=1)[:, None]
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 
 def _run(data: Data, name: str, *, epochs: int, seed: int, **settings: Any) -> Run:
-    """All epochs, or fewer where F is no longer finite."""
+    """Run all epochs, or fewer if F becomes infinite."""
     start = (one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam)
     states = run_epochs(data.problem, name, start, seed=seed, **settings)
     rows = []
-    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large leave the finite numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large overflow
         for state, evaluation in islice(states, epochs + 1):
             rows.append((_distance(state.shared.lam, data.true_mean), evaluation.neg_elbo / data.start.labels.size))
     return Run(*np.array(rows).T)
 
 
 def _choose_step(pilot: Data, name: str, epochs: int) -> float:
-    """The step with the lowest F at the end of a run on other data; the truth has no say."""
+    """The step with the lowest F at the end of a run on other data; the truth is not used."""
 
     def score(step_size: float) -> float:
         run = _run(pilot, name, step_size=step_size, epochs=epochs, seed=TUNING_SEED)
@@ -188,7 +188,7 @@ def _print(record: dict[str, Any]) -> None:
 
 
 def _other_factors(record: dict[str, Any]) -> dict[str, Any]:
-    """What c does to P2D-VI, without its default, which stands among the solvers."""
+    """Runs of P2D-VI with values of c other than the default, which is among the solvers."""
     return {c: s for c, s in record["p2dvi_by_step_factor"].items() if float(c) != SolverSettings().step_factor}
 
 
@@ -199,7 +199,7 @@ def _draw(record: dict[str, Any]) -> Figure:
     curves, labels = {}, {}
     for name, s in record["solvers"].items():
         mean, sd = s["distance_mean"], s["distance_sd"]
-        # on a log axis a band that reaches 0 would fill the panel
+        # a band that reaches 0 would fill a panel with a log axis
         curves[name] = (np.arange(mean.size), mean, np.maximum(mean - sd, 0.3 * mean), mean + sd)
         labels[name] = name if s["step_size"] is None else f"{name}, step {s['step_size']:g}"
     draw_families(axes, curves, labels=labels)
@@ -207,7 +207,7 @@ def _draw(record: dict[str, Any]) -> Figure:
     for (c, s), colour in zip(_other_factors(record).items(), VARIED, strict=True):
         panel.plot(s["distance_mean"], color=colour, linewidth=1.2, label=f"p2dvi, c = {c}")
     for ax in axes:
-        ax.axhline(record["floor"], color="0.3", linewidth=0.8, linestyle=":", label="a perfect fit, typically")
+        ax.axhline(record["floor"], color="0.3", linewidth=0.8, linestyle=":", label="typical perfect fit")
         ax.legend(fontsize=7.5, frameon=False, loc="upper right", handlelength=2.8, labelspacing=0.3)
         ax.set_xlabel("epochs", fontsize=9)
     axes[0].set_yscale("log")

@@ -1,7 +1,7 @@
-"""Every solver of the registry on a strongly convex quadratic: linear rates, stalls, the gain of preconditioning.
+"""Run every solver on a strongly convex quadratic: linear rates, stalls and the gain of preconditioning.
 
-All are judged at ``min_phi F(phi, lambda)``, their posteriors brought up to date first: the gradient in lambda alone
-is 0 after every step of CAVI, and a patch's locals lag behind in every mini-batch method.
+All solvers are compared at ``min_phi F(phi, lambda)``, after their posteriors have been updated. The gradient in lambda
+alone is 0 after every step of CAVI, and in every mini-batch method the locals of a patch are out of date.
 """
 
 import time
@@ -21,26 +21,26 @@ CASES = {
     "agree": ("samples agree,\nequal units", {}),
     "differ": ("samples and batches differ,\nunits differ tenfold", {"spread": 1.0, "unit_ratio": 10.0}),
 }
-REACHED = 1e-6  # of the gradient's start
-LEAST = 1e-13  # of the gradient's start: there is nothing below but rounding, of F - F* its square
-SHOWN = 1e-13  # of F - F* at the start: the lower edge of the figure
-MOST_EPOCHS = 2000  # on the way there
-LINEAR = 0.02  # decades an epoch: a linear rate worth its name
+REACHED = 1e-6  # relative to the gradient at the start
+LEAST = 1e-13  # relative to the gradient at the start; smaller values are rounding, as is F - F* below the square
+SHOWN = 1e-13  # lower limit of the figure, relative to F - F* at the start
+MOST_EPOCHS = 2000  # gradient at which epochs are counted, relative to the start
+LINEAR = 0.02  # decades per epoch; slower rates do not count as linear
 
 
 class Run(NamedTuple):
-    """One solver on one problem, by epoch."""
+    """Curves of one solver on one problem, by epoch."""
 
-    objective: np.ndarray  # F - F* as the solver stands
+    objective: np.ndarray  # F - F* with the locals as the solver holds them
     excess: np.ndarray  # min_phi F - F*
-    gradient: np.ndarray  # size of the gradient of min_phi F, in the metric of the curvature
+    gradient: np.ndarray  # norm of the gradient of min_phi F in the metric of the curvature
 
 
 @click.command()
-@click.option("--samples", default=10_000, show_default=True, help="n.")
-@click.option("--batch", default=100, show_default=True, help="Samples of a patch, the mini-batch.")
+@click.option("--samples", default=10_000, show_default=True, help="Number of samples.")
+@click.option("--batch", default=100, show_default=True, help="Samples in a patch, which is the mini-batch.")
 @click.option("--epochs", default=60, show_default=True)
-@click.option("--condition", default=1000.0, show_default=True, help="Of every sample's form.")
+@click.option("--condition", default=1000.0, show_default=True, help="Condition number of each sample's form.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(*, samples: int, batch: int, epochs: int, condition: float, seed: int, output: Path) -> None:
@@ -63,7 +63,7 @@ def main(*, samples: int, batch: int, epochs: int, condition: float, seed: int, 
 
 
 def measure_case(problem: Quadratic, epochs: int, seed: int) -> dict[str, Any]:
-    """All solvers on one problem, those with a step with the best of several; and the gain of preconditioning."""
+    """Run all solvers on one problem, with the best of several steps; also the gain of preconditioning."""
     solvers = {}
     for name in SOLVERS:
         pilots = _pilots(problem, name, epochs=epochs, seed=seed) if needs_step(name) else {}
@@ -81,12 +81,12 @@ def measure_case(problem: Quadratic, epochs: int, seed: int) -> dict[str, Any]:
 
 
 def _pilots(problem: Quadratic, name: str, *, epochs: int, seed: int) -> dict[float, Run]:
-    """Runs of half the length, by step."""
+    """F - F* after half of the epochs, by step."""
     return {step: run_quadratic(problem, name, step_size=step, epochs=epochs // 2, seed=seed) for step in STEPS}
 
 
 def _pilot_score(run: Run, epochs: int) -> float:
-    """F - F* at the end; of runs that arrived the first, below all others; infinite for those that diverged."""
+    """F - F* at the end; runs that arrived rank first, earlier ones before later ones, and runs that diverged last."""
     if run.gradient[-1] <= LEAST * run.gradient[0]:
         return float(run.excess.size - epochs)
     return float(run.excess[-1]) if run.excess.size > epochs // 2 else np.inf
@@ -95,13 +95,13 @@ def _pilot_score(run: Run, epochs: int) -> float:
 def run_quadratic(
     problem: Quadratic, name: str, *, step_size: float | None, epochs: int, seed: int, until: float = LEAST
 ) -> Run:
-    """Run for ``epochs``, or until the gradient is ``until`` of its start."""
+    """Run for ``epochs``, or until the gradient has fallen to ``until`` times that of the start."""
     phi, optimum = problem.optimum()
     best, hessian = problem.evaluate(phi, optimum), problem.profile_hessian()
     width = np.sqrt(problem.n_samples / best.curvature.lam)
     start = QuadraticGlobals(optimum.lam + np.random.default_rng(seed + 1).normal(size=width.size) * width)
     rows: list[tuple[float, float, float]] = []
-    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large leave the finite numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large overflow
         states = run_epochs(problem, name, (problem.best_locals(start), start), step_size=step_size, seed=seed)
         for state, evaluation in islice(states, epochs + 1):
             away = state.shared.lam.lam - optimum.lam
@@ -114,7 +114,7 @@ def run_quadratic(
 
 
 def _verdict(run: Run) -> dict[str, Any]:
-    """Linear with a rate, stalled at a level, or still falling: from the second half of what is above rounding."""
+    """Linear with a rate, stalled or still falling, judged by the second half of the epochs above rounding."""
     usable = run.excess[run.gradient > LEAST * run.gradient[0]]
     if usable.size < 4:
         return {"kind": f"done in {usable.size} epochs", "decades_per_epoch": None, "r2": None, "late_level": None}
@@ -134,7 +134,7 @@ def _verdict(run: Run) -> dict[str, Any]:
 
 
 def _first(found: np.ndarray) -> int | None:
-    """Position of the first true entry."""
+    """Index of the first true entry."""
     return int(found.argmax()) if found.any() else None
 
 
@@ -152,7 +152,7 @@ def _print_case(case: dict[str, Any]) -> None:
                 f"{s['gradient'][-1] / s['gradient'][0]:.0e}",
             ]
         )
-    print_table(["solver", "step", "F - F*", "decades an epoch", "F - F* at the end", "gradient at the end"], rows)
+    print_table(["solver", "step", "F - F*", "decades per epoch", "F - F* at the end", "gradient at the end"], rows)
     print("\nF - F* after half of the epochs, by step\n")
     tuned = {name: s["pilots"] for name, s in case["solvers"].items() if s["pilots"]}
     print_table(
@@ -177,12 +177,12 @@ def _draw(record: dict[str, Any]) -> Figure:
         draw_families(row, curves, labels=labels)
         row[0].set_ylabel(f"{case['title']}\n\n" + r"$(F-F^*)\,/\,$start", fontsize=9)
         row[0].set_yscale("log")
-        row[0].set_ylim(SHOWN, 1e4)  # room for the legends
+        row[0].set_ylim(SHOWN, 1e4)  # leaves room for the legends
     for ax in axes[-1]:
         ax.set_xlabel("epochs", fontsize=9)
     figure.suptitle(
         f"Quadratic, {record['samples']:,} samples, condition {record['condition']:g}, "
-        f"mini-batches of {record['batch']}; posteriors up to date",
+        f"mini-batches of {record['batch']}; posteriors updated",
         fontsize=11,
     )
     return figure

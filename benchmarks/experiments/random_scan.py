@@ -1,15 +1,15 @@
-"""Random-scan against cyclic coordinate ascent on Gaussian targets, beside the bound of Lavenant and Zanella (2024).
+"""Compare random-scan and cyclic coordinate ascent on Gaussian targets with the bound of Lavenant and Zanella (2024).
 
 The target is N(0, Q^-1) with K blocks of coordinates, and q factorises over blocks. The optimal covariances
 Q_kk^-1 do not depend on the means, so after one update of each block
 
     F(m) - F* = 1/2 m^T Q m,    and updating block k is    m_k <- -Q_kk^-1 sum_{l != k} Q_kl m_l
 
-With lambda* the smallest eigenvalue of D^-1/2 Q D^-1/2, D the block diagonal of Q, Theorem 2.2 reads
+Let lambda* be the smallest eigenvalue of D^-1/2 Q D^-1/2, with D the block diagonal of Q. Theorem 2.2 states
 
     E[F(n) - F*] <= (1 - lambda*/K)^n (F(0) - F*)     for n updates of a block drawn uniformly.
 
-What the long run really costs is known here too, without sampling. An update is the Q-orthogonal projection P_k, so
+The rate in the long run is also known here without sampling. An update is the Q-orthogonal projection P_k, so
 E[F(n) - F*] = 1/2 trace E[N(n)] with N <- 1/K sum_k P_k N P_k, a symmetric operator on matrices whose largest
 eigenvalue is the rate. A cyclic sweep is one product of all P_k; its rate is the square of its spectral radius.
 """
@@ -29,7 +29,7 @@ BOUND, RANDOM, CYCLIC = "0.35", "#0b6e99", "#d9711a"
 
 
 class Target(NamedTuple):
-    """A Gaussian and its blocks of equal size."""
+    """A Gaussian target with blocks of equal size."""
 
     title: str
     precision: np.ndarray  # Q (d, d)
@@ -37,12 +37,12 @@ class Target(NamedTuple):
 
 
 @click.command()
-@click.option("--blocks", default=20, show_default=True, help="K, the factors.")
-@click.option("--size", default=2, show_default=True, help="Coordinates of a block.")
-@click.option("--condition", default=1000.0, show_default=True, help="Of the dense random Q.")
-@click.option("--correlation", default=0.9, show_default=True, help="Off-diagonal of the second Q, diagonal 1.")
-@click.option("--seeds", default=400, show_default=True, help="Runs of random scan.")
-@click.option("--sweeps", default=150, show_default=True, help="K updates each.")
+@click.option("--blocks", default=20, show_default=True, help="Number of factors, K.")
+@click.option("--size", default=2, show_default=True, help="Coordinates in a block.")
+@click.option("--condition", default=1000.0, show_default=True, help="Condition number of the dense random Q.")
+@click.option("--correlation", default=0.9, show_default=True, help="Off-diagonal of the second Q; its diagonal is 1.")
+@click.option("--seeds", default=400, show_default=True, help="Number of runs of random scan.")
+@click.option("--sweeps", default=150, show_default=True, help="Number of sweeps, each of K updates.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(
     *, blocks: int, size: int, condition: float, correlation: float, seeds: int, sweeps: int, output: Path
@@ -64,7 +64,7 @@ def main(
 
 
 def _dense(d: int, condition: float) -> np.ndarray:
-    """Log-spaced eigenvalues in a random basis."""
+    """A matrix with log-spaced eigenvalues in a random basis."""
     basis, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))
     return np.einsum("ae,e,be->ab", basis, np.geomspace(1.0 / condition, 1.0, d), basis)
 
@@ -75,7 +75,7 @@ def _measure(target: Target, *, seeds: int, sweeps: int) -> dict[str, Any]:
     diagonal = np.zeros_like(q)
     for rows in _rows(target):
         diagonal[rows, rows] = q[rows, rows]
-    # D^-1/2 Q D^-1/2 has the eigenvalues of L^-1 Q L^-T, L the Cholesky factor of D
+    # D^-1/2 Q D^-1/2 has the eigenvalues of L^-1 Q L^-T, where L is the Cholesky factor of D
     factor = np.linalg.cholesky(diagonal)
     values, vectors = np.linalg.eigh(np.linalg.solve(factor, np.linalg.solve(factor, q).T))
     worst = np.linalg.solve(factor.T, vectors[:, 0])
@@ -100,7 +100,7 @@ def _rows(target: Target) -> list[slice]:
 
 
 def _projections(target: Target) -> np.ndarray:
-    """Updates of the blocks as matrices (K, d, d): ``m <- P_k m``."""
+    """Matrices (K, d, d) of the updates of the blocks, ``m <- P_k m``."""
     q = target.precision
     out = np.tile(np.eye(q.shape[0]), (target.n_blocks, 1, 1))
     for k, rows in enumerate(_rows(target)):
@@ -109,7 +109,7 @@ def _projections(target: Target) -> np.ndarray:
 
 
 def _exact_rate(projections: np.ndarray, q: np.ndarray) -> float:
-    """Factor of E[F - F*] by which one random update shrinks it in the long run."""
+    """Factor by which one random update reduces E[F - F*] in the long run."""
     values, vectors = np.linalg.eigh(q)
     root, inverse = (vectors * values**0.5) @ vectors.T, (vectors * values**-0.5) @ vectors.T
     symmetric = root @ projections @ inverse
@@ -119,12 +119,12 @@ def _exact_rate(projections: np.ndarray, q: np.ndarray) -> float:
         return (symmetric @ flat.reshape(d, d) @ symmetric).mean(axis=0).ravel()
 
     operator = LinearOperator((d * d, d * d), matvec=average, dtype=np.float64)
-    # the leading eigenvector is positive semidefinite (Perron and Frobenius), so the identity is not blind to it
+    # the leading eigenvector is positive semidefinite (Perron and Frobenius), so it is not orthogonal to the identity
     return float(eigsh(operator, k=1, which="LA", v0=np.eye(d).ravel(), tol=1e-10, return_eigenvectors=False)[0])
 
 
 def _cyclic_rate(projections: np.ndarray) -> float:
-    """The same for one of the K updates of a cyclic sweep, their geometric mean."""
+    """The same factor per update of a cyclic sweep, as the geometric mean over its K updates."""
     sweep = np.eye(projections.shape[1])
     for p in projections:
         sweep = p @ sweep
@@ -134,7 +134,7 @@ def _cyclic_rate(projections: np.ndarray) -> float:
 def _runs(
     target: Target, projections: np.ndarray, start: np.ndarray, *, seeds: int, sweeps: int
 ) -> dict[str, np.ndarray]:
-    """F - F* over its start, after every sweep's worth of updates: mean and standard error over seeds, and cyclic."""
+    """F - F* relative to the start after every K updates: mean and standard error of random scans, and cyclic scan."""
     k, q = target.n_blocks, target.precision
     rng = np.random.default_rng(2)
     m = np.tile(start, (seeds, 1))
@@ -154,7 +154,7 @@ def _runs(
 
 
 def _slope(gaps: np.ndarray, n_blocks: int) -> float:
-    """Contraction of one update, from a line through the log of the second half."""
+    """Contraction of one update, from a line through the logarithm of the second half."""
     late = np.arange(gaps.size // 2, gaps.size)
     return float(np.exp(np.polyfit(late, np.log(gaps[late]), 1)[0] / n_blocks))
 
@@ -180,7 +180,7 @@ def _print(record: dict[str, Any]) -> None:
                     f"{over.sum()} of {n.size}",
                 ]
             )
-    print("\nFactor of F - F* by one update; `over` counts sweeps at which the mean minus 3 s.e. exceeds the bound\n")
+    print("\nFactor of F - F* per update; `over` counts sweeps whose mean minus 3 s.e. exceeds the bound\n")
     header = ["target", "start", "lambda*", "bound", "first update", "random, exact", "random, measured"]
     print_table([*header, "cyclic, exact", "cyclic, measured", "over"], rows)
 

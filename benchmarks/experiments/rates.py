@@ -1,8 +1,9 @@
-"""Claimed beside measured rates: without convexity, under strong convexity, with locals, with a constant step.
+"""Compare claimed and measured rates: in general, under strong convexity, with locals and with a constant step.
 
-*General* is a Gaussian mixture of overlapping clusters, *strongly convex* the quadratic whose samples and units differ.
-Gradients are those of ``min_phi F(phi, lambda)``, taken on a copy whose locals are up to date: the gradient in lambda
-alone is 0 after every step of CAVI. A rate that is proven stands beside those of P2D-VI and PD-VI: `contraction`.
+*General* is a Gaussian mixture of overlapping clusters. *Strongly convex* is the quadratic whose samples and units
+differ. Gradients are those of ``min_phi F(phi, lambda)``, computed on a copy with updated locals, because the gradient
+in lambda alone is 0 after every step of CAVI. The rates of P2D-VI and PD-VI are compared with a proven one
+(`contraction`).
 """
 
 import time
@@ -24,17 +25,17 @@ from spatialpdvi.solvers import SOLVERS, SolverSettings
 from spatialpdvi.solvers.base import State
 from spatialpdvi.solvers.pdvi import P2DVI, PDVI
 
-SIZE = {"n": 4_000, "batch": 200, "d": 3, "k": 5}  # in three dimensions the mixture's clusters overlap
-SQUARED_LEAST = 1e-24  # of the squared gradient's start: there is nothing below but rounding
-EPOCHS = 60  # on the quadratic
-ARRIVED, ROUNDING = 1e-8, 1e-15  # of F - F* at the start
-FALLS = 0.5  # from one quarter of a run to the next: a gradient that falls less has met its floor
-FACTORS = (1.0, 10.0)  # c of the primal-dual methods, in place of a step and a tenth of it
-FALLING = ("svi-rm", "sngvi")  # whose steps fall by design
+SIZE = {"n": 4_000, "batch": 200, "d": 3, "k": 5}  # the clusters of the mixture overlap in three dimensions
+SQUARED_LEAST = 1e-24  # relative to the squared gradient at the start; smaller values are rounding
+EPOCHS = 60  # number of epochs on the quadratic
+ARRIVED, ROUNDING = 1e-8, 1e-15  # relative to F - F* at the start
+FALLS = 0.5  # ratio between quarters of a run; a gradient that falls less has reached its floor
+FACTORS = (1.0, 10.0)  # values of c of the primal-dual methods, instead of a step and a tenth of it
+FALLING = ("svi-rm", "sngvi")  # solvers with decreasing steps
 
 
 class Claim(NamedTuple):
-    """What those who published a method say about it."""
+    """Claims of the authors of a method."""
 
     general: str
     strongly_convex: str
@@ -81,8 +82,8 @@ CLAIMS = {
 
 
 @click.command()
-@click.option("--epochs", default=100, show_default=True, help="On the mixture.")
-@click.option("--seeds", default=4, show_default=True, help="Mixtures drawn.")
+@click.option("--epochs", default=100, show_default=True, help="Number of epochs on the mixture.")
+@click.option("--seeds", default=4, show_default=True, help="Number of mixtures.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(*, epochs: int, seeds: int, output: Path) -> None:
     """Print claimed and measured rates; write rates.json and rates.png."""
@@ -118,7 +119,7 @@ def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _general(epochs: int, seeds: int) -> dict[str, dict[str, Any]]:
-    """Step, running minimum and exponent by solver; steps are chosen on a draw that is not shown."""
+    """Step, running minimum and exponent of each solver; steps are chosen on a draw that is not shown."""
     pilot = draw_mixture(**SIZE, seed=TUNING_SEED)
     draws = [draw_mixture(**SIZE, seed=seed) for seed in range(seeds)]
     found = {}
@@ -127,7 +128,7 @@ def _general(epochs: int, seeds: int) -> dict[str, dict[str, Any]]:
         runs = [_squared_gradients(data, name, step_size, epochs, seed) for seed, data in enumerate(draws)]
         whole = min(run.size for run in runs)
         lowest = [np.minimum.accumulate(run[:whole] / run[0]) for run in runs]
-        # geometric: the draws are different problems, and the slowest one should not stand for all
+        # geometric mean, so that the slowest of the different problems does not dominate
         mean = np.exp(np.mean(np.log(np.maximum(lowest, SQUARED_LEAST)), axis=0))
         each = [_exponent(one) for one in lowest]
         found[name] = {"step_size": step_size, "exponent": _exponent(mean), "by_seed": each, "lowest": mean}
@@ -135,7 +136,7 @@ def _general(epochs: int, seeds: int) -> dict[str, dict[str, Any]]:
 
 
 def _choose_step(pilot: Data, name: str, epochs: int) -> float:
-    """The step with the smallest gradient of a shorter run; one that did not survive it has lost."""
+    """The step with the smallest gradient in a shorter run; steps that diverge are not chosen."""
 
     def score(step_size: float) -> float:
         run = _squared_gradients(pilot, name, step_size, epochs, TUNING_SEED)
@@ -145,17 +146,17 @@ def _choose_step(pilot: Data, name: str, epochs: int) -> float:
 
 
 def _squared_gradients(data: Data, name: str, step_size: float | None, epochs: int, seed: int) -> np.ndarray:
-    """By epoch; all epochs, or fewer where F is no longer finite."""
+    """Squared gradient by epoch, for all epochs or until F becomes infinite."""
     start = (one_hot(data.start.labels, SIZE["k"]), data.start.lam)
-    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large leave the finite numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large overflow
         states = run_epochs(data.problem, name, start, step_size=step_size, seed=seed)
         return np.array([_squared_gradient(data, state) for state, _ in islice(states, epochs + 1)])
 
 
 def _squared_gradient(data: Data, state: State) -> float:
-    """|grad min_phi F|^2 a spot, in the metric of the curvature: twice what Newton steps by coordinate would gain."""
+    """|grad min_phi F|^2 per spot in the metric of the curvature: twice the gain of coordinate-wise Newton steps."""
     problem, phi, lam = data.problem, state.phi.copy(), state.shared.lam
-    for b in range(problem.n_patches):  # without edges one sweep is the minimum
+    for b in range(problem.n_patches):  # without edges one sweep reaches the minimum
         problem.update_locals(phi, b, problem.halo(phi, b), lam)
     now = problem.evaluate(phi, lam)
     parts = zip(now.gradient, now.curvature, strict=True)
@@ -163,7 +164,7 @@ def _squared_gradient(data: Data, state: State) -> float:
 
 
 def _exponent(lowest: np.ndarray) -> float:
-    """The a of T^-a, from a line through the logarithms of the second half of what is above rounding."""
+    """The a of T^-a, from a line through the logarithms of the second half of the epochs above rounding."""
     epochs = np.flatnonzero(lowest > SQUARED_LEAST * lowest[0])[1:]
     late = epochs[epochs.size // 2 :]
     return float(-np.polyfit(np.log(late), np.log(lowest[late]), 1)[0]) if late.size > 2 else np.inf
@@ -173,13 +174,13 @@ def _exponent(lowest: np.ndarray) -> float:
 
 
 def _local(found: dict[str, Any]) -> dict[str, Any]:
-    """F - F* at the end over that of the start, the locals as the solver has them."""
+    """F - F* at the end relative to the start, with the locals as the solver holds them."""
     level = float(np.abs(found["objective"][-1]) / found["objective"][0])
     return {"arrived": level <= ARRIVED, "level": level}
 
 
 def _constant_step(problem: Quadratic, name: str, found: dict[str, Any]) -> dict[str, Any] | None:
-    """The gradient at the end, over its start, of the largest stable step and of a tenth of it."""
+    """Gradient at the end relative to the start, with the largest stable step and with a tenth of it."""
     if name in PRIMAL_DUAL:
         shipped = PRIMAL_DUAL[name]
         settings: dict[str, Any] = {f"c = {c:g}": shipped(SolverSettings(step_factor=c)) for c in FACTORS}
@@ -198,20 +199,20 @@ def _constant_step(problem: Quadratic, name: str, found: dict[str, Any]) -> dict
 
 
 def _quarters(gradient: np.ndarray) -> list[float]:
-    """Median of each quarter of a run, over the start."""
+    """Median of each quarter of a run, relative to the start."""
     return [float(np.median(quarter) / gradient[0]) for quarter in np.array_split(gradient, 4)]
 
 
-# What is shown
+# Output
 
 
 def _print(record: dict[str, Any]) -> None:
     general = record["general"]
     print(
-        f"\nGeneral: {general['seeds']} mixtures, {general['epochs']} epochs, the squared gradient falls as T^-a;",
+        f"\nGeneral: {general['seeds']} mixtures, {general['epochs']} epochs, the squared gradient falls as T^-a.",
         end=" ",
     )
-    print(f"the rest: a quadratic, {EPOCHS} epochs. Levels are relative to the start\n")
+    print(f"The other columns: a quadratic, {EPOCHS} epochs. Levels are relative to the start\n")
     header = ["solver", "general", "draws with a ≥ 1", "strongly convex", "measured", "locals", "measured"]
     rows = []
     for name, s in record["solvers"].items():
@@ -221,7 +222,7 @@ def _print(record: dict[str, Any]) -> None:
         pairs = [cell for pair in zip(claimed, measured, strict=True) for cell in pair]
         rows.append([name, *pairs, c["constant_step"], _constant_cell(s["constant_step"]), c["source"]])
     print_table([*header, "constant step", "measured", "source"], rows)
-    print(f"\nContraction of V, under the conditions of the proof, {PROVEN_RUNS} runs of {PROVEN_EPOCHS} epochs\n")
+    print(f"\nContraction of V under the conditions of the proof, {PROVEN_RUNS} runs of {PROVEN_EPOCHS} epochs\n")
     rows = []
     for name, g in record["strongly_convex"]["guaranteed"].items():
         shipped = record["solvers"][name]["strongly_convex"]["decades_per_epoch"]
@@ -229,7 +230,7 @@ def _print(record: dict[str, Any]) -> None:
         draws = [f"{g['rho']:.5f}", f"{g['one_draw']:.5f}"]
         over = f"{g['epochs_over']} of {PROVEN_EPOCHS}"
         rows.append([name, f"{g['mu']:.4f}", f"{g['L']:.3f}", *draws, *(f"{v:.2f}" for v in decades), over])
-    header = ["solver", "mu", "L", "rho", "worst draw", "decades an epoch proven", "measured", "F - F* as shipped"]
+    header = ["solver", "mu", "L", "rho", "worst draw", "decades per epoch, proven", "measured", "F - F* as shipped"]
     print_table([*header, "epochs above the bound"], rows)
 
 
@@ -295,12 +296,12 @@ def _finish_convex(axes: np.ndarray, convex: dict[str, Any]) -> None:
     for name, g in convex["guaranteed"].items():
         epochs = np.array([0, EPOCHS])
         bound = 10.0 ** (-g["decades_per_epoch"] * epochs)
-        panel.plot(epochs, bound, color=drawn[name], linewidth=0.9, linestyle=":", label=f"{name}, slope proven")
+        panel.plot(epochs, bound, color=drawn[name], linewidth=0.9, linestyle=":", label=f"{name}, proven slope")
     panel.legend(fontsize=7.5, frameon=False, handlelength=2.8, labelspacing=0.3)
     for ax in axes:
         ax.set_xlabel("epochs", fontsize=9)
     axes[0].set_yscale("log")
-    axes[0].set_ylim(SHOWN, 1e3)  # room for the legends
+    axes[0].set_ylim(SHOWN, 1e3)  # leaves room for the legends
     axes[0].set_ylabel("Strongly convex: quadratic\n\n" + r"$(F-F^*)\,/\,$start", fontsize=9)
 
 

@@ -1,7 +1,7 @@
-"""`spatialpdvi compare`, every solver and five seeds, on a simulated section and on every real one that is there.
+"""Run `spatialpdvi compare` with every solver and five seeds on a simulated section and on every real section.
 
-Each section is one command of its own, on one thread, so that the times of its solvers can be held against each other;
-two sections run side by side. Solvers' tables go to one Markdown file a section, all numbers to tissue.json.
+Each section is a separate command with one thread, so that the times of its solvers are comparable. Two sections run
+side by side. Each section has a Markdown file with a table of the solvers, and tissue.json has all numbers.
 """
 
 import json
@@ -27,18 +27,18 @@ from sections import Section, sections
 
 EMBRYO = "simulated_20k"
 PICTURED = (EMBRYO, "dlpfc_151673")
-FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # their steps need sums over all patches: no mini-batch methods
+FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # not mini-batch methods: their steps need sums over all patches
 
 
 @click.command()
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--max-epochs", default=100, show_default=True)
-@click.option("--workers", default=2, show_default=True, help="Sections at a time, one thread each.")
-@click.option("--only", multiple=True, help="Sections by name; all by default.")
-@click.option("--work", type=click.Path(path_type=Path), help="Folder of the runs, to go on after an interruption.")
+@click.option("--workers", default=2, show_default=True, help="Number of sections at a time, with one thread each.")
+@click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
+@click.option("--work", type=click.Path(path_type=Path), help="Folder of the runs, from which a comparison resumes.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments/tissue"), show_default=True)
 def main(*, seeds: int, max_epochs: int, workers: int, only: tuple[str, ...], work: Path | None, output: Path) -> None:
-    """Print how far above the best F each solver ends, section by section; write tables, pictures and tissue.json."""
+    """Print how far above the best F each solver ends on each section; write tables, pictures and tissue.json."""
     began = time.perf_counter()
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -62,7 +62,7 @@ def main(*, seeds: int, max_epochs: int, workers: int, only: tuple[str, ...], wo
 
 
 def _cases(folder: Path) -> list[Section]:
-    """The simulated section first: it takes longest."""
+    """All sections, with the simulated one first because it takes longest."""
     path = folder / f"{EMBRYO}.h5ad"
     if not path.exists():
         write_simulation(path, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0))
@@ -70,7 +70,7 @@ def _cases(folder: Path) -> list[Section]:
 
 
 def _compare(case: Section, folder: Path, options: list[str]) -> list[dict[str, Any]]:
-    """Rows of the table of one section."""
+    """Run the comparison of one section and return the rows of its table."""
     features = [text for name, value in case.options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "spatialpdvi", "compare", str(case.path), "--k", str(case.k), *features, *options]
     began = time.perf_counter()
@@ -97,12 +97,12 @@ def _keep(folder: Path, name: str, output: Path) -> None:
 
 
 def _print(record: dict[str, Any]) -> None:
-    """Gaps to the best of each seed in per cent, mean over seeds; then P2D-VI's place among the mini-batch solvers."""
+    """Print the gaps to the best F of each seed, convergence, ARI, and the rank of P2D-VI among mini-batch solvers."""
     names = list(record["sections"])
     tables = {name: {row["solver"]: row for row in record["sections"][name]["solvers"]} for name in names}
-    print("\nF above the lowest that any solver found for the seed, per cent of |F|, mean over seeds\n")
+    print("\nF above the lowest of any solver for the seed, in per cent of |F|, mean over seeds\n")
     print_table(["solver", *names], [[s, *(_per_cent(tables[n][s]["gap"]) for n in names)] for s in SOLVERS])
-    print("\nSeeds that converged\n")
+    print("\nNumber of seeds that converged\n")
     print_table(["solver", *names], [[s, *(tables[n][s]["n_converged"] for n in names)] for s in SOLVERS])
     print("\nARI, mean over seeds\n")
     print_table(["solver", *names], [[s, *(f"{tables[n][s]['ari_mean']:.3f}" for n in names)] for s in SOLVERS])

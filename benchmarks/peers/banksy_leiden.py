@@ -1,7 +1,7 @@
-"""BANKSY for domains, as in its notebooks: lambda 0.8, 15 neighbours, AGF, 20 components, its Leiden.
+"""BANKSY for domains, with the settings of its notebooks: lambda 0.8, 15 neighbours, AGF, 20 components, its Leiden.
 
-The resolution is bisected to K domains: its own search, in steps of 0.05 from 0.6, took five times as long and ended at
-another number.
+The resolution is bisected until there are K domains. The search of BANKSY itself, in steps of 0.05 from 0.6, took five
+times as long and ended with another number of domains.
 """
 
 import warnings
@@ -22,7 +22,7 @@ STEPS = 10
 
 
 def main() -> None:
-    """Neighbourhood matrices, PCA, Leiden."""
+    """Compute neighbourhood matrices and a PCA, and cluster by Leiden."""
     warnings.simplefilter("ignore")
     given = arguments()
     section = select(counts(given.section), GENES)
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _bisected(leiden: LeidenPartition, k: int, seed: int) -> np.ndarray:
-    """Labels of ``k`` domains, or of as near as ten resolutions come."""
+    """Labels of ``k`` domains, or of the nearest number that ten resolutions reach."""
     low, high = np.log(RESOLUTIONS)
     nearest, labels = np.inf, np.empty(0)
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""What the drivers of peers share: their command line, counts, components, labels. Nothing of spatialpdvi's."""
+"""Command line, counts, components and labels, shared by the drivers of other tools; uses nothing of spatialpdvi."""
 
 import argparse
 from pathlib import Path
@@ -13,10 +13,10 @@ COMPONENTS = 30
 
 
 def arguments(**flags: str) -> argparse.Namespace:
-    """``SECTION LABELS --k --seed``, and ``flags``: the name of each with its help."""
+    """Parse ``SECTION LABELS --k --seed`` and the switches in ``flags``, which maps names to help texts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("section", type=Path)
-    parser.add_argument("labels", type=Path, help="One label a line is written here.")
+    parser.add_argument("labels", type=Path, help="Output file, one label per line.")
     parser.add_argument("--k", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     for name, text in flags.items():
@@ -25,12 +25,12 @@ def arguments(**flags: str) -> argparse.Namespace:
 
 
 def counts(path: Path) -> sc.AnnData:
-    """The section with its counts."""
+    """Read the section with its counts."""
     return sc.read_h5ad(path)
 
 
 def select(section: sc.AnnData, n_genes: int = GENES) -> sc.AnnData:
-    """The section with its highly variable genes alone, of counts (seurat_v3)."""
+    """Restrict the section to its highly variable genes, chosen from counts (seurat_v3)."""
     if section.n_vars <= n_genes:
         return section
     sc.pp.highly_variable_genes(section, flavor="seurat_v3", n_top_genes=n_genes)
@@ -38,7 +38,7 @@ def select(section: sc.AnnData, n_genes: int = GENES) -> sc.AnnData:
 
 
 def components(section: sc.AnnData, *, seed: int) -> np.ndarray:
-    """Counts to principal components: 3,000 genes, normalised, log1p, 30 components; shape (n_spots, 30)."""
+    """Principal components (n_spots, 30) of the counts: 3,000 genes, normalised, log1p."""
     chosen = select(section)
     sc.pp.normalize_total(chosen)
     sc.pp.log1p(chosen)
@@ -47,5 +47,5 @@ def components(section: sc.AnnData, *, seed: int) -> np.ndarray:
 
 
 def write(labels: np.ndarray, path: Path) -> None:
-    """One label a line, in the order of the spots."""
+    """Write one label per line, in the order of the spots."""
     path.write_text("".join(f"{label}\n" for label in labels))

@@ -1,6 +1,6 @@
-"""NichePCA's embedding (25 neighbours, 30 components, as in its README), then k-means of 10 starts.
+"""Embedding of NichePCA (25 neighbours, 30 components, as in its README), then k-means with 10 starts.
 
-Its default averages genes over neighbours before the PCA; ``--pca-first`` is the other order that it documents.
+By default NichePCA averages genes over neighbours before the PCA. ``--pca-first`` is the other order that it documents.
 """
 
 import nichepca as nc
@@ -9,8 +9,8 @@ from sklearn.cluster import KMeans
 
 
 def main() -> None:
-    """Embed, then cluster."""
-    given = arguments(pca_first="Average components over neighbours, not genes.")
+    """Embed the section and cluster it."""
+    given = arguments(pca_first="Average components over neighbours instead of genes.")
     section = counts(given.section)
     last = ("pca", "agg") if given.pca_first else ("agg", "pca")
     nc.wf.nichepca(section, knn=25, n_comps=30, pipeline=("norm", "log1p", *last))

@@ -1,4 +1,4 @@
-"""Principal components averaged over a spot and its 25 nearest, then k-means of 10 starts."""
+"""Principal components averaged over a spot and its 25 nearest spots, then k-means with 10 starts."""
 
 import numpy as np
 from common import arguments, components, counts, write
@@ -9,7 +9,7 @@ NEAREST = 25
 
 
 def main() -> None:
-    """Smooth, then cluster."""
+    """Average the components and cluster them."""
     given = arguments()
     section = counts(given.section)
     spatial = np.asarray(section.obsm["spatial"])

@@ -1,7 +1,7 @@
-"""squidpy's niches, flavour cellcharter: components of a spot and of its neighbours to three steps, then a mixture.
+"""Niches of squidpy, flavour cellcharter: a mixture on components of a spot and its neighbours up to three steps away.
 
-The components stand in ``X``: with ``use_rep`` squidpy 1.8.3 clusters them as they are, without their neighbours, and
-with genes in ``X`` it makes a dense matrix of spots x 4 genes.
+The components are in ``X``. With ``use_rep``, squidpy 1.8.3 clusters them without their neighbours, and with genes in
+``X`` it makes a dense matrix of spots x 4 genes.
 """
 
 import squidpy as sq
@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 
 def main() -> None:
-    """Delaunay graph, then niches."""
+    """Build a Delaunay graph and find niches."""
     given = arguments()
     section = counts(given.section)
     spatial = section.obsm["spatial"]

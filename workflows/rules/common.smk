@@ -1,4 +1,4 @@
-# Config and table of samples, checked; functions that the rules share.
+# Reads and checks the config and the table of samples, and defines functions that the rules share.
 import re
 import sys
 
@@ -10,7 +10,7 @@ from plan import Plan, PlanError, read_samples, read_switches
 
 
 def make_plan():
-    """The plan, or the reason why there is none in the user's words."""
+    """Return the plan; an error in the config or in the samples becomes a WorkflowError with its message."""
     try:
         samples = read_samples(config["samples"])
         for sample in samples:
@@ -22,12 +22,12 @@ def make_plan():
 
 
 def any_of(names):
-    """Pattern of a wildcard that stands for one of the names; of none for nothing that a path could be."""
+    """Return a wildcard pattern that matches any of the names, or nothing if there are none."""
     return "|".join(map(re.escape, names)) or "(?!)"
 
 
 def accepted():
-    """What follows a fit's command: whether one that has not converged counts as done."""
+    """Return the end of a fit's command line, which accepts exit code 3 (not converged) if the config says so."""
     return "|| [ $? -eq 3 ]" if config["accept_not_converged"] else ""
 
 

@@ -1,4 +1,4 @@
-# Seconds and memory of a fit from the file's metadata, in about a second.
+# Estimates the seconds and memory of a fit from the metadata of the file, in about a second.
 
 
 localrules:

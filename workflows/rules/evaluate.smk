@@ -1,4 +1,4 @@
-# Scores of a fitted section against its labels.
+# Scores a fitted section against its labels.
 
 
 rule evaluate:

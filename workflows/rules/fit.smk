@@ -1,10 +1,10 @@
-# One fit for each sample, number of domains and seed. A job that is killed goes on where it was when it runs again.
+# One fit for each sample, number of domains and seed. A job that was killed resumes from its checkpoint.
 
 
 rule fit:
     input:
         section=lambda wildcards: plan.source(wildcards.sample),
-        # not ancient(): behind a job that runs again Snakemake would not see that the fit's own parameters changed
+        # not ancient(): after a job that runs again, Snakemake would not notice that the parameters of the fit have changed
         estimates=lambda wildcards: plan.estimates([wildcards.sample], wildcards.k),
     output:
         section="results/{sample}/{sample}_k{k}_seed{seed}.h5ad",

@@ -1,4 +1,4 @@
-# All samples in one fit, one set of domains for all; one fit for each number of domains and seed.
+# One joint fit of all samples, with one set of domains, for each number of domains and seed.
 first = next(iter(plan.samples))
 
 

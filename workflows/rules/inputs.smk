@@ -1,4 +1,4 @@
-# Inputs that a fit cannot read as they are.
+# Prepares inputs that a fit cannot read directly.
 
 
 localrules:
@@ -27,7 +27,7 @@ rule bin:
         "spatialpdvi bin {input:q} {params.options} -o {output:q} > {log:q} 2>&1"
 
 
-# files of a joint fit are told apart by their names, and keep them
+# a joint fit distinguishes its files by their names, and its outputs have the same names
 rule link:
     input:
         lambda wildcards: plan.samples[wildcards.sample].path,

@@ -1,4 +1,4 @@
-# A picture of a fitted section.
+# Draws a fitted section.
 
 
 rule plot:

@@ -1,4 +1,4 @@
-# One page on all samples, of the first seed.
+# Writes one page of HTML about all samples, with the fits of the first seed.
 
 
 rule report:

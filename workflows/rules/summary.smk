@@ -1,4 +1,4 @@
-# A table of all fits: for each sample and number of domains the mean over seeds, and the spread.
+# Writes a table of all fits: mean and spread over seeds for each sample and number of domains.
 
 
 localrules:

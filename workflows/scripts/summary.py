@@ -1,4 +1,7 @@
-"""results/summary.tsv: one row for each sample and number of domains, means over seeds. The standard library alone."""
+"""Write results/summary.tsv: one row for each sample and number of domains, with means over seeds.
+
+Uses the standard library alone.
+"""
 
 import csv
 import json
@@ -11,7 +14,7 @@ COLUMNS = ("sample", "k", "k_fitted", "n_seeds", "n_converged", "ari_mean", "ari
 
 
 def summarise(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the table, from those of `Plan.rows`; what has no value is left empty."""
+    """Rows of the table from those of `Plan.rows`; missing values are empty."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["sample"], row["k"]), []).append(row)
@@ -35,7 +38,7 @@ def _one(sample: str, k: str, members: Sequence[dict[str, Any]]) -> dict[str, An
 
 
 def write(rows: Iterable[dict[str, Any]], path: str) -> None:
-    """Write the table with tabs."""
+    """Write the rows as a tab-separated table."""
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
         writer.writeheader()

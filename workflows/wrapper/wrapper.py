@@ -15,7 +15,7 @@ sections = snakemake.input.get("sections", snakemake.input)
 sections = [sections] if isinstance(sections, str) else list(sections)
 written = snakemake.output.get("section", snakemake.output[0])
 written = [written] if isinstance(written, str) else list(written)
-# of several sections the command takes the folder
+# with several sections, --output is a folder
 target = written[0] if len(sections) == 1 else str(Path(written[0]).parent)
 
 words = ["--k", str(snakemake.params.k), "--threads", str(snakemake.threads), "--output", target]

@@ -2,7 +2,7 @@ process SPATIALPDVI_FIT {
     tag "${meta.id}"
     label 'process_medium'
 
-    // no container yet: one is named when the package is on bioconda
+    // there is no container until the package is on bioconda
     conda "${moduleDir}/environment.yml"
 
     input:
@@ -21,11 +21,11 @@ process SPATIALPDVI_FIT {
     script:
     def args    = task.ext.args ?: ''
     prefix      = task.ext.prefix ?: "${meta.id}"
-    // of one section --output is a file, of several the folder
+    // --output is a file for one section and a folder for several
     def several = sections instanceof List && sections.size() > 1
     def target  = several ? "${prefix}" : "${prefix}/${prefix}.h5ad"
     """
-    # places that a container lets be written to
+    # folders that are writable in a container
     export NUMBA_CACHE_DIR=./tmp/numba
     export MPLCONFIGDIR=./tmp/matplotlib
     mkdir -p ${prefix}
