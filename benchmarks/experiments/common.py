@@ -43,7 +43,7 @@ def run_epochs(
 ) -> Iterator[tuple[State, Evaluation]]:
     """Yield the state of a solver with these `SolverSettings` after epoch 0, 1, ... for as long as F is finite.
 
-    The callback of `spatialpdvi.fitting.loop` receives only the posteriors, and the experiments need the globals as well.
+    The callback of `spatialpdvi.fitting.loop` receives only the posteriors; the experiments also need the globals.
     A solver that is given as an object instead of a name keeps its own settings.
     """
     if isinstance(solver, str):
