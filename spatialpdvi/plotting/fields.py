@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize, to_hex, to_rgb
 from numpy.typing import NDArray
 
 from spatialpdvi.plotting.labels import Labels
-from spatialpdvi.plotting.panels import Heading, add_bar, add_heading, add_key, artist_width, paint_labels
+from spatialpdvi.plotting.maps import add_bar, add_legend, paint_labels
 from spatialpdvi.plotting.tissue import Tissue
 
 __all__ = ["Edges", "choose_edges", "draw_edges", "draw_flow"]
@@ -45,9 +45,7 @@ class Edges(NamedTuple):
         return text + (f"; {self.n_across:,} between sections are not shown" if self.n_across else "")
 
 
-def draw_flow(
-    axes: Axes, tissue: Tissue, flow: Floats, *, domains: Labels, colours: Sequence[str], heading: Heading
-) -> float:
+def draw_flow(axes: Axes, tissue: Tissue, flow: Floats, *, domains: Labels, colours: Sequence[str]) -> None:
     """Directions over the domains, one for each square of a grid: that of the spot nearest to its middle.
 
     Flow directions of a section in the plane are strokes: g and -g give the same edge weights. Border normals of a
@@ -63,13 +61,6 @@ def draw_flow(
         Unit vectors (n, 2) or (n, 3), 0 where undefined: those have no arrow.
     domains, colours
         What lies below, in pale colours.
-    heading
-        Printed above the map.
-
-    Returns
-    -------
-    float
-        Width of the legend with its distance from the axes, in inches.
     """
     pale = _with_white(colours, _PALE)
     shape = _ARROW if flow.shape[1] == 3 else _STROKE
@@ -85,7 +76,7 @@ def draw_flow(
         # everything in units of the coordinates, in which y may point down
         settings = shape | {"angles": "xy", "scale_units": "xy", "scale": 1.0, "units": "xy", "width": 0.1 * apart}
         section.axes.quiver(x, y, u, v, pivot="mid", color="#222222", minlength=1.0, **settings)
-    return add_key(axes, tissue, domains, colours=pale, heading=heading)
+    add_legend(axes, tissue, domains, colours=pale)
 
 
 def choose_edges(tissue: Tissue, graph: sp.csr_matrix) -> Edges:
@@ -105,9 +96,7 @@ def choose_edges(tissue: Tissue, graph: sp.csr_matrix) -> Edges:
     return Edges(ends[kept], weights[kept], n_edges, n_edges - int(within.sum()))
 
 
-def draw_edges(
-    axes: Axes, tissue: Tissue, edges: Edges, *, domains: Labels, colours: Sequence[str], heading: Heading
-) -> float:
+def draw_edges(axes: Axes, tissue: Tissue, edges: Edges, *, domains: Labels, colours: Sequence[str]) -> None:
     """Edges as lines in the colour of their weight over the domains, strong ones on top.
 
     Parameters
@@ -120,13 +109,6 @@ def draw_edges(
         As `choose_edges` returns them.
     domains, colours
         What lies below, in pale colours.
-    heading
-        Printed above the map.
-
-    Returns
-    -------
-    float
-        Width of the colour bar with its distance from the axes, in inches.
     """
     n = len(domains.codes)
     position = np.empty((n, 2))
@@ -150,9 +132,7 @@ def draw_edges(
         )
         lines.set_array(edges.weights[of])
         section.axes.add_collection(lines, autolim=False)
-    head = add_heading(axes, heading)
-    bar = add_bar(axes, tissue, ScalarMappable(norm, _WEIGHTS), "edge weight")
-    return max(bar, artist_width(head) - tissue.size[0])
+    add_bar(axes, tissue, ScalarMappable(norm, _WEIGHTS), "edge weight")
 
 
 def _thin(position: Floats, defined: NDArray[np.bool_], side: float) -> Ints:

@@ -1,14 +1,19 @@
 """Spots as markers that fill their share of the section: size and shape follow the spacing."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.artist import allow_rasterization
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.collections import PathCollection
+from matplotlib.markers import MarkerStyle
+from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-__all__ = ["Marker", "Spots", "place_spots", "side_by_side"]
+__all__ = ["Marker", "SpotCollection", "Spots", "paint", "place_spots", "side_by_side"]
 
 Floats = NDArray[np.float64]
 # A square or a disc, or matplotlib's regular polygon: sides, 0, degrees it is turned by.
@@ -20,6 +25,8 @@ _HIGHEST, _LOWEST = 4.2, 2.4
 _APART = 0.1  # of a section's width: the space between two
 # Neighbours of a lattice: nearer than half-way to the second ring of a square one, at 1.41 spacings.
 _RING = 1.2
+_OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or the paper shows through as a grid
+_TINY = 2.5  # dots: smaller discs and squares look alike, and squares are drawn faster
 _ORDERED = 0.9  # mean resultant of the directions to neighbours, 1 on a lattice; of scattered cells near 0
 
 
@@ -122,3 +129,48 @@ def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Flo
         row, column = divmod(number, columns)
         moved[spots] = position[spots] - position[spots].min(axis=0) + cell * [column, row]
     return moved
+
+
+class SpotCollection(PathCollection):
+    """Markers at ``offsets`` (n, 2) that are ``width`` units of the coordinates wide when they are drawn.
+
+    matplotlib's own scatter has sizes in points: right on the axes that they were computed for, wrong after a zoom or
+    in a layout that changes the axes.
+    """
+
+    def __init__(self, offsets: Floats, width: float, marker: Marker, **settings: Any) -> None:
+        self._marker_path = _path(marker)
+        self._tiny_path = _path("s" if marker == "o" else marker)
+        super().__init__(self._marker_path, [1.0], offsets=offsets, linewidths=0, **settings)
+        self._width = width
+        self._overlap = 0.0 if marker == "o" else _OVERLAP
+        self.set_transform(IdentityTransform())
+
+    @allow_rasterization  # type: ignore[untyped-decorator]
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw with the size that the width has on the axes now."""
+        figure = self.figure
+        if self.axes is not None and figure is not None:
+            dots = self._width * abs(float(self.axes.transData.get_affine().get_matrix()[0, 0])) + self._overlap
+            self.set_sizes(np.array([(dots * 72 / figure.dpi) ** 2]), figure.dpi)
+            self.set_paths([self._tiny_path if dots < _TINY else self._marker_path])
+        super().draw(renderer)
+
+
+def paint(axes: Axes, spots: Spots, chosen: NDArray[np.bool_] | slice = slice(None)) -> SpotCollection:
+    """Markers of the chosen spots, without a colour yet, on axes that are framed for all of them."""
+    drawn = SpotCollection(
+        spots.position[chosen],
+        spots.width,
+        spots.marker,
+        offset_transform=axes.transData,
+        # As pixels also in SVG and PDF: a million squares would make a file that nobody can open.
+        rasterized=True,
+    )
+    axes.add_collection(drawn, autolim=False)
+    return drawn
+
+
+def _path(marker: Marker) -> Any:
+    style = MarkerStyle(marker)
+    return style.get_path().transformed(style.get_transform())

@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
-__all__ = ["TEXT", "Map", "Section", "Tissue", "place_tissue"]
+__all__ = ["Map", "Section", "Tissue", "place_tissue"]
 
 Ints = NDArray[np.int64]
 
-TEXT = 8  # points
 # Inches
 _BETWEEN, _NAME = 0.12, 0.2  # of two maps; above each for its name
 _LEAST = 0.05  # of a map in axes that have no room for so many
