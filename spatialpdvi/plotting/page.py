@@ -126,10 +126,10 @@ def _draw(figure: Figure, panels: Sequence[Panel]) -> list[_Drawn]:
 def _measure(group: list[Axes], size: tuple[float, float]) -> _Drawn:
     dpi = group[0].figure.dpi
     group = [axes for axes in group if axes.get_subplotspec() is not None]  # axes within axes follow them
-    low, high = group[0].get_window_extent().min, group[0].get_window_extent().max
-    boxes = [axes.get_tightbbox() for axes in group]
-    around = Bbox.union([box for box in boxes if box is not None])
-    (left, below), (right, above) = (around.min - low) / dpi, (around.max - high) / dpi
+    own = group[0].get_window_extent()
+    around = Bbox.union([box for box in (axes.get_tightbbox() for axes in group) if box is not None])
+    left, below = (around.x0 - own.x0) / dpi, (around.y0 - own.y0) / dpi
+    right, above = (around.x1 - own.x1) / dpi, (around.y1 - own.y1) / dpi
     return _Drawn(group, size, Bbox([[left, below], [size[0] + right, size[1] + above]]))
 
 

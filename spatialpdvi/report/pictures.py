@@ -1,5 +1,6 @@
 """Pictures of a report as PNG: charts, and maps without text, because the page itself has the legends."""
 
+import base64
 import io
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -35,6 +36,11 @@ class Picture(NamedTuple):
     png: bytes
     width: int  # pixels of CSS
     height: int
+
+    @property
+    def uri(self) -> str:
+        """The picture as an address that contains all of it."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
 
 
 class LabelMap(NamedTuple):
