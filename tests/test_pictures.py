@@ -308,7 +308,7 @@ class TestFields:
 
     def test_edges_between_sections_are_counted(self, sections):
         axes = pl.edges(sections)
-        assert heading(axes)[1] == "297 edges; 2 between sections are not shown"
+        assert heading(axes)[1] == "297 edges; 2 between sections not shown"
         drawn = [
             lines
             for child in axes.child_axes

@@ -470,20 +470,22 @@ class TestSave:
         assert (tmp_path / "a.svg").stat().st_size < 200_000
 
     def test_unknown_suffix(self, tmp_path):
-        sentence = "Expected a picture that ends in .png, .svg or .pdf, found 'a.jpg'. Give it one of these endings."
+        sentence = (
+            "Expected a picture whose name ends in .png, .svg or .pdf, found 'a.jpg'. Give it one of these endings."
+        )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "a.jpg")
 
     def test_missing_folder(self, tmp_path):
         sentence = (
-            f"Expected a folder that exists for the picture, found '{tmp_path / 'no'}'. "
+            f"Expected an existing folder for the picture, found '{tmp_path / 'no'}'. "
             "Make the folder first, or choose another one."
         )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "no" / "a.png")
 
     def test_no_dots(self, tmp_path):
-        sentence = "Expected at least 20 dots per inch, found 0. Give --dpi 150, for example."
+        sentence = "Expected `dpi` to be at least 20, found 0. Give `dpi=150`, for example."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "a.png", dpi=0)
 
@@ -502,12 +504,17 @@ class TestSave:
 
     @pytest.mark.parametrize("dpi", [2401, 10**9])
     def test_too_many_dots(self, tmp_path, dpi):
-        with pytest.raises(InputError, match=f"Expected --dpi of at most 2,400, .*, found {dpi}"):
+        with pytest.raises(
+            InputError,
+            match=f"Expected `dpi` to be at most 2,400, and to make at most 65,535 pixels along a side, found {dpi}",
+        ):
             save_figure(Figure(), tmp_path / "a.png", dpi=dpi)
         assert list(tmp_path.iterdir()) == []
 
     def test_too_many_pixels(self, tmp_path):
-        with pytest.raises(InputError, match=r"65,535 pixels along a side, found 2000, which makes 100,000 pixels"):
+        with pytest.raises(
+            InputError, match=r"65,535 pixels along a side, found 2000, which makes 100,000 pixels along a side"
+        ):
             save_figure(Figure(figsize=(50, 2)), tmp_path / "a.png", dpi=2000)
         assert list(tmp_path.iterdir()) == []
 

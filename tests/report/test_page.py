@@ -156,7 +156,13 @@ def test_without_annotation(fitted):
     _expect_whole(page)
     assert page.headings == PARTS
     assert page.captions[:3] == ["Domains", "Confidence", "Agreement of restarts"]
-    assert page.tables["section-1-domains"][0][0] == ["domain", "spots", "share", "mean confidence", "agreement of restarts"]
+    assert page.tables["section-1-domains"][0][0] == [
+        "domain",
+        "spots",
+        "share",
+        "mean confidence",
+        "agreement of restarts",
+    ]
     assert page.tables["section-1-scores"][0][0] == ["", "CHAOS", "PAS"]
     assert "no known labels" in page.words
 
