@@ -19,6 +19,8 @@ __all__ = ["CHART_WIDTH", "CURVE_WIDTH", "HIGHEST_CHART", "named_title", "plot_s
 
 CHART_WIDTH, CURVE_WIDTH, HIGHEST_CHART = 3.2, 2.8, 4.0  # inches
 
+_PROBABILITY = CONFIDENCE._replace(label="probability of the domain")  # calibrated or not
+
 
 def plot_section(
     coordinates: ArrayLike,
@@ -50,7 +52,7 @@ def plot_section(
     annotation
         Known label of each spot, shape (n,), missing or negative where there is none.
     confidence
-        Largest posterior probability of each spot, shape (n,), between 0 and 1.
+        Largest posterior probability of each spot, calibrated or not, shape (n,), between 0 and 1.
     trace
         Columns ``epoch``, ``neg_elbo`` (nats) and ``gradient_norm`` (or ``stationarity``) of equal length; missing
         values are left out.
@@ -108,7 +110,7 @@ def plot_section(
     add(tissue.size, draw_labels, tissue, domain, colours=of_domains, heading=Heading("Domains", score_line(scores)))
     if confidence is not None:
         values = _check_confidence(confidence, n)
-        add(tissue.size, draw_values, tissue, values, scale=CONFIDENCE, heading=Heading("Confidence"))
+        add(tissue.size, draw_values, tissue, values, scale=_PROBABILITY, heading=Heading("Confidence"))
     if trace is not None:
         add(chart, draw_trace, trace, heading=Heading("Convergence"))
     if k_scan is not None:
