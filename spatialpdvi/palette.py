@@ -1,6 +1,6 @@
-"""Colours for many categories, and for domains such that those that touch in space are easy to tell apart.
+"""Colours for many categories, chosen such that domains that touch in space are easy to tell apart.
 
-NumPy alone, since every fit passes here; hexadecimal strings are all that comes out.
+The module does without matplotlib, because every fit uses it; colours are hexadecimal strings.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ UNLABELLED = "#dedede"
 
 Floats = NDArray[np.float64]
 
-# The first colours are chosen by hand: calm ones, with names.
+# the first colours were chosen by hand
 _FIRST = (
     *("#3f6fb5", "#f08a24", "#3f9b4b", "#cf3d3e", "#8e63b0"),
     *("#7a4f36", "#e88ac4", "#c9c22b", "#35b8c6", "#1c2f6b"),
@@ -25,27 +25,27 @@ _FIRST = (
 )
 
 
-_NEIGHBORS = 6  # nearest spots between which borders are counted: those of a hexagonal lattice
-_MOST = 128  # domains: of more no eye can tell the colours apart, however they are dealt
+_NEIGHBOURS = 6  # nearest spots between which borders are counted: those of a hexagonal lattice
+_MOST = 128  # domains: the colours of more cannot be told apart, however they are assigned
 
 
 @lru_cache
 def palette(n: int) -> tuple[str, ...]:
-    """``n`` colours as hexadecimal strings; each is as far as can be from those before it.
+    """Return ``n`` colours as hexadecimal strings, each as different as possible from those before it.
 
-    The first of a longer palette are those of a shorter one.
+    A longer palette begins with the colours of a shorter one.
     """
     chosen = _FIRST[:n]
     return (*chosen, *further_colours(n - len(chosen), taken=chosen))
 
 
 def further_colours(n: int, *, taken: Sequence[str]) -> list[str]:
-    """``n`` colours, each as far as can be from those ``taken`` (hexadecimal) and from those before it."""
+    """Return ``n`` colours, each as different as possible from those ``taken`` (hexadecimal) and those before it."""
     if n < 1:
         return []
     candidates = _candidates()
     place = _oklab(candidates)
-    # White paper and the grey of unlabelled spots are taken already.
+    # white paper and the grey of unlabelled spots are taken already
     nearest = np.min([_distance(place, _oklab(_rgb(colour))) for colour in (*taken, UNLABELLED, "#ffffff")], axis=0)
     chosen = []
     for _ in range(n):
@@ -58,7 +58,7 @@ def further_colours(n: int, *, taken: Sequence[str]) -> list[str]:
 def border_lengths(
     domains: np.ndarray, coordinates: np.ndarray, n_domains: int, *, samples: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Pairs of nearest spots (K, K) that two domains have across their border; symmetric, 0 on the diagonal.
+    """Count the pairs of nearest spots across the border of each two domains.
 
     Parameters
     ----------
@@ -69,13 +69,18 @@ def border_lengths(
     n_domains
         K.
     samples
-        Spots of each section: borders are within sections.
+        Spots of each section; there are no borders between sections.
+
+    Returns
+    -------
+    numpy.ndarray
+        Counts (K, K), symmetric, 0 on the diagonal.
     """
     length = np.zeros((n_domains, n_domains))
     for spots in samples:
         own = domains[spots]
-        # each spot is its own first neighbour, of its own domain: the diagonal, which is no border
-        _, near = cKDTree(coordinates[spots]).query(coordinates[spots], k=min(1 + _NEIGHBORS, spots.size), workers=-1)
+        # each spot is its own first neighbour, and counts on the diagonal, which is set to 0 in the end
+        _, near = cKDTree(coordinates[spots]).query(coordinates[spots], k=min(1 + _NEIGHBOURS, spots.size), workers=-1)
         pairs = own[:, None] * n_domains + own[near.reshape(spots.size, -1)]
         length += np.bincount(pairs.ravel(), minlength=n_domains**2).reshape(n_domains, n_domains)
     length += length.T.copy()
@@ -84,18 +89,23 @@ def border_lengths(
 
 
 def domain_colours(length: np.ndarray) -> tuple[str, ...]:
-    """A colour of the palette for each domain, so that domains with a common border have colours far apart.
+    """Assign a colour of the palette to each domain, so that domains with a common border have very different colours.
 
-    Of all ways to deal the K colours the sum over pairs of domains of w_ab / d_ab^2 is made small: d is the distance
-    of their colours in OKLab, w_ab the share of a's border that is with b and the share of b's that is with a, so
-    that a thin layer counts as much as what surrounds it. From the palette's own order the best exchange of two
-    colours is made until none is better (Koopmans and Beckmann's quadratic assignment by pair exchange). No chance is
-    in it.
+    The assignment makes the sum of w_ab / d_ab^2 over pairs of domains small. Here d_ab is the distance of the two
+    colours in OKLab, and w_ab the share of a's border that is with b plus the share of b's border that is with a, so
+    that a thin layer counts as much as the domains around it. Starting with the order of the palette, the best exchange
+    of two colours is made until no exchange lowers the sum (the quadratic assignment problem of Koopmans and Beckmann,
+    1957, by pair exchange). The result does not depend on a seed.
 
     Parameters
     ----------
     length
-        Borders (K, K), `border_lengths`.
+        Borders (K, K), as `border_lengths` returns them.
+
+    Returns
+    -------
+    tuple
+        K colours as hexadecimal strings.
     """
     k = length.shape[0]
     colours = palette(k)
@@ -105,12 +115,12 @@ def domain_colours(length: np.ndarray) -> tuple[str, ...]:
     share = np.divide(length, whole, out=np.zeros_like(length), where=whole > 0)
     weight = share + share.T
     place = _oklab(np.array([_rgb(colour) for colour in colours]))
-    likeness = 1.0 / (_distance(place[:, None], place) ** 2 + 1e-4)
-    np.fill_diagonal(likeness, 0.0)
+    similarity = 1.0 / (_distance(place[:, None], place) ** 2 + 1e-4)
+    np.fill_diagonal(similarity, 0.0)
     dealt = np.arange(k)
     while True:
-        own = likeness[dealt][:, dealt]
-        # spelled out rather than by a BLAS product, whose last bits may depend on its number of threads
+        own = similarity[dealt][:, dealt]
+        # not a BLAS product, whose last bits may depend on the number of threads
         both = np.einsum("ac,cb->ab", weight, own)
         alone = np.diag(both)
         change = both + both.T - alone[:, None] - alone + 2.0 * weight * own
@@ -125,7 +135,7 @@ def _rgb(colour: str) -> Floats:
 
 
 def _candidates() -> Floats:
-    """A grid of colours, without the nearly white, the nearly black and the greyish."""
+    """Return a grid of colours, without the nearly white, the nearly black and the greyish ones."""
     steps = np.linspace(0, 1, 20)
     rgb = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
     lightness, a, b = _oklab(rgb).T
@@ -135,12 +145,12 @@ def _candidates() -> Floats:
 
 
 def _distance(place: Floats, other: Floats) -> Floats:
-    """Distance in OKLab; lightness counts less, since small patches of it are hard to tell apart."""
+    """Return the distance in OKLab, where lightness counts less because it is hard to see on small patches."""
     return np.asarray(np.linalg.norm((place - other) * [0.8, 1, 1], axis=-1))
 
 
 def _oklab(rgb: Floats) -> Floats:
-    """Lightness, green-red and blue-yellow, in which equal steps look equal (Ottosson, 2020)."""
+    """Return lightness, green-red and blue-yellow of OKLab, in which equal steps look equal (Ottosson, 2020)."""
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     cones = linear @ np.array(
         [

@@ -9,7 +9,7 @@ import spatialpdvi
 from spatialpdvi import FitOptions, InputError, fit_files
 from spatialpdvi.cli import main
 from spatialpdvi.palette import UNLABELLED, border_lengths, domain_colours, further_colours, palette
-from spatialpdvi.plotting.colours import match_colours
+from spatialpdvi.plotting.labels import match_colours
 
 OPTIONS = {"n_top_genes": 100, "n_init": 1}
 

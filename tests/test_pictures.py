@@ -1,5 +1,6 @@
 """Every kind of picture: what is drawn of a fitted section, on pages and on axes of the user's own."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -15,14 +16,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
-from test_plotting import drawn_colours, lattice, legend_colours, legend_of, panels
+from test_plotting import drawn_colours, heading, lattice, legend_colours, legend_of, panels
 
 import spatialpdvi
 from spatialpdvi.api import plot_file
 from spatialpdvi.cli import main
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.plotting import plot_section, save_figure
-from spatialpdvi.plotting.confusion import count_confusion
+from spatialpdvi.plotting.charts import count_confusion
 from spatialpdvi.plotting.fields import choose_edges
 from spatialpdvi.plotting.kinds import KINDS
 from spatialpdvi.plotting.labels import read_labels
@@ -146,14 +147,14 @@ class TestKinds:
         assert _invoke(file, "--kind", ", ".join(kinds), "-o", tmp_path / "a.svg").exit_code == 0
 
     def test_the_default_is_the_overview(self, file):
-        titles = ["Annotation", "Domains", "Confidence", "Convergence", "How many domains", "Reliability"]
+        titles = ["Annotation", "Domains", "Confidence", "Convergence", "Number of domains", "Reliability"]
         assert list(panels(plot_file(file))) == titles
 
     @pytest.mark.parametrize(("kind", "found"), [("domain", "'domain'"), ("overview,flow", "'overview'"), ("", "''")])
     def test_unknown_ones_are_refused(self, file, tmp_path, kind, found):
         done = _invoke(file, "--kind", kind, "-o", tmp_path / "a.png")
         assert done.exit_code == 2
-        assert f"Expected kinds of pictures, found {found}. Choose of domains, annotation, " in done.stderr
+        assert f"Expected kinds of pictures, found {found}. Choose from domains, annotation, " in done.stderr
         assert not (tmp_path / "a.png").exists()
 
     def test_help_names_every_kind(self):
@@ -162,6 +163,17 @@ class TestKinds:
 
     def test_every_kind_is_a_function_in_python(self):
         assert sorted(pl.__all__) == sorted(KINDS)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_each_function_documents_the_options_that_it_takes(self, kind, adata):
+        function = getattr(pl, kind)
+        parameters = inspect.signature(function).parameters
+        assert list(parameters)[:3] == ["adata", "ax", "key_added"]
+        assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in list(parameters)[1:])
+        documented = re.search(r"Parameters\n-+\n(.*?)\n\n", inspect.getdoc(function), flags=re.DOTALL)
+        assert re.findall(r"^(\w+)$", documented[1], flags=re.MULTILINE) == list(parameters)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+            function(adata, colour="red")
 
 
 class TestMaps:
@@ -268,7 +280,7 @@ class TestFields:
         adata.obsm["pdvi_flow"] = np.tile([0.6, 0.0, 0.8], (120, 1))
         adata.obsm["pdvi_flow"][60:] = [0.0, 1.0, 0.0]
         axes = pl.flow(adata)
-        assert axes.texts[0].get_text() == "Border normals"
+        assert heading(axes)[0] == "Border normals"
         (arrows,) = [drawn for drawn in axes.collections if isinstance(drawn, Quiver)]
         assert arrows.headwidth > 0
         lengths = np.hypot(arrows.U, arrows.V)
@@ -282,7 +294,7 @@ class TestFields:
         np.testing.assert_array_equal(lines.get_segments(), np.stack([place[:-1], place[1:]], axis=1))
         assert lines.get_clim() == (1, 119)
         assert lines.get_rasterized()
-        assert axes.texts[1].get_text() == "119 edges"
+        assert heading(axes)[1] == "119 edges"
 
     def test_of_many_edges_some_are_drawn(self, monkeypatch):
         monkeypatch.setattr("spatialpdvi.plotting.fields._MOST", 30)
@@ -296,7 +308,7 @@ class TestFields:
 
     def test_edges_between_sections_are_counted(self, sections):
         axes = pl.edges(sections)
-        assert axes.texts[1].get_text() == "297 edges; 2 between sections are not shown"
+        assert heading(axes)[1] == "297 edges; 2 between sections not shown"
         drawn = [
             lines
             for child in axes.child_axes
@@ -332,9 +344,9 @@ class TestCharts:
         assert columns == ["brain", "heart", "liver"]
         assert rows == ["1", "0", "2"]
         np.testing.assert_array_equal(image.get_array(), np.eye(3))
-        counts = [text.get_text() for text in axes.texts[2:]]
+        counts = [text.get_text() for text in axes.texts if text.get_text() not in heading(axes)]
         assert counts == ["40", "33", "40"]
-        assert axes.texts[1].get_text() == "7 spots without a label"
+        assert heading(axes) == ["Domains and labels", "7 spots without a label"]
 
     def test_rows_follow_the_labels_that_they_are_paired_with(self):
         rng = np.random.default_rng(0)
@@ -425,7 +437,7 @@ class TestSections:
         assert len({round(child.get_window_extent().width) for child in children}) == 1
 
     def test_samples_of_some_spots(self):
-        with pytest.raises(InputError, match="Expected the section of every spot, found 1 spots without"):
+        with pytest.raises(InputError, match="Expected the section of every spot, found 1 spots without one"):
             plot_section(lattice(2, 2), np.zeros(4, int), samples=["a", "b", None, "a"])
 
 
@@ -478,7 +490,7 @@ class TestMissing:
             ("reliability", ("obs", "annotation"), "found no annotation"),
             ("flow", ("obsm", "pdvi_flow"), "The graph was not saved: fit again with --save-graph"),
             ("edges", ("obsp", "pdvi_connectivities"), "The graph was not saved: fit again with --save-graph"),
-            ("agreement", ("obs", "pdvi_agreement"), "found no such column. Only fits from several restarts"),
+            ("agreement", ("obs", "pdvi_agreement"), "found no such column. Only fits with restarts"),
             ("entropy", ("obs", "pdvi_entropy"), "Expected obs['pdvi_entropy'] in the AnnData, found no such column"),
             ("domains", ("obs", "pdvi_domain"), "Run `spatialpdvi fit` first, or name its --key-added"),
             ("trace", ("uns", "pdvi"), "Expected a fitted section"),

@@ -10,12 +10,12 @@ import pytest
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.text import Annotation
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
-from spatialpdvi.plotting.colours import match_colours
-from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.labels import match_colours, read_labels
 from spatialpdvi.plotting.spots import place_spots, side_by_side
 
 TRACE = {
@@ -38,9 +38,13 @@ def lattice(columns, rows):
 
 
 def panels(figure):
-    """Axes by the text above them."""
-    found = {axes.texts[0].get_text(): axes for axes in figure.axes if axes.texts}
-    return {title: axes for title, axes in found.items() if title}
+    """Axes by the title above them."""
+    return {text.get_text(): axes for axes in figure.axes for text in axes.texts if text.get_fontsize() == 10}
+
+
+def heading(axes):
+    """Title and note of a panel."""
+    return [text.get_text() for text in axes.texts if isinstance(text, Annotation)]
 
 
 def _expect_apart(figure):
@@ -118,8 +122,7 @@ class TestPanels:
         assert list(panels(figure)) == ["Domains", "Convergence"]
 
     def test_scores_below_the_title_of_the_domains(self, full):
-        texts = [text.get_text() for text in panels(full)["Domains"].texts]
-        assert texts == ["Domains", "ARI 0.512   NMI 0.600   PAS 0.100"]
+        assert heading(panels(full)["Domains"]) == ["Domains", "ARI 0.512   NMI 0.600   PAS 0.100"]
 
     def test_nothing_overlaps_and_nothing_is_cut_off(self, full):
         full.canvas.draw()
@@ -257,7 +260,7 @@ class TestTrace:
 
     def test_missing_column(self, section):
         sentence = (
-            "Expected a column 'neg_elbo' in the trace, found epoch, loss. Give the trace that a fit has written."
+            "Expected a column 'neg_elbo' in the trace, found 'epoch', 'loss'. Give the trace that a fit has written."
         )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             plot_section(section[0], section[1], trace={"loss": [1], "epoch": [1]})
@@ -306,26 +309,26 @@ SCAN = {"k": [2, 3, 4, 5], "found_again": [1.5, 2.5, 3.75, 2.0], "neg_elbo": [5e
 class TestScan:
     def test_curves_and_the_chosen_number(self, section):
         figure = plot_section(section[0], section[1], trace=TRACE, k_scan=SCAN, k=4)
-        assert list(panels(figure)) == ["Domains", "Convergence", "How many domains"]
-        left = panels(figure)["How many domains"]
+        assert list(panels(figure)) == ["Domains", "Convergence", "Number of domains"]
+        left = panels(figure)["Number of domains"]
         mark, curve = left.lines
         assert list(mark.get_xdata()) == [4, 4]
         assert list(curve.get_xdata()) == [2, 3, 4, 5]
         assert list(curve.get_ydata()) == SCAN["found_again"]
-        assert left.get_ylabel() == "domains found again, net"
+        assert left.get_ylabel() == "domains found again (net)"
         (right,) = [axes for axes in figure.axes if axes.get_ylabel() == "complete negative ELBO ($10^{3}$ nats)"]
         np.testing.assert_allclose(right.lines[0].get_ydata(), [5, 4, 3.5, 3.4])
 
     def test_nothing_is_marked_where_nothing_was_chosen(self, section):
         figure = plot_section(section[0], section[1], k_scan=SCAN)
-        assert len(panels(figure)["How many domains"].lines) == 1
+        assert len(panels(figure)["Number of domains"].lines) == 1
 
     def test_missing_and_unequal_columns(self, section):
-        with pytest.raises(InputError, match="Expected a column 'found_again' in the scan, found k, neg_elbo"):
+        with pytest.raises(InputError, match="Expected a column 'found_again' in the scan, found 'k', 'neg_elbo'"):
             plot_section(section[0], section[1], k_scan={"k": [2], "neg_elbo": [1.0]})
         with pytest.raises(InputError, match="in the scan, found 4 rows of 'k' and 'neg_elbo' of shape"):
             plot_section(section[0], section[1], k_scan=SCAN | {"neg_elbo": [1.0]})
-        with pytest.raises(InputError, match="Expected a column 'k' in the scan, found found_again"):
+        with pytest.raises(InputError, match="Expected a column 'k' in the scan, found 'found_again'"):
             plot_section(section[0], section[1], k_scan={"found_again": [1.0]})
 
 
@@ -415,7 +418,7 @@ class TestSpots:
         ),
         (
             {"coordinates": [[0, np.inf], [0, 0], [1, 1]]},
-            ("Expected finite coordinates, found 1 spots without. Remove these spots, or mend their coordinates."),
+            ("Expected finite coordinates, found 1 spots without. Remove these spots, or correct their coordinates."),
         ),
         (
             {"domains": [0, 1]},
@@ -467,20 +470,22 @@ class TestSave:
         assert (tmp_path / "a.svg").stat().st_size < 200_000
 
     def test_unknown_suffix(self, tmp_path):
-        sentence = "Expected a picture that ends in .png, .svg or .pdf, found 'a.jpg'. Give it one of these endings."
+        sentence = (
+            "Expected a picture whose name ends in .png, .svg or .pdf, found 'a.jpg'. Give it one of these endings."
+        )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "a.jpg")
 
     def test_missing_folder(self, tmp_path):
         sentence = (
-            f"Expected a folder that exists for the picture, found '{tmp_path / 'no'}'. "
+            f"Expected an existing folder for the picture, found '{tmp_path / 'no'}'. "
             "Make the folder first, or choose another one."
         )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "no" / "a.png")
 
     def test_no_dots(self, tmp_path):
-        sentence = "Expected at least 20 dots per inch, found 0. Give --dpi 150, for example."
+        sentence = "Expected `dpi` to be at least 20, found 0. Give `dpi=150`, for example."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "a.png", dpi=0)
 
@@ -499,12 +504,17 @@ class TestSave:
 
     @pytest.mark.parametrize("dpi", [2401, 10**9])
     def test_too_many_dots(self, tmp_path, dpi):
-        with pytest.raises(InputError, match=f"Expected --dpi of at most 2,400, .*, found {dpi}"):
+        with pytest.raises(
+            InputError,
+            match=f"Expected `dpi` to be at most 2,400, and to make at most 65,535 pixels along a side, found {dpi}",
+        ):
             save_figure(Figure(), tmp_path / "a.png", dpi=dpi)
         assert list(tmp_path.iterdir()) == []
 
     def test_too_many_pixels(self, tmp_path):
-        with pytest.raises(InputError, match=r"65,535 pixels along a side, found 2000, which makes 100,000 pixels"):
+        with pytest.raises(
+            InputError, match=r"65,535 pixels along a side, found 2000, which makes 100,000 pixels along a side"
+        ):
             save_figure(Figure(figsize=(50, 2)), tmp_path / "a.png", dpi=2000)
         assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Figure of convergence: objective, ARI and gradient, mean over seeds with bands of one standard deviation."""
+"""Figure of convergence: objective, ARI and gradient as means over seeds, with bands of one standard deviation."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -18,8 +18,8 @@ __all__ = ["Band", "band", "draw_convergence"]
 
 Floats = NDArray[np.float64]
 _TEXT = 8  # points
-_POINTS = 400  # along an axis of time
-_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")  # for solvers that end on one another
+_POINTS = 400  # on an axis of time
+_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")  # for solvers whose curves coincide
 
 
 class Band(NamedTuple):
@@ -34,7 +34,7 @@ class _Panel(NamedTuple):
     x: str  # column of the trace
     y: str  # column of the trace, or "gap"
     label: str
-    floor: float | None = None  # the axis is logarithmic where there is one, and shows nothing below it
+    floor: float | None = None  # with a floor the axis is logarithmic, and shows nothing below it
 
 
 class _Look(NamedTuple):
@@ -43,8 +43,8 @@ class _Look(NamedTuple):
 
 
 _PANELS = (
-    _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds moved to one best"),
-    _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds moved to one best"),
+    _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
+    _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
     _Panel("epoch", "ari", "ARI"),
     _Panel("epoch", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
     _Panel("seconds", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
@@ -53,16 +53,16 @@ _PANELS = (
 
 
 def band(xs: Sequence[Floats], ys: Sequence[Floats], grid: Floats) -> Band:
-    """Mean and sd over the runs of one solver, on a grid.
+    """Compute mean and standard deviation over the runs of one solver, on a grid.
 
-    A run that ended before others stays at its last value, since that is where it would stay.
+    A run that ended before others keeps its last value, because it has converged to that.
 
     Parameters
     ----------
     xs, ys
         One curve per run, x ascending.
     grid
-        Where to take them.
+        Values of x at which the curves are evaluated.
     """
     curves = np.array([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)])
     spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(grid.size)
@@ -70,12 +70,23 @@ def band(xs: Sequence[Floats], ys: Sequence[Floats], grid: Floats) -> Band:
 
 
 def draw_convergence(runs: Sequence[Run]) -> Figure:
-    """F against epochs and seconds, ARI (with labels) and the globals' gradient norm against epochs.
+    """Draw F against epochs and seconds, and ARI (with labels) and the gradient norm of the globals against epochs.
 
-    Every seed has a start, and so an objective, of its own: curves of F are moved so that the lowest F of each seed
-    falls on their mean, or the bands would show nothing else. Since F differs between solvers by little, it is drawn a
-    second time as its relative distance from that lowest F. Curves on a logarithmic axis are means of logarithms. Runs
-    that failed are left out; the legend says so. A dot ends the curve of a solver of which every run converged.
+    Every seed has its own start, and therefore its own lowest F. Curves of F are moved so that the lowest F of each
+    seed falls on the mean over seeds; otherwise the bands would show only the differences between seeds. Because
+    solvers differ little in F, it is drawn a second time as the relative distance from the lowest F. Curves on a
+    logarithmic axis are means of logarithms. Failed runs are left out, and the legend says so. The curve of a solver
+    ends in a dot if all of its runs converged.
+
+    Parameters
+    ----------
+    runs
+        Of all solvers and seeds.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A figure with its own canvas, which pyplot does not know.
     """
     names = list(dict.fromkeys(run.solver for run in runs))
     good = {name: [run for run in runs if run.solver == name and not run.failed] for name in names}
@@ -117,7 +128,7 @@ def _draw(axes: Axes, panel: _Panel, runs: list[Run], *, best: dict[int, float],
 
 
 def _values(run: Run, panel: _Panel, best: dict[int, float]) -> Floats:
-    """What the panel shows of a run; its decimal logarithm on a logarithmic axis."""
+    """Return what the panel shows of a run; on a logarithmic axis, its decimal logarithm."""
     own, y = best[run.seed], run.column("neg_elbo" if panel.y == "gap" else panel.y)
     if panel.y == "gap":
         y = (y - own) / abs(own)
@@ -127,7 +138,7 @@ def _values(run: Run, panel: _Panel, best: dict[int, float]) -> Floats:
 
 
 def _grid(xs: Sequence[Floats], name: str) -> Floats:
-    """Every epoch; or seconds from 0, then evenly in the logarithm from where the first epoch ended."""
+    """Return every epoch; or seconds: 0, and then evenly spaced logarithms from the end of the first epoch."""
     last = max(float(x[-1]) for x in xs)
     if name == "epoch":
         return np.arange(last + 1)
@@ -135,15 +146,15 @@ def _grid(xs: Sequence[Floats], name: str) -> Floats:
 
 
 def _first(xs: Sequence[Floats]) -> float:
-    """Where the quickest first epoch ended."""
+    """Return when the fastest first epoch ended."""
     return min(float(x[1]) for x in xs)
 
 
 def _finish(axes: Axes, panel: _Panel, runs: list[Run]) -> None:
-    """Scales and labels; epochs and seconds are logarithmic, but linear next to 0."""
+    """Set scales and labels; epochs and seconds are logarithmic, but linear next to 0."""
     if runs:
         first = 1.0 if panel.x == "epoch" else _first([run.column(panel.x) for run in runs])
-        linear = 10.0 ** np.floor(np.log10(first))  # a tick; others below it would be written over one another
+        linear = 10.0 ** np.floor(np.log10(first))  # a tick; labels of ticks below it would overlap
         axes.set_xscale("symlog", linthresh=linear, linscale=0.4)
         axes.set_xlim(left=0)
     axes.set_xlabel("epoch" if panel.x == "epoch" else "seconds in the solver", fontsize=_TEXT)

@@ -1,6 +1,7 @@
 """Pictures of a fitted section for notebooks: ``spatialpdvi.pl.domains(adata)`` draws what ``spatialpdvi plot`` does.
 
-Every function takes ``ax=``; without it there is a new figure of pyplot's, so that a notebook shows it.
+There is a function for each kind of picture of `spatialpdvi.plotting.kinds.KINDS`. Every function takes ``ax=``;
+without it, it draws on a new figure of pyplot, which a notebook shows.
 
 Examples
 --------
@@ -20,19 +21,104 @@ Examples
 >>> axes = spv.pl.scan(scanned)  # after fit(..., k="2:4")
 """
 
-from spatialpdvi.pl.charts import confusion, reliability, scan, trace
-from spatialpdvi.pl.maps import agreement, annotation, confidence, domains, edges, entropy, flow
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "agreement",
-    "annotation",
-    "confidence",
-    "confusion",
-    "domains",
-    "edges",
-    "entropy",
-    "flow",
-    "reliability",
-    "scan",
-    "trace",
-]
+from matplotlib.axes import Axes
+
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.fitted import read_fitted
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.plotting.kinds import KINDS, Kind, View, plot_kinds
+from spatialpdvi.plotting.page import inches
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+__all__ = list(KINDS)
+
+# type, default and meaning of each parameter
+_PARAMETERS: dict[str, tuple[str, Any, str]] = {
+    "adata": ("AnnData", Parameter.empty, "A fitted section."),
+    "ax": ("Axes | None", None, "Axes to draw on; by default those of a new figure."),
+    "key_added": ("str", "pdvi", "Prefix of the keys that the fit wrote."),
+    "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default ``annotation``."),
+    "spatial_key": ("str", "spatial", "Key in ``obsm`` of the coordinates."),
+    "sample_key": ("str | None", None, "Column of ``obs`` with the section of each spot; by default that of the fit."),
+    "calibrated": (
+        "bool",
+        True,
+        "Whether to draw the calibrated confidence if the fit wrote one; the label of the colour bar says which it is.",
+    ),
+}
+_RETURNS = "The axes that were drawn on."
+_SECTIONS = " Several sections have axes of their own within them (``child_axes``)."
+
+
+def _function(name: str, kind: Kind) -> Callable[..., Axes]:
+    """Make the function that draws a kind of picture, with its signature and docstring."""
+    names = ("adata", "ax", "key_added", *kind.options)
+    signature = inspect.Signature(
+        [
+            Parameter(
+                parameter,
+                Parameter.POSITIONAL_OR_KEYWORD if parameter == "adata" else Parameter.KEYWORD_ONLY,
+                default=_PARAMETERS[parameter][1],
+                annotation=_PARAMETERS[parameter][0],
+            )
+            for parameter in names
+        ],
+        return_annotation="Axes",
+    )
+
+    def draw(*arguments: Any, **options: Any) -> Axes:
+        bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        return _draw(name, kind, **bound.arguments)
+
+    draw.__name__ = draw.__qualname__ = name
+    draw.__signature__ = signature  # type: ignore[attr-defined]
+    sections = {
+        "Parameters": "\n".join(f"{parameter}\n    {_PARAMETERS[parameter][2]}" for parameter in names),
+        "Returns": f"matplotlib.axes.Axes\n    {_RETURNS}{_SECTIONS if 'spatial_key' in names else ''}",
+        "Raises": f"InputError\n    {kind.raises}",
+    }
+    parts = (f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())
+    draw.__doc__ = "\n\n".join([inspect.cleandoc(kind.summary), *parts])
+    return draw
+
+
+def _draw(
+    name: str,
+    kind: Kind,
+    adata: "AnnData",
+    ax: Axes | None,
+    key_added: str,
+    *,
+    calibrated: bool = True,
+    **read: Any,
+) -> Axes:
+    """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
+    source, keys = AnnDataSource(adata), Keys(key_added)
+    fitted = read_fitted(source, keys, **({"spatial_key": None} | read))
+    view = View(source, keys, fitted, room=None if ax is None else inches(ax), calibrated=calibrated)
+    if ax is not None:
+        ax.set_title("\n".join(filter(None, kind.draw(view, ax))), fontsize=10)
+        return ax
+    from matplotlib import pyplot as plt
+
+    figure = plt.figure()
+    try:
+        return plot_kinds(view, [name], figure=figure).axes[0]
+    except BaseException:
+        plt.close(figure)  # a notebook would show it although it is empty
+        raise
+
+
+globals().update({name: _function(name, kind) for name, kind in KINDS.items()})
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Axes]: ...

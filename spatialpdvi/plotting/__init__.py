@@ -1,4 +1,4 @@
-"""Pictures of a fitted section: an overview, or panels of some kinds, side by side."""
+"""Pictures of a fitted section: an overview, or panels of chosen kinds side by side."""
 
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.plotting.section import plot_section

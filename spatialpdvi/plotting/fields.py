@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize, to_hex, to_rgb
 from numpy.typing import NDArray
 
 from spatialpdvi.plotting.labels import Labels
-from spatialpdvi.plotting.panels import Heading, add_bar, add_heading, add_key, artist_width, paint_labels
+from spatialpdvi.plotting.maps import add_bar, add_legend, paint_labels
 from spatialpdvi.plotting.tissue import Tissue
 
 __all__ = ["Edges", "choose_edges", "draw_edges", "draw_flow"]
@@ -20,38 +20,36 @@ __all__ = ["Edges", "choose_edges", "draw_edges", "draw_flow"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_APART = 0.11  # inches between two arrows: as near as they can be and be read one by one
-_FILL = 0.85  # of that is an arrow's length, so that one ends where the next has not begun
-_PALE, _PALER = 0.55, 0.8  # share of white in what lies below
+_APART = 0.11  # inches between two arrows: the least at which each can be read
+_FILL = 0.85  # of that distance is an arrow's length, so that arrows do not touch
+_PALE, _PALER = 0.55, 0.8  # share of white in the colours below strokes, below edges
 _STROKE: dict[str, Any] = {"headwidth": 0.0, "headlength": 0.0, "headaxislength": 0.0}
 _ARROW: dict[str, Any] = {"headwidth": 4.0, "headlength": 4.0, "headaxislength": 3.5}
-_MOST = 200_000  # edges to draw; where there are more, each is shorter than a pixel or two
-_WEIGHTS = "YlGnBu"  # dark is strong
+_MOST = 200_000  # edges to draw; if there are more, most of them are shorter than two pixels
+_WEIGHTS = "YlGnBu"  # dark stands for strong
 
 
 class Edges(NamedTuple):
-    """Edges to draw, weakest first, and of how many they are."""
+    """Edges to draw, weakest first, and how many there are in all."""
 
-    ends: Ints  # (m, 2) spots, both of one section
+    ends: Ints  # (m, 2) spots, both in one section
     weights: Floats  # (m,)
     n_edges: int
-    n_across: int  # of them between sections, which lie on different maps
+    n_across: int  # of these, edges between sections, which lie on different maps
 
     @property
     def note(self) -> str:
-        """How many are shown, in words."""
+        """How many edges are shown, in words."""
         n_within, shown = self.n_edges - self.n_across, len(self.weights)
         text = f"{shown:,} of {n_within:,} edges" if shown < n_within else f"{n_within:,} edges"
-        return text + (f"; {self.n_across:,} between sections are not shown" if self.n_across else "")
+        return text + (f"; {self.n_across:,} between sections not shown" if self.n_across else "")
 
 
-def draw_flow(
-    axes: Axes, tissue: Tissue, flow: Floats, *, domains: Labels, colours: Sequence[str], heading: Heading
-) -> float:
-    """Directions over the domains, one for each square of a grid: that of the spot nearest to its middle.
+def draw_flow(axes: Axes, tissue: Tissue, flow: Floats, *, domains: Labels, colours: Sequence[str]) -> None:
+    """Draw directions over the domains, one for each square of a grid: that of the spot nearest to its middle.
 
-    Flow directions of a section in the plane are strokes: g and -g give the same edge weights. Border normals of a
-    section in space are arrows, as long as their part in the plane: where a border faces the viewer, dots.
+    Flow directions of a section in the plane are strokes, because g and -g give the same edge weights. Border normals
+    of a section in space are arrows that are as long as their part in the plane: dots where a border faces the viewer.
 
     Parameters
     ----------
@@ -60,16 +58,9 @@ def draw_flow(
     tissue
         Positions, markers and sections.
     flow
-        Unit vectors (n, 2) or (n, 3), 0 where undefined: those have no arrow.
+        Unit vectors (n, 2) or (n, 3), 0 where undefined: these have no arrow.
     domains, colours
-        What lies below, in pale colours.
-    heading
-        Printed above the map.
-
-    Returns
-    -------
-    float
-        Width of the legend with its distance from the axes, in inches.
+        Of the map below, which is drawn in pale colours.
     """
     pale = _with_white(colours, _PALE)
     shape = _ARROW if flow.shape[1] == 3 else _STROKE
@@ -85,11 +76,11 @@ def draw_flow(
         # everything in units of the coordinates, in which y may point down
         settings = shape | {"angles": "xy", "scale_units": "xy", "scale": 1.0, "units": "xy", "width": 0.1 * apart}
         section.axes.quiver(x, y, u, v, pivot="mid", color="#222222", minlength=1.0, **settings)
-    return add_key(axes, tissue, domains, colours=pale, heading=heading)
+    add_legend(axes, tissue, domains, colours=pale)
 
 
 def choose_edges(tissue: Tissue, graph: sp.csr_matrix) -> Edges:
-    """The edges of a symmetric graph (n, n) that can be drawn: at most two hundred thousand, taken by chance."""
+    """Choose the edges of a symmetric graph (n, n) to draw: at most two hundred thousand, at random."""
     upper = sp.triu(graph, k=1).tocoo()
     ends = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
     weights = np.asarray(upper.data, dtype=np.float64)
@@ -105,10 +96,8 @@ def choose_edges(tissue: Tissue, graph: sp.csr_matrix) -> Edges:
     return Edges(ends[kept], weights[kept], n_edges, n_edges - int(within.sum()))
 
 
-def draw_edges(
-    axes: Axes, tissue: Tissue, edges: Edges, *, domains: Labels, colours: Sequence[str], heading: Heading
-) -> float:
-    """Edges as lines in the colour of their weight over the domains, strong ones on top.
+def draw_edges(axes: Axes, tissue: Tissue, edges: Edges, *, domains: Labels, colours: Sequence[str]) -> None:
+    """Draw edges over the domains as lines in the colour of their weight, strong ones on top.
 
     Parameters
     ----------
@@ -119,18 +108,11 @@ def draw_edges(
     edges
         As `choose_edges` returns them.
     domains, colours
-        What lies below, in pale colours.
-    heading
-        Printed above the map.
-
-    Returns
-    -------
-    float
-        Width of the colour bar with its distance from the axes, in inches.
+        Of the map below, which is drawn in pale colours.
     """
     n = len(domains.codes)
     position = np.empty((n, 2))
-    # of the weakest to the strongest: most weights are in the upper half of what there can be
+    # from the weakest to the strongest, because most weights are in the upper half of the possible range
     low, high = (float(edges.weights[0]), float(edges.weights[-1])) if edges.weights.size else (0.0, 1.0)
     norm = Normalize(low if low < high else 0.0, high)
     for section in tissue.maps(axes):
@@ -150,13 +132,11 @@ def draw_edges(
         )
         lines.set_array(edges.weights[of])
         section.axes.add_collection(lines, autolim=False)
-    head = add_heading(axes, heading)
-    bar = add_bar(axes, tissue, ScalarMappable(norm, _WEIGHTS), "edge weight")
-    return max(bar, artist_width(head) - tissue.size[0])
+    add_bar(axes, tissue, ScalarMappable(norm, _WEIGHTS), "edge weight")
 
 
 def _thin(position: Floats, defined: NDArray[np.bool_], side: float) -> Ints:
-    """Of the defined spots in each square of a grid the one nearest to its middle."""
+    """Return, for each square of a grid, the defined spot nearest to its middle."""
     spots = np.flatnonzero(defined)
     cell = (position[spots] - position.min(axis=0)) / side + 0.5
     whole = np.floor(cell)

@@ -1,10 +1,10 @@
-"""Every kind of picture of a fitted section: what it reads, and which panel it draws.
+"""The kinds of pictures of a fitted section, by name: `KINDS`.
 
-The kinds by name are `KINDS`; a further one is a function of a `View` and a `Place`, and a line there.
+A further kind is a function of a `View` and axes, and an entry of that table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,50 +12,66 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.extras import not_ours, read_flow, read_graph, read_number
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import calibration_scores
-from spatialpdvi.plotting.charts import draw_scan, draw_stationarity
-from spatialpdvi.plotting.colours import match_colours
-from spatialpdvi.plotting.confusion import count_confusion, draw_confusion
+from spatialpdvi.plotting.charts import (
+    RELIABILITY_NOTE,
+    Confusion,
+    confusion_size,
+    count_confusion,
+    draw_confusion,
+    draw_reliability,
+    draw_scan,
+    draw_stationarity,
+    no_labels,
+)
 from spatialpdvi.plotting.fields import choose_edges, draw_edges, draw_flow
-from spatialpdvi.plotting.labels import Labels, printable, read_labels
-from spatialpdvi.plotting.page import Page, Place
-from spatialpdvi.plotting.panels import CONFIDENCE, Scale, draw_labels, draw_values
-from spatialpdvi.plotting.reliability import RELIABILITY_NOTE, draw_reliability
-from spatialpdvi.plotting.section import CHART_RIGHT, CHART_WIDTH, CURVE_WIDTH, check_colours, named_title, score_line
+from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, printable, read_labels
+from spatialpdvi.plotting.maps import CONFIDENCE, Scale, draw_labels, draw_values
+from spatialpdvi.plotting.page import Heading, Panel, draw_page
+from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, HIGHEST_CHART, named_title, score_line
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 
-__all__ = ["KINDS", "Kind", "View", "draw_confidence", "plot_kinds"]
+__all__ = ["KINDS", "Kind", "View", "plot_kinds"]
 
-_CHART_HEIGHT, _HIGHEST_CHART = 3.2, 4.2  # inches: alone, and beside maps
+Size = tuple[float, float]
+
+_CHART_HEIGHT = 2.8  # inches, of a chart without maps beside it
 _CALIBRATED = CONFIDENCE._replace(label="calibrated posterior of the domain")
 _ENTROPY = Scale("entropy of the posterior (nats)", 0.0, None, "viridis_r")
 _AGREEMENT = Scale("share of restarts that agree", None, 1.0, "viridis")
 
 
 class View:
-    """A fitted section as pictures see it; what is not asked for is not computed.
+    """A fitted section as pictures need it; each part is computed when a picture first uses it.
 
     Parameters
     ----------
     source
-        Where the section is.
+        The section.
     keys
-        Names under which the fit has written.
+        Names under which the fit wrote.
     fitted
-        What `spatialpdvi.io.results.fitted.read_fitted` has read of it.
+        What `spatialpdvi.io.results.fitted.read_fitted` read of it.
+    room
+        Width and height in inches that maps have to fit into; by default they are as large as suits a page.
+    calibrated
+        Whether to show the calibrated confidence if the fit wrote one.
     """
 
-    def __init__(self, source: Source, keys: Keys, fitted: Fitted) -> None:
-        self.source, self.keys, self.fitted = source, keys, fitted
+    def __init__(
+        self, source: Source, keys: Keys, fitted: Fitted, *, room: Size | None = None, calibrated: bool = True
+    ) -> None:
+        self.source, self.keys, self.fitted, self.room = source, keys, fitted, room
+        self.calibrated = fitted.calibrated if calibrated else None
 
     @property
     def coordinates(self) -> NDArray[np.float64]:
-        """Where the spots are, (n, 2) or (n, 3)."""
+        """Coordinates of the spots, (n, 2) or (n, 3)."""
         if self.fitted.coordinates is None:
             msg = "a map needs coordinates: read them with the fit"
             raise ValueError(msg)
@@ -64,11 +80,13 @@ class View:
     @cached_property
     def tissue(self) -> Tissue:
         """The sections and their maps."""
-        samples = self.fitted.samples
+        samples, position = self.fitted.samples, self.coordinates[:, :2]
         if samples is None:
-            return place_tissue(self.coordinates[:, :2])
-        names = [printable(str(name)) for name in samples.categories]
-        return place_tissue(self.coordinates[:, :2], names=names, codes=samples.codes)
+            tissue = place_tissue(position)
+        else:
+            names = [printable(str(name)) for name in samples.categories]
+            tissue = place_tissue(position, names=names, codes=samples.codes)
+        return tissue if self.room is None else tissue.within(self.room)
 
     @cached_property
     def domains(self) -> Labels:
@@ -79,40 +97,221 @@ class View:
     def annotation(self) -> Labels:
         """The known label of each spot."""
         if self.fitted.annotation is None:
-            msg = (
-                f"Expected known labels in {self.source.name}, found no annotation. "
-                "Name a column of obs that holds labels with --label-key (label_key=)."
+            raise InputError(
+                f"known labels in {self.source.name}",
+                "no annotation",
+                f"Name a column of obs that holds labels by {option('label_key')}.",
             )
-            raise InputError(msg)
         return read_labels(self.fitted.annotation, n=len(self.domains.codes), what="labels")
 
     @cached_property
+    def confusion(self) -> Confusion:
+        """Spots by domain and label."""
+        return count_confusion(self.domains, self.annotation)
+
+    @cached_property
     def colours(self) -> tuple[list[str], list[str]]:
-        """Of the domains and of the labels (none without an annotation)."""
+        """Colours of the domains and of the labels (none without an annotation)."""
         stored = self.fitted.colours
         own = None if stored is None else check_colours(stored, self.domains.names)
         codes = None if self.fitted.annotation is None else self.annotation.codes
         return match_colours(self.domains.codes, codes, colours=own)
 
-    @property
-    def chart_height(self) -> float:
-        """Inches that suit a chart beside the maps."""
-        return _CHART_HEIGHT if self.fitted.coordinates is None else min(self.tissue.size[1], _HIGHEST_CHART)
-
     def number(self, key: str, otherwise: str) -> NDArray[np.float64]:
-        """A column of ``obs`` that a fit has written, (n,)."""
+        """Return a column of ``obs`` that a fit wrote, (n,), or raise an error that ends with the advice given."""
         return read_number(self.source, key, otherwise=otherwise)
 
 
+def _map_size(view: View) -> Size:
+    return view.tissue.size
+
+
+def _chart_size(view: View, width: float = CHART_WIDTH) -> Size:
+    maps = view.fitted.coordinates is not None
+    return width, min(view.tissue.size[1], HIGHEST_CHART) if maps else _CHART_HEIGHT
+
+
+def _domains(view: View, axes: Axes) -> Heading:
+    draw_labels(axes, view.tissue, view.domains, colours=view.colours[0])
+    return Heading("Domains", score_line(view.fitted.summary["scores"]))
+
+
+def _annotation(view: View, axes: Axes) -> Heading:
+    draw_labels(axes, view.tissue, view.annotation, colours=view.colours[1])
+    return Heading("Annotation")
+
+
+def _confidence(view: View, axes: Axes) -> Heading:
+    if view.calibrated is None:
+        draw_values(axes, view.tissue, view.fitted.confidence, scale=CONFIDENCE)
+    else:
+        draw_values(axes, view.tissue, view.calibrated, scale=_CALIBRATED)
+    return Heading("Confidence")
+
+
+def _entropy(view: View, axes: Axes) -> Heading:
+    draw_values(axes, view.tissue, view.number(view.keys.entropy, "Run `spatialpdvi fit` again."), scale=_ENTROPY)
+    return Heading("Entropy")
+
+
+def _agreement(view: View, axes: Axes) -> Heading:
+    otherwise = f"Only fits with restarts write it: fit without {option('init')}."
+    draw_values(axes, view.tissue, view.number(view.keys.agreement, otherwise), scale=_AGREEMENT)
+    return Heading("Agreement of restarts")
+
+
+def _flow(view: View, axes: Axes) -> Heading:
+    flow = read_flow(view.source, view.keys)
+    draw_flow(axes, view.tissue, flow, domains=view.domains, colours=view.colours[0])
+    if flow.shape[1] == 3:
+        return Heading("Border normals", "projected on the plane, towards the spot's own side")
+    return Heading("Flow directions", "strokes along the borders")
+
+
+def _edges(view: View, axes: Axes) -> Heading:
+    edges = choose_edges(view.tissue, read_graph(view.source, view.keys))
+    draw_edges(axes, view.tissue, edges, domains=view.domains, colours=view.colours[0])
+    return Heading("Edge weights", edges.note)
+
+
+def _trace(view: View, axes: Axes) -> Heading:
+    certificate = view.fitted.summary.get("certificate", {})
+    tolerance = certificate.get("tolerance") if isinstance(certificate, Mapping) else "none"
+    if tolerance is not None and (np.ndim(tolerance) or np.asarray(tolerance).dtype.kind not in "iuf"):
+        name = f"uns[{view.keys.uns!r}]['certificate']"
+        raise not_ours(view.source, name, "no number under 'tolerance'")
+    limit = None if tolerance is None else float(tolerance)
+    draw_stationarity(axes, view.fitted.summary["trace"], tolerance=limit)
+    return Heading("Convergence")
+
+
+def _scan(view: View, axes: Axes) -> Heading:
+    scan = view.fitted.summary.get("k_scan")
+    if scan is None:
+        raise InputError(
+            f"a scan over numbers of domains in {view.source.name}",
+            "none",
+            "The number of domains was given to the fit, so there is no scan. "
+            f"Fit with {option('k', 'auto')}, or with a range such as {option('k', '4:12')}.",
+        )
+    draw_scan(axes, scan, len(view.fitted.domains.categories))
+    return Heading("Number of domains")
+
+
+def _confusion(view: View, axes: Axes) -> Heading:
+    n = view.confusion.n_unlabelled
+    draw_confusion(axes, view.confusion)
+    return Heading("Domains and labels", f"{n:,} spots without a label" if n else "")
+
+
+def _reliability(view: View, axes: Axes) -> Heading:
+    # computed here, because the calibration that a fit stores is that of the labels it was given
+    calibration = calibration_scores(
+        view.domains.codes,
+        view.annotation.codes,
+        confidence=view.fitted.confidence,
+        calibrated=view.fitted.calibrated,
+    )
+    if "reliability" not in calibration:
+        raise no_labels()
+    draw_reliability(axes, calibration)
+    return Heading("Reliability", RELIABILITY_NOTE)
+
+
+_MAP = ("spatial_key", "sample_key")
+_NO_FIT = "If there is no fit"
+
+
 class Kind(NamedTuple):
-    """How a kind of picture is drawn."""
+    """How a kind of picture is drawn, and how the function of its name in `spatialpdvi.pl` is documented."""
 
-    draw: Callable[[View, Place], Axes]
-    noted: bool = False  # whether it may have a note below its title
+    draw: Callable[[View, Axes], Heading]
+    summary: str
+    size: Callable[[View], Size] = _map_size  # of its axes on a page, inches
+    options: tuple[str, ...] = _MAP  # beside `ax` and `key_added`
+    raises: str = f"{_NO_FIT}."
 
 
-def plot_kinds(view: View, kinds: Sequence[str], *, title: str | None = None) -> Figure:
-    """A figure with a panel for each of some kinds of picture (`KINDS`), in their order.
+KINDS = {
+    "domains": Kind(
+        _domains,
+        "Draw the domain of each spot, in the colours of ``uns['pdvi_domain_colors']``.",
+        options=("label_key", *_MAP),
+    ),
+    "annotation": Kind(
+        _annotation,
+        "Draw the known label of each spot, each label in the colour of the domain that covers it best.",
+        options=("label_key", *_MAP),
+        raises=f"{_NO_FIT}, or there are no labels.",
+    ),
+    "confidence": Kind(
+        _confidence,
+        "Draw the confidence of each spot: the largest probability of its posterior.",
+        options=(*_MAP, "calibrated"),
+    ),
+    "entropy": Kind(_entropy, "Draw the entropy of each spot's posterior, in nats."),
+    "agreement": Kind(
+        _agreement,
+        "Draw the share of restarts that place each spot where their consensus does.",
+        raises=f"{_NO_FIT}, or it started from given labels and had no restarts.",
+    ),
+    "flow": Kind(
+        _flow,
+        """Draw flow directions as strokes over the domains; for a section in space, border normals as arrows.
+
+        There is one stroke for each square of a grid: that of the spot nearest to its middle. Strokes have no head,
+        because the directions g and -g give the same edge weights. An arrow is as long as the part of its normal in
+        the plane.""",
+        raises=f"{_NO_FIT}, or it did not save its graph (``save_graph=True``).",
+    ),
+    "edges": Kind(
+        _edges,
+        """Draw the edges of the graph, coloured by their weight in the objective.
+
+        If there are more than two hundred thousand, a random choice of them is drawn; the title says how many.""",
+        raises=f"{_NO_FIT}, or it did not save its graph (``save_graph=True``).",
+    ),
+    "trace": Kind(
+        _trace,
+        """Draw the objective F and how far each block of unknowns is from stationary, by epoch.
+
+        The stationarity has an axis of its own on the right.""",
+        size=_chart_size,
+        options=(),
+    ),
+    "scan": Kind(
+        _scan,
+        """Draw how many domains separate halves of the data have in common, by number of domains.
+
+        The complete bound has an axis of its own on the right.""",
+        size=_chart_size,
+        options=(),
+        raises=f"{_NO_FIT}, or its number of domains was given.",
+    ),
+    "confusion": Kind(
+        _confusion,
+        """Draw numbers of spots by domain and known label, coloured by their share of the domain.
+
+        Each label is paired with one domain, so that pairs share as many spots as possible; pairs are on the
+        diagonal.""",
+        size=lambda view: confusion_size(view.confusion),
+        options=("label_key",),
+        raises=f"{_NO_FIT}, or there are no labels.",
+    ),
+    "reliability": Kind(
+        _reliability,
+        """Draw the share of spots that have their domain's most frequent label, by confidence.
+
+        Both charts are axes within the axes that are returned (``child_axes``).""",
+        size=partial(_chart_size, width=CURVE_WIDTH),
+        options=("label_key",),
+        raises=f"{_NO_FIT}, or there are no labels.",
+    ),
+}
+
+
+def plot_kinds(view: View, kinds: Sequence[str], *, title: str | None = None, figure: Figure | None = None) -> Figure:
+    """Draw a figure with a panel for each of some kinds of pictures (`KINDS`), in their order.
 
     Parameters
     ----------
@@ -122,143 +321,22 @@ def plot_kinds(view: View, kinds: Sequence[str], *, title: str | None = None) ->
         Names; at least one.
     title
         Heading of the figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A figure with its own canvas; pyplot knows nothing of it.
+    figure
+        An empty figure to draw on; by default a new one with its own canvas, which pyplot does not know.
 
     Raises
     ------
     InputError
-        Where a kind is unknown, or what it shows is not in the section.
+        If a kind is unknown, or the section lacks what it shows.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
-        found = repr(unknown[0]) if unknown else "none"
-        msg = f"Expected kinds of pictures, found {found}. Choose of {', '.join(KINDS)}, or overview alone, for --kind."
-        raise InputError(msg)
-    page = Page(noted=any(KINDS[kind].noted for kind in kinds))
-    for kind in kinds:
-        KINDS[kind].draw(view, page)
-    return page.finish(named_title(title, view.coordinates.shape[1]))
-
-
-def draw_confidence(view: View, place: Place, *, calibrated: bool = True) -> Axes:
-    """How sure each spot's domain is: calibrated, unless the fit could not know (`--init`) or it is not wanted."""
-    known = view.fitted.calibrated if calibrated else None
-    if known is None:
-        return _values(view, place, view.fitted.confidence, scale=CONFIDENCE, title="Confidence")
-    return _values(view, place, known, scale=_CALIBRATED, title="Confidence")
-
-
-def _domains(view: View, place: Place) -> Axes:
-    axes, tissue = place.add_map(view.tissue)
-    heading = place.heading("Domains", score_line(view.fitted.summary["scores"]))
-    place.keep_free(draw_labels(axes, tissue, view.domains, colours=view.colours[0], heading=heading))
-    return axes
-
-
-def _annotation(view: View, place: Place) -> Axes:
-    labels = view.annotation
-    axes, tissue = place.add_map(view.tissue)
-    heading = place.heading("Annotation")
-    place.keep_free(draw_labels(axes, tissue, labels, colours=view.colours[1], heading=heading))
-    return axes
-
-
-def _entropy(view: View, place: Place) -> Axes:
-    values = view.number(view.keys.entropy, "Run `spatialpdvi fit` again.")
-    return _values(view, place, values, scale=_ENTROPY, title="Entropy")
-
-
-def _agreement(view: View, place: Place) -> Axes:
-    otherwise = "Only fits from several restarts write it: fit without --init."
-    return _values(view, place, view.number(view.keys.agreement, otherwise), scale=_AGREEMENT, title="Agreement")
-
-
-def _values(view: View, place: Place, values: NDArray[np.float64], *, scale: Scale, title: str) -> Axes:
-    axes, tissue = place.add_map(view.tissue)
-    place.keep_free(draw_values(axes, tissue, values, scale=scale, heading=place.heading(title)))
-    return axes
-
-
-def _flow(view: View, place: Place) -> Axes:
-    flow = read_flow(view.source, view.keys)
-    axes, tissue = place.add_map(view.tissue)
-    in_space = flow.shape[1] == 3
-    note = "arrows: part in the plane, towards the own side" if in_space else "strokes along the borders"
-    heading = place.heading("Border normals" if in_space else "Flow directions", note)
-    colours = view.colours[0]
-    place.keep_free(draw_flow(axes, tissue, flow, domains=view.domains, colours=colours, heading=heading))
-    return axes
-
-
-def _edges(view: View, place: Place) -> Axes:
-    graph = read_graph(view.source, view.keys)
-    axes, tissue = place.add_map(view.tissue)
-    edges = choose_edges(tissue, graph)
-    heading, colours = place.heading("Edge weights", edges.note), view.colours[0]
-    place.keep_free(draw_edges(axes, tissue, edges, domains=view.domains, colours=colours, heading=heading))
-    return axes
-
-
-def _trace(view: View, place: Place) -> Axes:
-    certificate = view.fitted.summary.get("certificate", {})
-    tolerance = certificate.get("tolerance") if isinstance(certificate, Mapping) else "none"
-    if tolerance is not None and (np.ndim(tolerance) or np.asarray(tolerance).dtype.kind not in "iuf"):
-        name = f"uns[{view.keys.uns!r}]['certificate']"
-        raise not_ours(view.source, name, "no number under 'tolerance'")
-    axes = place.add_chart((CHART_WIDTH, view.chart_height), right=CHART_RIGHT)
-    draw_stationarity(
-        axes,
-        view.fitted.summary["trace"],
-        tolerance=None if tolerance is None else float(tolerance),
-        heading=place.heading("Convergence"),
-    )
-    return axes
-
-
-def _scan(view: View, place: Place) -> Axes:
-    scan = view.fitted.summary.get("k_scan")
-    if scan is None:
-        msg = (
-            f"Expected a scan over numbers of domains in {view.source.name}, found none. "
-            "The fit was given their number: fit with --k auto, or a range such as --k 4:12."
+        raise InputError(
+            "kinds of pictures",
+            repr(unknown[0]) if unknown else "none",
+            f"Choose from {', '.join(KINDS)}, or overview alone.",
         )
-        raise InputError(msg)
-    axes = place.add_chart((CHART_WIDTH, view.chart_height), right=CHART_RIGHT)
-    draw_scan(axes, scan, len(view.fitted.domains.categories), heading=place.heading("How many domains"))
-    return axes
-
-
-def _reliability(view: View, place: Place) -> Axes:
-    fitted = view.fitted
-    # not what the fit has stored: that is of the labels it was given
-    codes, known = view.annotation.codes, fitted.calibrated
-    calibration = calibration_scores(view.domains.codes, codes, confidence=fitted.confidence, calibrated=known)
-    if "reliability" not in calibration:
-        msg = "Expected spots with a label, found none. Name a column with labels with --label-key (label_key=)."
-        raise InputError(msg)
-    axes = place.add_chart((CURVE_WIDTH, view.chart_height), right=0.0)
-    draw_reliability(axes, calibration, heading=place.heading("Reliability", RELIABILITY_NOTE))
-    return axes
-
-
-def _confusion(view: View, place: Place) -> Axes:
-    return draw_confusion(place, count_confusion(view.domains, view.annotation))
-
-
-KINDS = {
-    "domains": Kind(_domains, noted=True),
-    "annotation": Kind(_annotation),
-    "confidence": Kind(draw_confidence),
-    "entropy": Kind(_entropy),
-    "agreement": Kind(_agreement),
-    "flow": Kind(_flow, noted=True),
-    "edges": Kind(_edges, noted=True),
-    "trace": Kind(_trace),
-    "scan": Kind(_scan),
-    "confusion": Kind(_confusion, noted=True),
-    "reliability": Kind(_reliability, noted=True),
-}
+    panels = [Panel(kind.size(view), partial(kind.draw, view)) for kind in map(KINDS.__getitem__, kinds)]
+    if title and view.fitted.coordinates is not None:
+        title = named_title(title, view.fitted.coordinates.shape[1])
+    return draw_page(panels, title=title, figure=figure)

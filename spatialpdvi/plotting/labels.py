@@ -1,43 +1,55 @@
-"""Labels of any kind as codes and names."""
+"""Labels of any kind as codes and names, and colours that two sets of labels share."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.palette import further_colours, palette
 
-__all__ = ["Labels", "printable", "read_labels"]
+__all__ = ["Labels", "check_colours", "match_colours", "printable", "read_labels"]
+
+Ints = NDArray[np.int64]
 
 
 class Labels(NamedTuple):
     """A label per spot."""
 
-    codes: NDArray[np.int64]  # shape=(n,), into `names`; -1 where unlabelled
-    names: list[str]  # of those labels that some spot has
+    codes: Ints  # (n,), into `names`; -1 where unlabelled
+    names: list[str]  # of the labels that at least one spot has
 
 
 def read_labels(values: Any, *, n: int, what: str) -> Labels:
-    """Codes and names of ``n`` labels; integers are their own names, and negative where missing.
+    """Return codes and names of ``n`` labels; integers are their own names, and negative where missing.
 
     Parameters
     ----------
     values
-        A pandas Categorical or Series, or an array; shape (n,).
+        A pandas Categorical or Series, or an array; (n,).
     n
         Number of spots.
     what
-        How an error calls the values.
+        The name of the values in errors.
+
+    Raises
+    ------
+    InputError
+        If there is not one label per spot.
     """
     if isinstance(values, pd.Series):
         values = values.array
     if np.shape(values) != (n,):
-        msg = (
-            f"Expected as many {what} as spots, {n}, found an array of shape {np.shape(values)}. "
-            f"Give {what} and coordinates of the same spots."
+        raise InputError(
+            f"as many {what} as spots, {n}",
+            f"an array of shape {np.shape(values)}",
+            f"Give {what} and coordinates of the same spots.",
         )
-        raise InputError(msg)
     if isinstance(values, pd.Categorical):
         codes, names = np.asarray(values.codes, dtype=np.int64), values.categories
     else:
@@ -52,12 +64,71 @@ def read_labels(values: Any, *, n: int, what: str) -> Labels:
 
 
 def _text(name: Any) -> str:
-    """Whole numbers that became floats beside missing values lose their ``.0``."""
+    """Return the name as text; whole numbers that became floats beside missing values lose their ``.0``."""
     if isinstance(name, float | np.floating) and float(name).is_integer():
         return str(int(name))
     return printable(str(name))
 
 
 def printable(text: str) -> str:
-    """The text with ``?`` for what no font can draw: control characters, bytes that are no UTF-8."""
+    """Return the text with ``?`` for what no font can draw: control characters and bytes that are not UTF-8."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def match_colours(
+    domains: Ints, annotation: Ints | None = None, *, colours: Sequence[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Choose colours such that a domain and the label that it covers best have the same one.
+
+    Each label is paired with at most one domain, so that the pairs share as many spots as possible. Domains and labels
+    without a partner have colours of their own.
+
+    Parameters
+    ----------
+    domains
+        Code of each spot, (n,), -1 for none.
+    annotation
+        The same for the labels to compare with, if there are any.
+    colours
+        Of the domains, if they have colours already; the labels then take these.
+
+    Returns
+    -------
+    tuple
+        A colour per domain and a colour per label.
+    """
+    n_domains = int(domains.max(initial=-1)) + 1
+    n_labels = 0 if annotation is None else int(annotation.max(initial=-1)) + 1
+    partner = np.full(n_domains, -1)
+    if annotation is not None:
+        both = (domains >= 0) & (annotation >= 0)
+        common = overlap(domains[both], annotation[both], shape=(n_domains, n_labels))
+        for domain, label in zip(*linear_sum_assignment(common, maximize=True), strict=True):
+            if common[domain, label] > 0:
+                partner[domain] = label
+    if colours is None:
+        alone = np.flatnonzero(partner < 0)
+        dealt = palette(n_labels + alone.size)
+        partner[alone] = n_labels + np.arange(alone.size)
+        return [dealt[index] for index in partner], list(dealt[:n_labels])
+    of_domains = [to_hex(colour) for colour in colours]
+    of_labels = {int(label): colour for label, colour in zip(partner, of_domains, strict=True)}
+    unpaired = [label for label in range(n_labels) if label not in of_labels]
+    of_labels |= dict(zip(unpaired, further_colours(len(unpaired), taken=of_domains), strict=True))
+    return of_domains, [of_labels[label] for label in range(n_labels)]
+
+
+def check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """Return the colour of each name as ``#rrggbb``; raise an `InputError` for one that matplotlib does not know."""
+    known = {printable(name): colour for name, colour in colours.items()} | dict(colours)
+    found = []
+    for name in names:
+        try:
+            found.append(to_hex(known[name]))
+        except (KeyError, ValueError):
+            raise InputError(
+                "a colour for each domain",
+                f"{known.get(name)!r:.60} for {name!r:.60}",
+                "Give names or hexadecimal values that matplotlib knows.",
+            ) from None
+    return found

@@ -1,177 +1,187 @@
-"""Where panels are drawn: on a page that grows with them, laid out in inches, or in axes that somebody gives."""
+"""Panels on a page: a figure as large as what is drawn on it, arranged by matplotlib's constrained layout."""
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from spatialpdvi.plotting.labels import printable
-from spatialpdvi.plotting.panels import Heading
-from spatialpdvi.plotting.tissue import Tissue
 
-__all__ = ["Given", "Page", "Place", "inches"]
+__all__ = ["TEXT", "Heading", "Panel", "draw_page", "inches"]
 
-# Inches
-_GAP, _MARGIN, _BOTTOM = 0.35, 0.15, 0.15
-_ASPECT = 2.0  # width to height of the window that a figure is laid out for
-_TITLE = 0.35
-_HEAD, _NOTE = 0.35, 0.17  # above the panels: their names, a line of notes
-_CHART_LEFT, _CHART_BOTTOM = 0.85, 0.35
+TEXT = 8  # points
+
+_TITLE, _HEADING = 12, 10  # points: of the page, of a panel
+_PAD = 0.12  # inches around each panel
+_ASPECT = 2.0  # width to height of the window that a page should fit into
 
 
-class Place(Protocol):
-    """Where a panel is drawn."""
+class Heading(NamedTuple):
+    """The text above a panel."""
 
-    def heading(self, title: str, note: str | None = None) -> Heading:
-        """What a panel has to write above itself."""
-
-    def add_map(self, tissue: Tissue) -> tuple[Axes, Tissue]:
-        """Axes for the tissue, and the tissue with its size on them; what stands beside it needs `keep_free`."""
-
-    def keep_free(self, width: float) -> None:
-        """Room of so many inches on the right of the last panel."""
-
-    def add_chart(
-        self, size: tuple[float, float], *, right: float, left: float = _CHART_LEFT, bottom: float = _CHART_BOTTOM
-    ) -> Axes:
-        """Axes for a chart of so many inches, its bottom included, with room for ticks and their labels around it."""
+    title: str
+    note: str = ""  # in smaller letters below the title
 
 
-class Given:
-    """Axes of the user's own, in a layout of the user's own."""
+class Panel(NamedTuple):
+    """One picture of a page."""
 
-    def __init__(self, axes: Axes) -> None:
-        self._axes = axes
-
-    def heading(self, title: str, note: str | None = None) -> Heading:
-        """Nothing: it is the title of the axes, which the user may replace."""
-        self._axes.set_title("\n".join(filter(None, (title, note))), fontsize=10)
-        return Heading("", None)
-
-    def add_map(self, tissue: Tissue) -> tuple[Axes, Tissue]:
-        """The axes, and the tissue as large as they are now."""
-        return self._axes, tissue.within(inches(self._axes))
-
-    def keep_free(self, width: float) -> None:
-        """Nothing: the layout is the user's."""
-
-    def add_chart(
-        self, size: tuple[float, float], *, right: float, left: float = _CHART_LEFT, bottom: float = _CHART_BOTTOM
-    ) -> Axes:
-        """The axes."""
-        return self._axes
+    size: tuple[float, float]  # width and height of its axes in inches, without legends and labels
+    draw: Callable[[Axes], Heading]
 
 
-class _Panel:
-    """Axes, where they are within their panel, and how wide that is; in inches."""
+class _Drawn(NamedTuple):
+    """A panel that has been drawn."""
 
-    def __init__(self, axes: Axes, *, left: float, bottom: float, size: tuple[float, float], right: float) -> None:
-        self.axes, self.left, self.bottom, self.size = axes, left, bottom, size
-        self.width = left + size[0] + right
+    axes: list[Axes]  # its own, and a second y axis if there is one
+    size: tuple[float, float]
+    room: Bbox  # from the lower left corner of its axes, with everything that stands around them; inches
+
+    @property
+    def width(self) -> float:
+        return self.room.width + 2 * _PAD
+
+    @property
+    def above(self) -> float:
+        return self.room.y1 - self.size[1] + _PAD
+
+    @property
+    def below(self) -> float:
+        return _PAD - self.room.y0
 
 
-class Page:
-    """A figure that grows to the right, panel by panel, and downwards where it would become too wide to be read.
+def draw_page(panels: Sequence[Panel], *, title: str | None = None, figure: Figure | None = None) -> Figure:
+    """Draw panels from left to right, in as many rows as a window of the usual shape shows best.
 
     Parameters
     ----------
+    panels
+        At least one.
+    title
+        Printed above all panels.
     figure
-        To draw on; by default one with its own canvas, of which pyplot knows nothing.
-    noted
-        Whether some panel has a note below its title; the line stays free on the others.
+        An empty figure to draw on; by default a new one with its own canvas, which pyplot does not know.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, as large as its panels.
     """
-
-    def __init__(self, figure: Figure | None = None, *, noted: bool = False) -> None:
-        self._figure = Figure(figsize=(10, 5)) if figure is None else figure
-        if figure is None:
-            FigureCanvasAgg(self._figure)
-        self._panels: list[_Panel] = []
-        self._noted = noted
-
-    def heading(self, title: str, note: str | None = None) -> Heading:
-        """What a panel has to write above itself."""
-        return Heading(title, note or ("" if self._noted else None))
-
-    def add_map(self, tissue: Tissue) -> tuple[Axes, Tissue]:
-        """Axes for the tissue, and the tissue; what stands beside it needs `keep_free`."""
-        return self._add(left=0.0, bottom=0.0, size=tissue.size, right=0.0), tissue
-
-    def keep_free(self, width: float) -> None:
-        """Room of so many inches on the right of the last panel."""
-        self._panels[-1].width += width
-
-    def add_chart(
-        self, size: tuple[float, float], *, right: float, left: float = _CHART_LEFT, bottom: float = _CHART_BOTTOM
-    ) -> Axes:
-        """Axes for a chart of so many inches, its bottom included, with room for ticks and their labels around it."""
-        return self._add(left=left, bottom=bottom, size=(size[0], size[1] - bottom), right=right)
-
-    def finish(self, title: str | None) -> Figure:
-        """The figure, as large as its panels, with their headings above every row of them."""
-        head = _HEAD + (_NOTE if self._noted else 0.0)
-        rows = self._rows(head)
-        width = _width(rows)
-        height = _height(rows, head) + (_TITLE if title else 0)
-        self._figure.set_size_inches(width, height)
-        top = _height(rows, head)
-        for row in rows:
-            x = _MARGIN
-            for panel in row:
-                box = (x + panel.left) / width, (top - head - panel.size[1]) / height
-                panel.axes.set_position((*box, panel.size[0] / width, panel.size[1] / height))
-                x += panel.width + _GAP
-            top -= _height([row], head)
-        if title:
-            place = {"x": _MARGIN / width, "y": 1 - 0.12 / height}
-            # A name of a file is no formula, whatever signs are in it.
-            self._figure.suptitle(printable(title), **place, ha="left", va="top", fontsize=12, parse_math=False)
-        return self._figure
-
-    def _rows(self, head: float) -> list[list[_Panel]]:
-        """Panels in their order, in rows that make the figure as small as can be in a window of a fixed shape.
-
-        Of all ways to break the line: the narrowest page for a number of rows is as wide as some row of it, and rows
-        filled up to that width are no more than these.
-        """
-
-        def size(rows: list[list[_Panel]]) -> tuple[float, int, float]:
-            width, height = _width(rows), _height(rows, head)
-            return max(width / _ASPECT, height), len(rows), width
-
-        n = len(self._panels)
-        widths = {_width([self._panels[first:last]]) for first in range(n) for last in range(first + 1, n + 1)}
-        return min((self._filled(width) for width in sorted(widths)), key=size)
-
-    def _filled(self, width: float) -> list[list[_Panel]]:
-        """Rows, each as full as the width allows, with one panel at the least."""
-        rows = [[self._panels[0]]]
-        for panel in self._panels[1:]:
-            if _width([[*rows[-1], panel]]) <= width + 1e-9:
-                rows[-1].append(panel)
-            else:
-                rows.append([panel])
-        return rows
-
-    def _add(self, *, left: float, bottom: float, size: tuple[float, float], right: float) -> Axes:
-        # as large as it will be; where, `finish` knows
-        across, up = self._figure.get_size_inches()
-        axes = self._figure.add_axes((0.0, 0.0, size[0] / across, size[1] / up))
-        self._panels.append(_Panel(axes, left=left, bottom=bottom, size=size, right=right))
-        return axes
+    if figure is None:
+        figure = Figure()
+        FigureCanvasAgg(figure)
+    drawn = _draw(figure, panels)
+    rows = _break_rows(drawn)
+    width, height = _size(rows)
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=[_height(row) for row in rows])
+    for number, row in enumerate(rows):
+        widths = [panel.size[0] for panel in row]
+        # an empty column on the right keeps the panels of a short row as wide as they are
+        spare = max(width - _width(row), 1e-3)
+        cells = grid[number].subgridspec(1, len(row) + 1, width_ratios=[*widths, spare])
+        highest = max(panel.size[1] for panel in row)
+        for column, panel in enumerate(row):
+            for axes in panel.axes:
+                axes.set_subplotspec(cells[0, column])
+                axes.set_anchor("NW")
+                if panel.size[1] < highest and axes.get_aspect() == "auto":
+                    axes.set_box_aspect(panel.size[1] / panel.size[0])
+    if title:
+        # the name of a file is not a formula, whatever characters it contains
+        text = figure.suptitle(printable(title), x=_PAD / width, ha="left", fontsize=_TITLE, parse_math=False)
+        height += text.get_window_extent().height / figure.dpi + 2 * _PAD
+    figure.set_size_inches(width, height)
+    figure.set_layout_engine("constrained", w_pad=_PAD, h_pad=_PAD, wspace=0.0, hspace=0.0)
+    return figure
 
 
 def inches(axes: Axes) -> tuple[float, float]:
-    """Width and height of axes as they are now."""
+    """Return the present width and height of axes."""
     box, dpi = axes.get_window_extent(), axes.figure.dpi
     return box.width / dpi, box.height / dpi
 
 
-def _width(rows: list[list[_Panel]]) -> float:
-    """Of a figure with these rows, in inches."""
-    return max(sum(panel.width + _GAP for panel in row) for row in rows) - _GAP + 2 * _MARGIN
+def _draw(figure: Figure, panels: Sequence[Panel]) -> list[_Drawn]:
+    """Draw all panels in one row, where axes have their final width, and measure them with their headings."""
+    widths, heights = zip(*(panel.size for panel in panels), strict=True)
+    figure.set_size_inches(sum(widths), max(heights))
+    grid = figure.add_gridspec(
+        1, len(panels), width_ratios=widths, left=0.0, right=1.0, bottom=0.0, top=1.0, wspace=0.0
+    )
+    groups, headings = [], []
+    for column, panel in enumerate(panels):
+        before = len(figure.axes)
+        headings.append(panel.draw(figure.add_subplot(grid[0, column])))
+        groups.append(figure.axes[before:])
+    noted = any(heading.note for heading in headings)
+    for group, heading in zip(groups, headings, strict=True):
+        _add_heading(group[0], heading, noted=noted)
+    return [_measure(group, panel.size) for group, panel in zip(groups, panels, strict=True)]
 
 
-def _height(rows: list[list[_Panel]], head: float) -> float:
-    """Of these rows, in inches."""
-    return sum(max(panel.bottom + panel.size[1] for panel in row) + head + _BOTTOM for row in rows)
+def _measure(group: list[Axes], size: tuple[float, float]) -> _Drawn:
+    dpi = group[0].figure.dpi
+    group = [axes for axes in group if axes.get_subplotspec() is not None]  # axes within axes follow them
+    own = group[0].get_window_extent()
+    around = Bbox.union([box for box in (axes.get_tightbbox() for axes in group) if box is not None])
+    left, below = (around.x0 - own.x0) / dpi, (around.y0 - own.y0) / dpi
+    right, above = (around.x1 - own.x1) / dpi, (around.y1 - own.y1) / dpi
+    return _Drawn(group, size, Bbox([[left, below], [size[0] + right, size[1] + above]]))
+
+
+def _add_heading(axes: Axes, heading: Heading, *, noted: bool) -> None:
+    """Write title and note above the axes; where another panel has a note, the line of the note stays free."""
+    _write_above(axes, heading.title, 18 if noted else 6).set_fontsize(_HEADING)
+    if heading.note:
+        _write_above(axes, heading.note, 6).set(fontsize=TEXT, color="#555555")
+
+
+def _write_above(axes: Axes, text: str, points: float) -> Annotation:
+    place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    return axes.annotate(text, (0, 1), (0, points), va="bottom", **place)  # type: ignore[arg-type]
+
+
+def _break_rows(panels: list[_Drawn]) -> list[list[_Drawn]]:
+    """Put panels in their order into rows that make the page as small as possible in a window of a fixed shape.
+
+    Among all ways to break the line, the narrowest page with a given number of rows is as wide as one of its rows,
+    and rows that are filled up to that width are not more than these.
+    """
+
+    def cost(rows: list[list[_Drawn]]) -> tuple[float, int, float]:
+        width, height = _size(rows)
+        return max(width / _ASPECT, height), len(rows), width
+
+    n = len(panels)
+    widths = {_width(panels[first:last]) for first in range(n) for last in range(first + 1, n + 1)}
+    return min((_fill(panels, width) for width in sorted(widths)), key=cost)
+
+
+def _fill(panels: list[_Drawn], width: float) -> list[list[_Drawn]]:
+    """Break the line where the next panel does not fit into the width."""
+    rows = [panels[:1]]
+    for panel in panels[1:]:
+        if _width([*rows[-1], panel]) <= width + 1e-9:
+            rows[-1].append(panel)
+        else:
+            rows.append([panel])
+    return rows
+
+
+def _size(rows: list[list[_Drawn]]) -> tuple[float, float]:
+    return max(map(_width, rows)), sum(map(_height, rows))
+
+
+def _width(row: list[_Drawn]) -> float:
+    return sum(panel.width for panel in row)
+
+
+def _height(row: list[_Drawn]) -> float:
+    highest = max(panel.size[1] for panel in row)
+    # panels hang from the top of their row, so a short one has room for its labels below itself
+    below = max(panel.below - (highest - panel.size[1]) for panel in row)
+    return max(panel.above for panel in row) + highest + max(below, _PAD)

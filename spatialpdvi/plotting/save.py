@@ -1,19 +1,19 @@
-"""Figures to files."""
+"""Figures are written to files here."""
 
 import os
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
 
 __all__ = ["save_figure"]
 
-_LEAST_DPI = 20  # letters have a size then
+_LEAST_DPI = 20  # with fewer dots, letters have no size
 _MOST_DPI = 2400
-_MOST_PIXELS = (1 << 16) - 1  # of matplotlib's canvas
-# Without the date of the day, the same figure gives the same file.
+_MOST_PIXELS = (1 << 16) - 1  # of a side of matplotlib's canvas
+# without the date, the same figure gives the same file
 _METADATA: dict[str, dict[str, None]] = {
     "png": {},
     "svg": {"Date": None},
@@ -22,41 +22,38 @@ _METADATA: dict[str, dict[str, None]] = {
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
-    """Write a figure as PNG, SVG or PDF, by the suffix: the whole file appears, or nothing does.
+    """Write a figure as PNG, SVG or PDF, by the ending of the name: the whole file appears, or nothing does.
 
     Parameters
     ----------
     figure
-        What `plot_section` returned, or any other figure.
+        The figure that `plot_section` returned, or any other.
     path
-        File to write; its folder must exist. A file that is there is replaced.
+        File to write, in a folder that exists. An existing file is replaced.
     dpi
-        Dots per inch, of the spots also in SVG and PDF.
+        Dots per inch; in SVG and PDF those of the spots.
+
+    Raises
+    ------
+    InputError
+        If the ending of the name is another one, the folder does not exist, or the picture would have too few or too
+        many dots.
     """
     target = resolve(Path(path))
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in _METADATA:
-        msg = (
-            f"Expected a picture that ends in .png, .svg or .pdf, found '{Path(path).name}'. "
-            "Give it one of these endings."
-        )
-        raise InputError(msg)
+        expected = "a picture whose name ends in .png, .svg or .pdf"
+        raise InputError(expected, f"'{Path(path).name}'", "Give it one of these endings.")
     if not target.parent.is_dir():
-        msg = (
-            f"Expected a folder that exists for the picture, found '{target.parent}'. "
-            "Make the folder first, or choose another one."
+        raise InputError(
+            "an existing folder for the picture", f"'{target.parent}'", "Make the folder first, or choose another one."
         )
-        raise InputError(msg)
     if dpi < _LEAST_DPI:
-        msg = f"Expected at least {_LEAST_DPI} dots per inch, found {dpi}. Give --dpi 150, for example."
-        raise InputError(msg)
+        raise InputError(f"at least {_LEAST_DPI}", f"{dpi}", f"Give {option('dpi', 150)}, for example.", option="dpi")
     pixels = dpi * max(figure.get_size_inches())
     if dpi > _MOST_DPI or pixels > _MOST_PIXELS:
-        found = f"{dpi}" if dpi > _MOST_DPI else f"{dpi}, which makes {pixels:,.0f} pixels of one side"
-        msg = (
-            f"Expected --dpi of at most {_MOST_DPI:,}, and {_MOST_PIXELS:,} pixels along a side, found {found}. "
-            "Give --dpi 300, for example."
-        )
-        raise InputError(msg)
+        found = f"{dpi}" if dpi > _MOST_DPI else f"{dpi}, which makes {pixels:,.0f} pixels along a side"
+        expected = f"at most {_MOST_DPI:,}, and to make at most {_MOST_PIXELS:,} pixels along a side"
+        raise InputError(expected, found, f"Give {option('dpi', 300)}, for example.", option="dpi")
     with clear_errors(target), replacing(target, like=target.parent) as unfinished:
         figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])

@@ -1,30 +1,37 @@
 """Spots as markers that fill their share of the section: size and shape follow the spacing."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.artist import allow_rasterization
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.collections import PathCollection
+from matplotlib.markers import MarkerStyle
+from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-__all__ = ["Marker", "Spots", "place_spots", "side_by_side"]
+__all__ = ["Marker", "SpotCollection", "Spots", "paint", "place_spots", "side_by_side"]
 
 Floats = NDArray[np.float64]
-# A square or a disc, or matplotlib's regular polygon: sides, 0, degrees it is turned by.
+# "s" (square) or "o" (disc), or a regular polygon of matplotlib: sides, 0, degrees by which it is turned
 Marker = str | tuple[int, int, float]
 
-_SAMPLE = 20_000  # spots that are asked for their neighbours
+_SAMPLE = 20_000  # spots whose neighbours are looked up
 _WIDEST, _NARROWEST = 6.5, 1.8  # inches
 _HIGHEST, _LOWEST = 4.2, 2.4
 _APART = 0.1  # of a section's width: the space between two
-# Neighbours of a lattice: nearer than half-way to the second ring of a square one, at 1.41 spacings.
+# neighbours on a lattice are nearer than half-way to the second ring of a square one, at 1.41 spacings
 _RING = 1.2
-_ORDERED = 0.9  # mean resultant of the directions to neighbours, 1 on a lattice; of scattered cells near 0
+_OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or the paper shows through as a grid
+_TINY = 2.5  # dots: smaller discs and squares look alike, and squares are drawn faster
+_ORDERED = 0.9  # mean resultant of the directions to neighbours: 1 on a lattice, near 0 for scattered cells
 
 
 class Spots(NamedTuple):
-    """Where spots are, what they look like, and how large the map of them is."""
+    """Positions and markers of spots, and the size of their map."""
 
     position: Floats  # shape=(n, 2)
     spacing: float  # between neighbours, in units of the coordinates
@@ -32,47 +39,47 @@ class Spots(NamedTuple):
     size: tuple[float, float]  # width and height of the map in inches
 
     def frame(self, axes: Axes) -> None:
-        """Fit the section into axes of that size, x and y in one scale, y downwards."""
+        """Fit the section into axes of this size, with one scale for x and y, and y pointing down."""
         low, high = self.position.min(axis=0), self.position.max(axis=0)
         (x, y), scale = (low + high) / 2, self.units_per_inch
         axes.set_xlim(x - scale * self.size[0] / 2, x + scale * self.size[0] / 2)
         axes.set_ylim(y + scale * self.size[1] / 2, y - scale * self.size[1] / 2)
-        # Exact already; and so it stays where somebody resizes the axes.
+        # the scales are equal already; this keeps them so when the axes are resized
         axes.set_aspect("equal", adjustable="box")
 
     @property
     def area(self) -> float:
-        """Marker size for matplotlib's scatter: square points of a marker as wide as the spacing."""
+        """Marker size for matplotlib's scatter, in square points, of a marker as wide as the spacing."""
         return float((72 * self.width / self.units_per_inch) ** 2)
 
     @property
     def width(self) -> float:
-        """What matplotlib calls the width of the marker that tiles, in units of the coordinates."""
+        """The width of the marker as matplotlib defines it, in units of the coordinates."""
         if isinstance(self.marker, str):
             return self.spacing
-        # of a polygon it is twice the circumradius; the spacing is twice the inradius
+        # matplotlib's width of a polygon is twice its circumradius; the spacing is twice its inradius
         return self.spacing / float(np.cos(np.pi / self.marker[0]))
 
     @property
     def units_per_inch(self) -> float:
-        """Units of the coordinates to an inch of the map."""
+        """Units of the coordinates per inch of the map."""
         extent = self.extent
         return float(max(extent[0] / self.size[0], extent[1] / self.size[1]))
 
     @property
     def extent(self) -> Floats:
-        """Width and height with the half spots at the edge, in units of the coordinates."""
+        """Width and height with the spots at the edge, in units of the coordinates."""
         return np.asarray(np.ptp(self.position, axis=0) + 1.5 * self.spacing)
 
     def within(self, size: tuple[float, float]) -> "Spots":
-        """The same on the largest map of its own shape in so many inches."""
+        """Return the same spots on the largest map of their own shape that fits into ``size``, inches."""
         width, height = self.extent
         scale = min(size[0] / width, size[1] / height)
         return self._replace(size=(float(width * scale), float(height * scale)))
 
 
 def place_spots(position: Floats) -> Spots:
-    """Spacing, marker and size of the map for spots at ``position``, shape (n, 2)."""
+    """Find spacing, marker and size of the map for spots at ``position``, (n, 2)."""
     distinct = np.unique(position[:, 0] + 1j * position[:, 1])
     distinct = np.column_stack([distinct.real, distinct.imag])
     spacing, marker = _lattice(distinct) if len(distinct) > 1 else (1.0, "s")
@@ -84,7 +91,7 @@ def place_spots(position: Floats) -> Spots:
 
 
 def _lattice(distinct: Floats) -> tuple[float, Marker]:
-    """Median distance to the nearest neighbour, and the marker that tiles, by directions to neighbours."""
+    """Return the median distance to the nearest neighbour, and the marker that tiles: directions to neighbours tell."""
     asked = distinct[:: -(-len(distinct) // _SAMPLE)]
     far, near = cKDTree(distinct).query(asked, k=min(7, len(distinct)))
     spacing = float(np.median(far[:, 1]))
@@ -92,7 +99,7 @@ def _lattice(distinct: Floats) -> tuple[float, Marker]:
     x, y = (distinct[near[row, column]] - asked[row]).T
     angle = np.arctan2(y, x)
     turn = {sides: np.exp(1j * sides * angle).mean() for sides in (4, 6)}
-    sides = max(turn, key=lambda n: abs(turn[n]))  # of two spots both are 1, and it is the square
+    sides = max(turn, key=lambda n: abs(turn[n]))  # for two spots both are 1, and the square is taken
     if abs(turn[sides]) < _ORDERED:
         return spacing, "o"
     # y points down on the map, so the lattice is turned the other way there
@@ -103,7 +110,7 @@ def _lattice(distinct: Floats) -> tuple[float, Marker]:
 
 
 def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Floats:
-    """Positions (n, 2) of several sections, which may lie upon each other, moved apart in rows; of one as they are.
+    """Move several sections, which may overlap, apart into rows; a single one stays where it is.
 
     Parameters
     ----------
@@ -111,6 +118,11 @@ def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Flo
         (n, 2).
     sections
         Spots of each section, in reading order.
+
+    Returns
+    -------
+    numpy.ndarray
+        The new positions, (n, 2).
     """
     if len(sections) == 1:
         return position
@@ -122,3 +134,48 @@ def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Flo
         row, column = divmod(number, columns)
         moved[spots] = position[spots] - position[spots].min(axis=0) + cell * [column, row]
     return moved
+
+
+class SpotCollection(PathCollection):
+    """Markers at ``offsets`` (n, 2) that are always ``width`` units of the coordinates wide.
+
+    The sizes of matplotlib's own scatter are in points, which become wrong after a zoom or when the layout changes the
+    axes.
+    """
+
+    def __init__(self, offsets: Floats, width: float, marker: Marker, **settings: Any) -> None:
+        self._marker_path = _path(marker)
+        self._tiny_path = _path("s" if marker == "o" else marker)
+        super().__init__(self._marker_path, [1.0], offsets=offsets, linewidths=0, **settings)
+        self._width = width
+        self._overlap = 0.0 if marker == "o" else _OVERLAP
+        self.set_transform(IdentityTransform())
+
+    @allow_rasterization  # type: ignore[untyped-decorator]
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw with the size that corresponds to the width on the present axes."""
+        figure = self.figure
+        if self.axes is not None and figure is not None:
+            dots = self._width * abs(float(self.axes.transData.get_affine().get_matrix()[0, 0])) + self._overlap
+            self.set_sizes(np.array([(dots * 72 / figure.dpi) ** 2]), figure.dpi)
+            self.set_paths([self._tiny_path if dots < _TINY else self._marker_path])
+        super().draw(renderer)
+
+
+def paint(axes: Axes, spots: Spots, chosen: NDArray[np.bool_] | slice = slice(None)) -> SpotCollection:
+    """Add markers of the chosen spots, still without a colour, to axes that are framed for all of them."""
+    drawn = SpotCollection(
+        spots.position[chosen],
+        spots.width,
+        spots.marker,
+        offset_transform=axes.transData,
+        # pixels also in SVG and PDF: a million squares would make a file that nobody can open
+        rasterized=True,
+    )
+    axes.add_collection(drawn, autolim=False)
+    return drawn
+
+
+def _path(marker: Marker) -> Any:
+    style = MarkerStyle(marker)
+    return style.get_path().transformed(style.get_transform())

@@ -7,16 +7,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
-__all__ = ["TEXT", "Map", "Section", "Tissue", "place_tissue"]
+__all__ = ["Map", "Section", "Tissue", "place_tissue"]
 
 Ints = NDArray[np.int64]
 
-TEXT = 8  # points
-# Inches
-_BETWEEN, _NAME = 0.12, 0.2  # of two maps; above each for its name
-_LEAST = 0.05  # of a map in axes that have no room for so many
+# inches
+_BETWEEN, _NAME = 0.12, 0.2  # between two maps; above each map for its name
+_LEAST = 0.05  # of a map in axes that are too small for so many maps
 _WIDEST, _HIGHEST = 9.0, 6.3  # all maps together ...
 _SMALLEST = 0.25  # ... unless they became smaller than this share of a map of their own
 
@@ -25,7 +25,7 @@ class Section(NamedTuple):
     """The spots of one section."""
 
     name: str
-    chosen: Ints | slice  # which of all spots they are
+    chosen: Ints | slice  # its spots among all spots
     spots: Spots
 
 
@@ -38,9 +38,9 @@ class Map(NamedTuple):
 
 
 class Tissue(NamedTuple):
-    """Sections with maps of one size in rows; one section has its map for itself.
+    """Sections in rows of maps of one size; a single section has one map.
 
-    Every section is as large as its map allows, so that scales may differ where sections do.
+    Every section is as large as its map allows, so that the scales of sections may differ.
     """
 
     sections: Sequence[Section]
@@ -53,7 +53,7 @@ class Tissue(NamedTuple):
         return len(self.sections) == 1
 
     def maps(self, axes: Axes) -> list[Map]:
-        """The axes themselves for one section, framed; for several axes in them, each below the section's name."""
+        """Return framed axes for each section: the given axes for one section, for several smaller axes within them."""
         axes.set_axis_off()
         if self.is_alone:
             (section,) = self.sections
@@ -75,7 +75,7 @@ class Tissue(NamedTuple):
         return made
 
     def within(self, size: tuple[float, float]) -> "Tissue":
-        """The same on maps that fill so many inches as well as they can."""
+        """Return the same sections on maps that fit into ``size``, in inches, as well as possible."""
         if self.is_alone:
             return self._replace(size=self.sections[0].spots.within(size).size)
         columns, _ = _best_grid(self.sections, size)
@@ -90,14 +90,14 @@ class Tissue(NamedTuple):
 def place_tissue(
     position: NDArray[np.float64], *, names: Sequence[str] = (), codes: NDArray[np.integer] | None = None
 ) -> Tissue:
-    """Maps for spots at ``position``, shape (n, 2).
+    """Find maps for spots at ``position``.
 
     Parameters
     ----------
     position
         (n, 2).
     names, codes
-        Of the sections, and which of them each spot is of, (n,) in 0..len(names)-1; without codes there is one.
+        Names of the sections, and the section of each spot, (n,) in 0..len(names)-1; without codes there is one.
     """
     if codes is None or len(names) < 2:
         spots = place_spots(position)
@@ -118,7 +118,7 @@ def _largest(sections: Sequence[Section]) -> tuple[float, float]:
 
 
 def _best_grid(sections: Sequence[Section], size: tuple[float, float]) -> tuple[int, float]:
-    """Columns for which maps can be largest in so many inches, few rather than many empty places, and their scale."""
+    """Return the number of columns that makes maps largest, with few empty places, and the scale of the maps."""
     width, height = _largest(sections)
     n = len(sections)
 

@@ -1,4 +1,4 @@
-"""The command line that repeats a fit, made of the parameters that the fit has stored."""
+"""The command line that repeats a fit, made from the parameters that the fit stored."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,17 @@ import numpy as np
 from spatialpdvi.errors import InputError
 from spatialpdvi.graph.patches import default_n_patches
 from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.report.content import Material, joint_samples, number
 
-__all__ = ["fit_command", "predict_command", "shell_line", "stored_options"]
+__all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options"]
 
 _ALWAYS = ("k", "seed")  # shown even where they are the default
-# Options of `fit` that `predict` takes as well; the model has all others.
+# Options of `fit` that `predict` takes as well; all others are in the model.
 _OF_PREDICT = ("layer", "spatial_key", "label_key", "sample_key", "key_added", "save_graph", "correct")
 
 
 def stored_options(params: Mapping[str, Any]) -> FitOptions | None:
-    """Options of a fit, checked; None where the parameters are not those of a fit by this version."""
+    """Return the checked options of a fit; None if the parameters are not those of a fit by this version."""
     known = {f.name for f in fields(FitOptions)}
     given = {name: _plain(value) for name, value in params.items() if name in known}
     needed = {f.name for f in fields(FitOptions) if f.default is MISSING}
@@ -35,27 +36,27 @@ def stored_options(params: Mapping[str, Any]) -> FitOptions | None:
 def fit_command(
     options: FitOptions, files: Sequence[Path], *, output: Path, sizes: Sequence[int] | None = None
 ) -> list[str]:
-    """Words of the `spatialpdvi fit` that gives the same result, to be joined by `shell_line`.
+    """Return the words of the `spatialpdvi fit` that gives the same result, to be joined by `shell_line`.
 
-    What a default has chosen is spelled out, so that it stays when defaults or data change.
+    Values that a default chose are spelled out, so that they stay the same when defaults or data change.
 
     Parameters
     ----------
     options
-        As they were in force.
+        The options of the fit.
     files
-        What was fitted.
+        The fitted files.
     output
         File to write, or the folder for several files.
     sizes
-        Spots of each section where there are several.
+        Number of spots of each section, if there are several.
     """
     left_out = {"n_patches"} if sizes is not None and _is_default(options, sizes) else set()
     return ["spatialpdvi", "fit", *map(_file, files), *_flags(options, left_out=left_out), "-o", _file(output)]
 
 
 def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> list[str]:
-    """Words of the `spatialpdvi predict` that gives the same result, with the model's file in the working folder."""
+    """Return the words of the `spatialpdvi predict` that repeats a prediction in the folder of the model's file."""
     options = FitOptions(k=2, **{name: _plain(params[name]) for name in _OF_PREDICT if name in params})
     others = {f.name for f in fields(FitOptions)} - set(_OF_PREDICT)
     model = _file(Path(str(params["model"])))
@@ -72,18 +73,59 @@ def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> l
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """One line for bash or zsh."""
+    """Return one line for bash or zsh."""
     return " ".join(map(_quoted, words))
 
 
-def _is_default(options: FitOptions, sizes: Sequence[int]) -> bool:
-    """Whether the patches of several sections are those of the default, which are rounded section by section.
+def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | None:
+    """Return the line for the shell that repeats a fit or a prediction; None if the stored parameters make none.
 
-    Asked for by their sum they could be dealt otherwise.
+    Parameters
+    ----------
+    material
+        The fitted section.
+    paths
+        Files by the names of their sections; those of a joint fit that are not among them are taken to lie in the
+        folder of the section.
+    """
+    path, params = material.path, material.params
+    beside = path.with_name(f"{path.stem}_again{path.suffix}")
+    if material.is_predicted:
+        try:
+            return shell_line(predict_command(params, path, output=beside))
+        except InputError:
+            return None
+    options = stored_options(params)
+    if options is None:
+        return None
+    names = joint_samples(material.scores)
+    sizes = _sizes(material.scores) if names else None
+    if not names or options.sample_key is not None:
+        return shell_line(fit_command(options, [path], output=beside, sizes=sizes))
+    if any(Path(name).name != name for name in names):
+        return None  # not of files
+    others = {name: paths.get(name, path.with_name(name + path.suffix)) for name in names}
+    files = [path if name == material.name else others[name] for name in names]
+    folder = path.with_name("again")
+    line = shell_line(fit_command(options, files, output=folder, sizes=sizes))
+    return f"{shell_line(['mkdir', '-p', '--', str(folder)])} && {line}"
+
+
+def _sizes(scores: Mapping[str, Any]) -> list[int] | None:
+    """Return the number of spots of each section of a joint fit."""
+    sizes = [number(size) for size in np.atleast_1d(scores["samples"].get("n_spots", ()))]
+    known = [int(size) for size in sizes if size]
+    return known if known and len(known) == len(sizes) else None
+
+
+def _is_default(options: FitOptions, sizes: Sequence[int]) -> bool:
+    """Return whether the default chose the patches of several sections, which it rounds section by section.
+
+    Their sum as an option could divide them in another way.
     """
     n = sum(sizes)
-    asked = default_n_patches(n, options.batch_patches or 1)
-    return options.n_patches == sum(max(1, round(asked * size / n)) for size in sizes)
+    total = default_n_patches(n, options.batch_patches or 1)
+    return options.n_patches == sum(max(1, round(total * size / n)) for size in sizes)
 
 
 def _flags(options: FitOptions, *, left_out: set[str]) -> list[str]:
@@ -102,12 +144,12 @@ def _flags(options: FitOptions, *, left_out: set[str]) -> list[str]:
 
 
 def _file(path: Path) -> str:
-    """A path that is not taken for an option."""
+    """Return a path that is not taken for an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _quoted(word: str) -> str:
-    """A word as the shell reads it; bytes that no terminal shows are spelled."""
+    """Return a word as the shell reads it, with bytes that no terminal shows written as escapes."""
     if word.isprintable():
         return shlex.quote(word)
     signs = (sign if sign.isprintable() else _spelled(sign) for sign in word)
@@ -116,11 +158,11 @@ def _quoted(word: str) -> str:
 
 
 def _spelled(sign: str) -> str:
-    """A character by its bytes; those of a file's name that are no UTF-8 are kept as surrogates."""
+    """Return the escapes of a character; Python stores bytes of a file's name that are not UTF-8 as surrogates."""
     lone = "\udc80" <= sign <= "\udcff"
     return "".join(f"\\x{byte:02x}" for byte in sign.encode("utf-8", "surrogateescape" if lone else "surrogatepass"))
 
 
 def _plain(value: Any) -> Any:
-    """A number or text of NumPy as Python's own."""
+    """Return a number or text of NumPy as Python's own."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""What a report says of a fitted section, as values: no HTML, no pictures."""
+"""The values that a report shows of a fitted section, without HTML and pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -18,19 +18,43 @@ __all__ = [
     "Domain",
     "Gene",
     "Material",
-    "Scored",
     "certificate_of",
+    "certificate_table",
+    "confidence_table",
     "domain_table",
     "joint_samples",
     "measured_calibration",
     "number",
     "own_scores",
+    "scan_table",
     "score_table",
     "shown",
+    "text_of",
 ]
 
 SCORES = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
 _LONGEST = 200  # characters of a parameter that are shown
+_NONE = "–"
+_HIGH = 0.9  # confidence; the head of the table in the template names it
+_CERTIFICATE = (
+    ("relative_change", "change of F over the last epoch, relative to n d / 2", "tolerance_objective"),
+    ("stationarity_mean", "largest distance of a mean from its optimum, in standard deviations of noise", "tolerance"),
+    ("stationarity_log_variance", "largest relative error of a variance", "tolerance"),
+    (
+        "stationarity_posterior",
+        "total variation distance of a posterior from its optimum, mean over spots",
+        "tolerance",
+    ),
+    ("stationarity_posterior_max", "the same, largest over spots", None),
+    ("gradient_norm", "Euclidean norm of dF/d(means, log variances), nats per unit", None),
+)
+_SCAN = {
+    "k": "domains",
+    "found_again": "found again (net)",
+    "split_ari": "ARI of halves",
+    "neg_elbo": "complete F, nats",
+    "smallest": "smallest domain, spots",
+}
 
 
 class Gene(NamedTuple):
@@ -53,11 +77,11 @@ class Material:
     fitted
         What the fit has written.
     agreement
-        (n,) share of restarts that agree with their consensus; None of a fit without restarts.
+        (n,) share of restarts that agree with their consensus; None for a fit without restarts.
     label_key
-        Column of obs that the annotation is from.
+        Column of ``obs`` that holds the annotation.
     markers
-        Genes of each domain by its name, the highest score first; None where they were not looked for or not found.
+        Genes of each domain by its name, the highest score first; None if there are none to show.
     no_markers
         Why there are none.
     """
@@ -72,24 +96,24 @@ class Material:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Parameters as they were stored; empty where there are none."""
+        """The stored parameters; empty if there are none."""
         params = self.fitted.summary.get("params")
         return params if isinstance(params, Mapping) else {}
 
     @property
     def scores(self) -> Mapping[str, Any]:
-        """Scores as they were stored."""
+        """The stored scores."""
         scores: Mapping[str, Any] = self.fitted.summary["scores"]
         return scores
 
     @property
     def confidence(self) -> np.ndarray:
-        """(n,) calibrated where that is known."""
+        """The confidence of each spot, (n,), calibrated if the fit calibrated it."""
         return self.fitted.confidence if self.fitted.calibrated is None else self.fitted.calibrated
 
     @property
     def is_predicted(self) -> bool:
-        """Whether the domains are those of a kept model."""
+        """Whether the domains are those of a saved model."""
         return "model" in self.params
 
 
@@ -100,21 +124,13 @@ class Domain(NamedTuple):
     spots: int
     share: float
     confidence: float  # mean; NaN of an empty domain
-    agreement: float  # mean; NaN where it is not known
-    label: str  # that most of its spots have; "" where none has any
-    label_share: float  # of its spots with a label
-
-
-class Scored(NamedTuple):
-    """A row of the table of scores."""
-
-    what: str
-    values: tuple[float | None, ...]  # of `SCORES`
-    note: str
+    agreement: float  # mean; NaN if unknown
+    label: str  # the most frequent one; "" if no spot of the domain has a label
+    label_share: float  # of its labelled spots
 
 
 def number(value: Any) -> float | None:
-    """A value as a finite number, None where it is none."""
+    """Return a value as a finite number, or None if it is not one."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -123,7 +139,7 @@ def number(value: Any) -> float | None:
 
 
 def shown(value: Any, *, most: int = _LONGEST) -> str:
-    """A parameter as text of at most so many characters."""
+    """Return a parameter as text of at most ``most`` characters."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, bool):
@@ -140,12 +156,12 @@ def shown(value: Any, *, most: int = _LONGEST) -> str:
 
 
 def certificate_of(material: Material) -> Certificate:
-    """The certificate that was stored.
+    """Return the stored certificate.
 
     Raises
     ------
     InputError
-        Where it is not what a fit writes.
+        If it is not what a fit writes.
     """
     stored = material.fitted.summary.get("certificate")
     values: dict[str, Any] = {}
@@ -155,17 +171,17 @@ def certificate_of(material: Material) -> Certificate:
             value = value.item()
         kinds = (int, float) if field.type is float else (field.type,)
         if not isinstance(value, kinds):  # type: ignore[arg-type]
-            msg = (
-                f"Expected the certificate of {str(material.path)!r} to be what a fit has written, found "
-                f"{value!r:.60} for {field.name!r}. Run `spatialpdvi fit` again."
+            raise InputError(
+                f"the certificate of {str(material.path)!r} to be what a fit has written",
+                f"{value!r:.60} for {field.name!r}",
+                "Run `spatialpdvi fit` again.",
             )
-            raise InputError(msg)
         values[field.name] = value
     return Certificate(**values)
 
 
 def domain_table(material: Material) -> list[Domain]:
-    """Every domain in the order of the categories."""
+    """Return a row for every domain, in the order of the categories."""
     fitted = material.fitted
     codes, n_domains = fitted.domains.codes.astype(np.int64), len(fitted.domains.categories)
     sizes = np.bincount(codes, minlength=n_domains)
@@ -185,7 +201,7 @@ def domain_table(material: Material) -> list[Domain]:
 
 
 def _main_labels(fitted: Fitted, codes: np.ndarray, n_domains: int) -> tuple[list[str], np.ndarray]:
-    """The label that most labelled spots of each domain have, and their share."""
+    """Return the most frequent label of each domain and its share of the labelled spots."""
     if fitted.annotation is None or not len(fitted.annotation.categories):
         return [""] * n_domains, np.full(n_domains, np.nan)
     labels = fitted.annotation.codes.astype(np.int64)
@@ -197,14 +213,14 @@ def _main_labels(fitted: Fitted, codes: np.ndarray, n_domains: int) -> tuple[lis
 
 
 def joint_samples(scores: Mapping[str, Any]) -> list[str]:
-    """Names of the sections of a joint fit, in their order; empty of a fit of one."""
+    """Return the names of the sections of a joint fit in their order; an empty list for a fit of one section."""
     samples = scores.get("samples")
     names = samples.get("sample") if isinstance(samples, Mapping) else None
     return [] if names is None else [str(name) for name in np.atleast_1d(names)]
 
 
 def own_scores(material: Material, scores: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """Scores of the section alone: of a file of a joint fit its own, of any other all."""
+    """Return the scores of the section alone, also if its file is one of a joint fit."""
     scores = material.scores if scores is None else scores
     names = joint_samples(scores)
     if material.name not in names or "sample_key" in material.params:
@@ -212,30 +228,68 @@ def own_scores(material: Material, scores: Mapping[str, Any] | None = None) -> M
     return _of_sample(scores, names.index(material.name))
 
 
-def score_table(material: Material) -> list[Scored]:
-    """Scores of the domains, of where they started, of k-means over seeds, and section by section."""
-    scores = material.scores
-    several = " (all sections)" if joint_samples(scores) else ""
-    rows = [_row(f"domains{several}", scores)]
-    baseline = scores.get("baseline")
+def text_of(value: float | None, form: str = ".3f") -> str:
+    """Return a number as text, or a dash if it is unknown."""
+    return _NONE if value is None or not np.isfinite(value) else format(value, form)
+
+
+def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows: scores of the domains, of their start, of k-means over seeds, and of each section."""
+    stored = material.scores
+    samples = joint_samples(stored)
+    rows = [("domains (all sections)" if samples else "domains", stored, "")]
+    baseline, trivial = stored.get("baseline"), stored.get("trivial")
     if isinstance(baseline, Mapping):
-        rows.append(_row("each spot by itself" if material.is_predicted else "start of the fit", baseline))
-    trivial = scores.get("trivial")
+        rows.append(("each spot by itself" if material.is_predicted else "start of the fit", baseline, ""))
     if isinstance(trivial, Mapping):
-        rows.append(_trivial(trivial))
-    rows += [_row(name, _of_sample(scores, i)) for i, name in enumerate(joint_samples(scores))]
-    return rows
+        low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
+        note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"
+        mean = "" if seeds is None else f", mean of {seeds:.0f} seeds"
+        rows.append((f"k-means on the smoothed features{mean}", trivial, note))
+    rows += [(name, _of_sample(stored, i), "") for i, name in enumerate(samples)]
+    used = [name for name in SCORES if any(number(scores.get(name)) is not None for _, scores, _ in rows)]
+    noted = any(note for *_, note in rows)
+    cells = [
+        [what, *(text_of(number(scores.get(name))) for name in used), *([note] if noted else [])]
+        for what, scores, note in rows
+    ]
+    heads = [name if len(name) > 5 else name.upper() for name in used]
+    return ["", *heads, *(["range over seeds"] if noted else [])], cells
 
 
-def _row(what: str, scores: Mapping[str, Any], note: str = "") -> Scored:
-    return Scored(what, tuple(number(scores.get(name)) for name in SCORES), note)
+def certificate_table(certificate: Certificate) -> list[list[str]]:
+    """Return a row for each number of the certificate: its name, what it means, its value and its tolerance."""
+    return [
+        [
+            name,
+            meaning,
+            f"{getattr(certificate, name):.2e}",
+            _NONE if limit is None else f"{getattr(certificate, limit):.0e}",
+        ]
+        for name, meaning, limit in _CERTIFICATE
+    ]
 
 
-def _trivial(trivial: Mapping[str, Any]) -> Scored:
-    low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
-    note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"
-    name = "k-means on the smoothed features" + ("" if seeds is None else f", mean of {seeds:.0f} seeds")
-    return _row(name, trivial, note)
+def scan_table(scan: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows: what was found for each number of domains that was tried."""
+    columns = {name: head for name, head in _SCAN.items() if name in scan}
+    forms = {"k": ".0f", "neg_elbo": ".6g", "smallest": ",.0f"}
+    rows = [
+        [text_of(number(value), forms.get(name, ".3f")) for name, value in zip(columns, values, strict=True)]
+        for values in zip(*(np.asarray(scan[name]) for name in columns), strict=False)
+    ]
+    return list(columns.values()), rows
+
+
+def confidence_table(material: Material) -> list[list[str]]:
+    """Return a row for the posterior and, if it was calibrated, for the calibrated one."""
+    fitted = material.fitted
+    rows = {"posterior": fitted.confidence, "calibrated posterior": fitted.calibrated}
+    return [
+        [name, f"{values.mean():.3f}", f"{np.median(values):.3f}", f"{(values >= _HIGH).mean():.0%}"]
+        for name, values in rows.items()
+        if values is not None
+    ]
 
 
 def _of_sample(scores: Mapping[str, Any], i: int) -> dict[str, Any]:
@@ -244,7 +298,7 @@ def _of_sample(scores: Mapping[str, Any], i: int) -> dict[str, Any]:
 
 
 def measured_calibration(material: Material) -> dict[str, Any]:
-    """Calibration of the confidences against the annotation that the maps show; empty where there is none."""
+    """Return the calibration of the confidence against the annotation in the maps; empty without an annotation."""
     fitted = material.fitted
     if fitted.annotation is None:
         return {}

@@ -1,111 +1,153 @@
 """The page: one section after the other, and above several of them a table that leads to each."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spatialpdvi.report.content import Material, certificate_of, domain_table, number, own_scores
-from spatialpdvi.report.details import confidence, domains, markers, repeat
-from spatialpdvi.report.markup import Markup, join, table, tag
-from spatialpdvi.report.parts import convergence, maps, number_of_domains, scores, state, text_of
-from spatialpdvi.report.pictures import draw_maps
-from spatialpdvi.report.style import CSS
+import numpy as np
+
+from spatialpdvi.plotting.labels import printable
+from spatialpdvi.report.command import repeating_command
+from spatialpdvi.report.content import (
+    Material,
+    certificate_of,
+    certificate_table,
+    confidence_table,
+    domain_table,
+    joint_samples,
+    measured_calibration,
+    number,
+    own_scores,
+    scan_table,
+    score_table,
+    shown,
+    text_of,
+)
+from spatialpdvi.report.pictures import draw_maps, reliability_chart, scan_chart, trace_chart
 from spatialpdvi.version import __version__
 
-__all__ = ["render"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-# The browser itself sees to it that the page asks for nothing and runs nothing.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_HEADS = ("section", "spots", "domains", "ARI", "ARI of the start", "CHAOS", "PAS", "mean confidence", "epochs", "fit")
+__all__ = ["environment", "render"]
+
+_HEADS = ("spots", "domains", "ARI", "ARI of the start", "CHAOS", "PAS", "mean confidence", "epochs")
+_PROSE = 2_000  # characters of a sentence
 
 
 class _Section(NamedTuple):
-    title: str
-    lead: Markup  # one line on what it is
-    body: Markup
-    row: list[str]  # of the table above several
+    """What the page says of one section."""
+
+    name: str
+    path: str
+    spots: int
+    domains: int  # that have spots
+    epochs: str
+    converged: bool
+    row: list[str]  # of the table above several sections
+    body: str  # HTML
+
+
+@cache
+def environment() -> "Environment":
+    """Return the environment of the templates: every text is escaped, and what no font can draw becomes ``?``."""
+    import jinja2
+
+    def printed(value: Any) -> Any:
+        return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("spatialpdvi.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=printed,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"number": number, "shown": shown, "text": text_of}
+    return templates
 
 
 def render(sections: Iterable[Material], *, paths: Mapping[str, Path]) -> str:
-    """The page of one fitted section, or of several.
+    """Write the page of one fitted section, or of several.
 
     Parameters
     ----------
     sections
-        At least one; each is drawn and let go before the next is asked for.
+        At least one; each is drawn and let go before the next one is taken.
     paths
         Files by the names of their sections, which the command of a joint fit lists.
+
+    Returns
+    -------
+    str
+        The page as HTML, to be written as UTF-8.
 
     Raises
     ------
     InputError
-        Where a section does not hold what a fit writes.
+        If a section does not hold what a fit writes.
     """
     made = [_section(material, f"section-{i}", paths) for i, material in enumerate(sections, start=1)]
-    if len(made) == 1:
-        (only,) = made
-        title = f"Spatial domains of {only.title}"
-        content = [tag("header", tag("h1", title), only.lead), tag("section", only.body, id="section-1")]
-    else:
-        title = f"Spatial domains of {len(made)} sections"
-        summary = table(_HEADS, [section.row for section in made])
-        content = [tag("header", tag("h1", title), summary, id="summary")]
-        for i, section in enumerate(made, start=1):
-            back = tag("p", tag("a", "to all sections", href="#summary"), class_="back")
-            head = tag("h2", section.title)
-            content.append(tag("section", head, section.lead, section.body, back, id=f"section-{i}", class_="sample"))
-    return _document(title, content)
+    page = environment().get_template("report.html.jinja")
+    return page.render(sections=made, heads=_HEADS, version=__version__) + "\n"
 
 
 def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Section:
-    certificate = certificate_of(material)
-    found, drawn = domain_table(material), draw_maps(material)
-    parts = {
-        "Maps": maps(material, drawn),
-        "Scores": scores(material),
-        "Convergence": convergence(material, certificate),
-        "Number of domains": number_of_domains(material),
-        "Domains": domains(found, drawn.colours),
-        "Marker genes": markers(material, found, drawn.colours),
-        "Confidence": confidence(material),
-        "To repeat it": repeat(material, paths),
-    }
-    there = {title: part for title, part in parts.items() if part is not None}
-    anchors = {title: f"{anchor}-{title.lower().replace(' ', '-')}" for title in there}
-    menu = tag("nav", *(tag("a", title, href=f"#{anchors[title]}") for title in there))
-    pieces = (tag("section", tag("h3", title), part, id=anchors[title]) for title, part in there.items())
-    spots, filled = material.fitted.confidence.size, sum(domain.spots > 0 for domain in found)
-    epochs = f"{certificate.epochs} {'sweeps' if material.is_predicted else 'epochs'}"
-    lead = tag("p", str(material.path), f": {spots:,} spots, {filled} domains, ", state(certificate), f", {epochs}")
-    row = [
-        tag("a", material.name, href=f"#{anchor}"),
-        f"{spots:,}",
-        f"{filled}",
-        *_summary(material),
-        f"{material.confidence.mean():.2f}",
-        f"{certificate.epochs}",
-        state(certificate),
-    ]
-    return _Section(material.name, lead, join([menu, *pieces]), row)
+    fitted, params, certificate = material.fitted, material.params, certificate_of(material)
+    domains, measured = domain_table(material), measured_calibration(material)
+    versions, choice = params.get("versions"), fitted.summary.get("k_choice")
+    choice = choice if isinstance(choice, Mapping) else {}
+    k_scan, scan = fitted.summary.get("k_scan"), None
+    if k_scan is not None:
+        chosen = len(fitted.domains.categories)
+        heads, rows = scan_table(k_scan)
+        reason = shown(choice.get("reason", ""), most=_PROSE)
+        scan = {"chart": scan_chart(k_scan, chosen), "chosen": chosen, "heads": heads, "rows": rows, "reason": reason}
+    body = (
+        environment()
+        .get_template("section.html.jinja")
+        .render(
+            agreed=any(np.isfinite(domain.agreement) for domain in domains),
+            anchor=anchor,
+            asked=choice.get("asked"),
+            certificate=certificate,
+            certificate_rows=certificate_table(certificate),
+            command=repeating_command(material, paths),
+            confidence_rows=confidence_table(material),
+            domains=domains,
+            drawn=draw_maps(material),
+            fitted=fitted,
+            joint=len(joint_samples(material.scores)) > 1,
+            labelled=any(domain.label for domain in domains),
+            material=material,
+            measured=measured,
+            parameters={key: value for key, value in params.items() if key != "versions"},
+            reliability=reliability_chart(measured) if "reliability" in measured else None,
+            scan=scan,
+            score_table=score_table(material),
+            trace=trace_chart(fitted.summary["trace"]),
+            versions=versions if isinstance(versions, Mapping) else {},
+        )
+    )
+    spots, filled = fitted.confidence.size, sum(domain.spots > 0 for domain in domains)
+    mean = f"{material.confidence.mean():.2f}"
+    return _Section(
+        name=material.name,
+        path=str(material.path),
+        spots=spots,
+        domains=filled,
+        epochs=f"{certificate.epochs} {'sweeps' if material.is_predicted else 'epochs'}",
+        converged=certificate.converged,
+        row=[f"{spots:,}", f"{filled}", *_summary(material), mean, f"{certificate.epochs}"],
+        body=body,
+    )
 
 
 def _summary(material: Material) -> list[str]:
-    """ARI, that of the start, CHAOS and PAS."""
+    """Return the ARI, that of the start, CHAOS and PAS."""
     own, baseline = own_scores(material), material.scores.get("baseline")
-    begun = own_scores(material, baseline) if isinstance(baseline, Mapping) else {}
-    values = (own.get("ari"), begun.get("ari"), own.get("chaos"), own.get("pas"))
+    start = own_scores(material, baseline) if isinstance(baseline, Mapping) else {}
+    values = (own.get("ari"), start.get("ari"), own.get("chaos"), own.get("pas"))
     return [text_of(number(value)) for value in values]
-
-
-def _document(title: str, content: Iterable[Markup]) -> str:
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Markup(CSS)),
-    )
-    made_by = tag("footer", f"Made by spatialpdvi {__version__}. This page is complete in itself: it asks for nothing.")
-    body = tag("body", *content, made_by)
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"

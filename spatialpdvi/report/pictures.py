@@ -1,7 +1,9 @@
-"""Pictures of a report as PNG: maps without a word in them, since the page writes the legends, and charts."""
+"""Pictures of a report as PNG: charts, and maps without text, because the page itself has the legends."""
 
+import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,24 +15,18 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED
-from spatialpdvi.plotting.charts import draw_scan, draw_trace
-from spatialpdvi.plotting.colours import match_colours
-from spatialpdvi.plotting.labels import read_labels
-from spatialpdvi.plotting.panels import CONFIDENCE, Heading, draw_values, paint_labels
-from spatialpdvi.plotting.reliability import draw_reliability
+from spatialpdvi.plotting.charts import draw_reliability, draw_scan, draw_trace
+from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, read_labels
+from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
 
 __all__ = ["LabelMap", "Maps", "Picture", "ValueMap", "draw_maps", "reliability_chart", "scan_chart", "trace_chart"]
 
-_DPI, _LARGE_DPI = 200, 140  # of maps with more spots than these
+_DPI, _LARGE_DPI = 200, 140  # of maps with at most, and with more than, so many spots:
 _LARGE = 50_000
-# Inches: the size of a chart, and what is free on the left, at the bottom, on the right and at the top.
-_CHART, _SQUARE = (4.8, 3.0), (3.7, 3.7)
-_LEFT, _BOTTOM, _RIGHT, _TOP = 0.8, 0.45, 0.65, 0.07
-_NO_WORDS = Heading("", None)
+_CHART, _SQUARE = (4.8, 3.0), (3.7, 3.7)  # inches
 _STOPS = 9  # of the gradient that stands for a colour map
 
 
@@ -40,6 +36,11 @@ class Picture(NamedTuple):
     png: bytes
     width: int  # pixels of CSS
     height: int
+
+    @property
+    def uri(self) -> str:
+        """The picture as an address that contains all of it."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
 
 
 class LabelMap(NamedTuple):
@@ -71,15 +72,15 @@ class Maps(NamedTuple):
 
 
 def draw_maps(material: Material) -> Maps:
-    """Maps of domains, annotation, confidence and agreement; several sections of a file side by side.
+    """Draw maps of domains, annotation, confidence and agreement, with several sections of a file side by side.
 
     Raises
     ------
     InputError
-        Where the colours that the file holds are none.
+        If a colour of a domain in the file is not a colour.
     """
     fitted = material.fitted
-    assert fitted.coordinates is not None  # it was read with a key for them
+    assert fitted.coordinates is not None  # they were read with the fit
     position, n = fitted.coordinates[:, :2], len(fitted.coordinates)
     if fitted.samples is None:
         tissue = place_tissue(position)
@@ -88,21 +89,18 @@ def draw_maps(material: Material) -> Maps:
         tissue = place_tissue(position, names=names, codes=np.asarray(fitted.samples.codes))
     domains = read_labels(fitted.domains, n=n, what="domains")
     labels = None if fitted.annotation is None else read_labels(fitted.annotation, n=n, what="labels")
-    own = None if fitted.colours is None else _as_hex(fitted.colours, [str(name) for name in fitted.domains.unique()])
     order = [str(fitted.domains.categories[code]) for code in np.unique(fitted.domains.codes)]
-    of_domains, of_labels = match_colours(
-        domains.codes,
-        None if labels is None else labels.codes,
-        colours=None if own is None else [own[name] for name in order],
-    )
+    own = None if fitted.colours is None else check_colours(fitted.colours, order)
+    codes = None if labels is None else labels.codes
+    of_domains, of_labels = match_colours(domains.codes, codes, colours=own)
 
-    def of(names: Any, colours: list[str]) -> LabelMap:
+    def of(shown: Labels, colours: list[str]) -> LabelMap:
         def draw(axes: Axes) -> None:
             for section in tissue.maps(axes):
-                paint_labels(section, names.codes, colours)
+                paint_labels(section, shown.codes, colours)
 
         picture = _map(tissue, n, draw)[0]
-        return LabelMap(picture, names.names, colours, UNLABELLED if (names.codes < 0).any() else None)
+        return LabelMap(picture, shown.names, colours, UNLABELLED if (shown.codes < 0).any() else None)
 
     return Maps(
         domains=of(domains, of_domains),
@@ -114,33 +112,29 @@ def draw_maps(material: Material) -> Maps:
 
 
 def trace_chart(trace: Mapping[str, ArrayLike]) -> Picture:
-    """F and its gradient against epochs."""
-    return _chart(lambda axes: draw_trace(axes, trace, heading=_NO_WORDS))
+    """Draw F and its gradient against epochs."""
+    return _chart(partial(draw_trace, trace=trace))
 
 
 def scan_chart(scan: Mapping[str, ArrayLike], k: int) -> Picture:
-    """What chose the number of domains."""
-    return _chart(lambda axes: draw_scan(axes, scan, k, heading=_NO_WORDS))
+    """Draw the scan that chose the number of domains."""
+    return _chart(partial(draw_scan, scan=scan, k=k))
 
 
 def reliability_chart(calibration: Mapping[str, Any]) -> Picture:
-    """How far confidences can be believed."""
-    return _chart(lambda axes: draw_reliability(axes, calibration, heading=_NO_WORDS), size=_SQUARE, right=_TOP)
+    """Draw the share of spots that are right by confidence."""
+    return _chart(partial(draw_reliability, calibration=calibration), size=_SQUARE)
 
 
 def _values(tissue: Tissue, values: np.ndarray) -> ValueMap:
-    picture, drawn = _map(
-        tissue,
-        len(values),
-        lambda axes: draw_values(axes, tissue, values, scale=CONFIDENCE, heading=_NO_WORDS),
-    )
+    picture, drawn = _map(tissue, len(values), partial(draw_values, tissue=tissue, values=values, scale=CONFIDENCE))
     low, high = drawn[0].get_clim()
     stops = colormaps[CONFIDENCE.colours](np.linspace(0, 1, _STOPS))
     return ValueMap(picture, float(low), float(high), [to_hex(stop) for stop in stops])
 
 
-def _map(tissue: Tissue, n_spots: int, draw: Any) -> tuple[Picture, list[Collection]]:
-    """The map alone; what the drawing puts outside of its axes falls off the edge."""
+def _map(tissue: Tissue, n_spots: int, draw: Callable[[Axes], None]) -> tuple[Picture, list[Collection]]:
+    """Draw a map that fills its picture; legends and colour bars beside it are cut off, since the page writes them."""
     figure = Figure(figsize=tissue.size)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -152,14 +146,10 @@ def _map(tissue: Tissue, n_spots: int, draw: Any) -> tuple[Picture, list[Collect
     return _save(figure, dpi=_DPI if n_spots < _LARGE else _LARGE_DPI), drawn
 
 
-def _chart(draw: Any, *, size: tuple[float, float] = _CHART, right: float = _RIGHT) -> Picture:
-    """A chart alone; a heading of its own falls off the edge, as of a map."""
-    width, height = size
-    figure = Figure(figsize=size)
+def _chart(draw: Callable[[Axes], None], *, size: tuple[float, float] = _CHART) -> Picture:
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    wide, high = (width - _LEFT - right) / width, (height - _BOTTOM - _TOP) / height
-    axes = figure.add_axes((_LEFT / width, _BOTTOM / height, wide, high))
-    draw(axes)
+    draw(figure.subplots())
     return _save(figure)
 
 
@@ -169,18 +159,3 @@ def _save(figure: Figure, *, dpi: int = _DPI) -> Picture:
     figure.savefig(file, format="png", dpi=dpi, transparent=True, metadata={"Software": None})
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     return Picture(file.getvalue(), width, height)
-
-
-def _as_hex(colours: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Colours of the file as ``#rrggbb``, which is all that may reach a style of the page."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = to_hex(colours[name])
-        except (KeyError, ValueError):
-            msg = (
-                f"Expected a colour for each domain, found {colours.get(name)!r:.60} for {name!r:.60}. Give names or "
-                "hexadecimal values that matplotlib knows."
-            )
-            raise InputError(msg) from None
-    return found

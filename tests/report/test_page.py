@@ -18,10 +18,9 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.report.content import Material
-from spatialpdvi.report.markup import data_uri
 from spatialpdvi.report.pictures import draw_maps
 
-PARTS = ["Maps", "Scores", "Convergence", "Domains", "Marker genes", "Confidence", "To repeat it"]
+PARTS = ["Maps", "Scores", "Convergence", "Domains", "Marker genes", "Confidence", "Command and parameters"]
 
 
 def _words_of(line):
@@ -157,7 +156,13 @@ def test_without_annotation(fitted):
     _expect_whole(page)
     assert page.headings == PARTS
     assert page.captions[:3] == ["Domains", "Confidence", "Agreement of restarts"]
-    assert page.tables["section-1-domains"][0][0] == ["domain", "spots", "share", "mean confidence", "restarts agree"]
+    assert page.tables["section-1-domains"][0][0] == [
+        "domain",
+        "spots",
+        "share",
+        "mean confidence",
+        "agreement of restarts",
+    ]
     assert page.tables["section-1-scores"][0][0] == ["", "CHAOS", "PAS"]
     assert "no known labels" in page.words
 
@@ -173,7 +178,7 @@ def test_other_labels_can_be_shown(fitted):
     change(fitted, lambda adata: adata.obs.insert(0, "half", np.where(np.arange(600) < 300, "a", "b")))
     page = report(fitted, options=["--label-key", "half"])
     assert page.captions[0] == "Annotation (obs['half'])"
-    assert "Held against obs['annotation']" in page.words
+    assert "compared with obs['annotation'] of 600 of 600 spots." in page.words
 
 
 def test_without_counts(fitted):
@@ -216,7 +221,7 @@ def test_a_prediction(fitted, model, tmp_path):
     assert page.headings == PARTS
     assert "Agreement of restarts" not in page.captions
     assert [row[0] for row in page.tables["section-1-scores"][0][1:]] == ["domains", "each spot by itself"]
-    assert "domains are those of a kept model" in page.words
+    assert "domains are those of a saved model" in page.words
     words = _words_of(page.commands[0])
     words[words.index("--model") + 1] = str(model)
     run(*words, "--quiet")
@@ -230,7 +235,7 @@ def test_a_number_of_domains_that_was_chosen(fitted, tmp_path):
     (table,) = page.tables["section-1-number-of-domains"]
     assert [row[0] for row in table] == ["domains", "3", "4"]
     assert anndata.read_h5ad(fitted).uns["pdvi"]["k_choice"]["reason"] in page.words
-    assert "chosen by --k 3:4" in page.words
+    assert "The number of domains was chosen by the fit, which was given k = 3:4." in page.words
     run(*_words_of(page.commands[0]), "--quiet")
     assert np.array_equal(posterior(tmp_path / "one_again.h5ad"), posterior(fitted))
 
@@ -326,7 +331,7 @@ def test_a_large_section_is_a_small_page(fitted):
         )
     drawn = draw_maps(Material(path=fitted, name="large", fitted=large, agreement=sure))
     pictures = (drawn.domains.picture, drawn.annotation.picture, drawn.confidence.picture, drawn.agreement.picture)
-    assert sum(len(data_uri(picture.png)) for picture in pictures) < 2.9e6
+    assert sum(len(picture.uri) for picture in pictures) < 2.9e6
 
 
 def test_warnings_of_the_library_reach_python(fitted):
