@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.features.projection import GeneProjection
-from spatialpdvi.features.space import Space
+from spatialpdvi.features.projection import GeneProjection, Space
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 

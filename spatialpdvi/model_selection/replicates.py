@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.features.components import principal_components
+from spatialpdvi.features.projection import principal_components
 from spatialpdvi.features.scaling import is_constant
 from spatialpdvi.graph.neighbors import nearest_spots
 
