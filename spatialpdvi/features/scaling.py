@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.kernels.counts import (
     column_extremes,
     column_moments,
@@ -145,11 +145,11 @@ def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
     import scanpy as sc
 
     if not isinstance(counts, sp.csr_matrix):
-        msg = (
-            "Expected counts that fit the memory with --transform pearson, whose residuals are dense, found ones that "
-            "are read block by block. Choose another --transform, or raise --memory."
+        raise InputError(
+            f"counts that fit into memory with {option('transform', 'pearson')}, whose residuals are dense",
+            "counts that are read block by block",
+            f"Choose another {option('transform')}, or raise {option('memory')}.",
         )
-        raise InputError(msg)
     chosen = counts[:, genes].astype(np.float64)
     rows = np.flatnonzero(np.asarray(chosen.sum(axis=1)).ravel() > 0)
     columns = np.flatnonzero(np.asarray(chosen.sum(axis=0)).ravel() > 0)

@@ -280,4 +280,4 @@ def _lost(lost: int, domains: np.ndarray, start_labels: np.ndarray) -> str:
     largest = np.argsort(-spots, kind="stable")[:_NAMED]
     where = ", ".join(f"{spots[i]:,} to {to[i]}" for i in largest)
     others = "" if to.size <= _NAMED else f" and {own.size - spots[largest].sum():,} elsewhere"
-    return f"{lost} lost the {own.size:,} spots that it had at the start, {where}{others}"
+    return f"{lost} lost all its spots ({own.size:,}) during the fit: {where}{others}"

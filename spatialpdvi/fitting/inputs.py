@@ -68,12 +68,12 @@ def check_section(section: Section, options: FitOptions) -> None:
         the options need several sections, a third coordinate or a package that are missing.
     """
     n = section.coordinates.shape[0]
-    if isinstance(options.k, str):
-        candidates(options.k, n)  # raises where the range goes beyond the spots
     for name in ("k", "n_patches", "smooth"):
         value = getattr(options, name)
         if value is not None and not isinstance(value, str) and value > n:
             raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)
+    if isinstance(options.k, str):
+        candidates(options.k, n)  # raises where the range goes beyond the spots
     _check_start_labels(section, options)
     if options.correct != "none":
         _check_several(section, option("correct", options.correct))

@@ -62,13 +62,9 @@ def build_graph(
             normals[spots] = border_directions(xy[spots], labels[spots], settings.flow_neighbors)
         pattern = _pattern(section, samples, settings)
         _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
-        patching = make_patches(
-            xy,
-            weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta),
-            settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1),
-            keep_cross_edges=settings.cross_patch_edges,
-            samples=samples,
-        )
+        weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
+        n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
+        patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
         n_across = _count_across(section, patching.graph) if settings.across_sections else None
         across = "" if n_across is None else f", {n_across:,} of them across sections"
         stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
