@@ -35,9 +35,10 @@ def why_no_model(section: Section, options: FitOptions, needed_by: str = option(
         )
     if options.correct == "harmony":
         return InputError(
-            f"{option('correct', 'none')} or {option('correct', 'center')} with {needed_by}",
+            f"none or center with {needed_by}",
             "harmony, which uses all spots of all sections at once and cannot be repeated for another section",
             f"{other} {option('correct')}.",
+            option="correct",
         )
     if section.features is None:
         return _why_no_projection(section, options, needed_by)
@@ -51,9 +52,10 @@ def _why_no_projection(section: Section, options: FitOptions, needed_by: str) ->
     other = f"Leave {needed_by} out, or choose another"
     if options.transform not in PER_SPOT:
         return InputError(
-            f"a {option('transform')} of each spot by itself with {needed_by}",
+            f"one of {', '.join(PER_SPOT)} with {needed_by}",
             f"{options.transform}, which uses all spots of a section",
             f"{other} {option('transform')}.",
+            option="transform",
         )
     if options.n_pcs == 0:
         return InputError(

@@ -83,7 +83,7 @@ def test_files_of_counts_are_one_fit(toy_section, tmp_path):
     before = [path.read_bytes() for path in paths]
     refused = CliRunner().invoke(main, ["fit", *map(str, paths), *common, "--save-model", str(tmp_path / "m.npz")])
     assert refused.exit_code == 2
-    assert "Expected --correct none or center with --save-model, found harmony" in refused.output
+    assert "Expected `--correct` to be none or center with --save-model, found harmony" in refused.output
     assert [path.read_bytes() for path in paths] == before
 
 
