@@ -138,9 +138,7 @@ def test_hundreds_of_domains_on_few_spots(section):
     with pytest.warns(InputWarning) as caught:
         result = _fit(section, k=200, n_init=2)
     said = [str(w.message) for w in caught]
-    assert any(
-        re.search(r"^The restarts agree on \d+ domains at most, not on 200, .* Lower `k`", s) for s in said
-    )
+    assert any(re.search(r"^The restarts agree on \d+ domains at most, not on 200, .* Lower `k`", s) for s in said)
     assert result.params["start"] == "restart"
     assert (result.domain_sizes > 0).sum() > 150
 
