@@ -20,7 +20,7 @@ class GroupMoments(NamedTuple):
     present: np.ndarray  # (groups, genes) int64 spots with counts of the gene
 
     def others(self) -> "GroupMoments":
-        """Return the same for all spots *outside* each group, summed over the other groups: a difference would round."""
+        """Return the same for all spots *outside* each group, summed over other groups: a difference would round."""
         return GroupMoments(*map(_all_but_own, self))
 
     def mean_variance(self) -> tuple[np.ndarray, np.ndarray]:

@@ -53,7 +53,7 @@ def complete_bound(
 
 
 def log_partition(graph: sp.csr_matrix, k: int, *, seed: int) -> float:
-    r"""Return the log normaliser of the Potts model, ``log sum_zeta exp(sum_{i,j} r_ij [zeta_i = zeta_j])``, to two orders.
+    r"""Return the log normaliser of the Potts model to two orders, ``log sum_z exp(sum_{i,j} r_ij [z_i = z_j])``.
 
     Every factor ``exp(r [a = b])`` is ``e^r ((1 - p) + p [a = b])`` with ``p = 1 - e^-r``. So (Fortuin and Kasteleyn
     1972), with each edge independently open with probability p, and C the number of pieces that open edges connect,
