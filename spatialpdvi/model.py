@@ -1,4 +1,4 @@
-"""A fitted model by itself: all that is needed to find its domains in a section that it has not seen."""
+"""A model of a fit: all that is needed to find its domains in a section that it was not fitted to."""
 
 import re
 from collections.abc import Mapping
@@ -7,30 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.features.projection import GeneProjection
-from spatialpdvi.features.space import Space
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.features.projection import GeneProjection, Space
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "nearest_domain"]
 
 FORMAT = 2  # raised whenever what is written changes
-# options of the fit that hold for every section that the model is used on
+# options of the fit that apply to every section that the model is used on
 _KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
-PER_SPOT = ("none", "log1p", "sqrt")  # transforms that ask nothing of other spots
+PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
-RECIPE = ("target_sum", "transform", "clip")  # those that are kept with the genes
+RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Domains of a fit, and the way from a section's counts to the features in which they are known.
+    """The domains of a fit, and what brings the counts of another section into the space of their features.
 
     Parameters
     ----------
     space
-        Where features come from.
+        What brings another section into the space of the features.
     rotation
         W (d, d); the unit matrix where features are not rotated.
     lam
@@ -38,17 +37,17 @@ class Model:
     hyperparameters
         sigma0, sigma1 and xi (d,).
     reach
-        Distance to the nearest domain (`nearest_domain`) that 99.9 % of the fit's spots are within.
+        Distance to the nearest domain (`nearest_domain`) within which 99.9 % of the fit's spots lie.
     options
-        Options of the fit that hold for every section.
+        Options of the fit that apply to every section.
     version
         Of spatialpdvi, when the model was fitted.
     colours
         (K,) hexadecimal, of the domains.
     temperature
-        Of the calibrated posteriors, 1 or more; None where the fit had no restarts to learn it from.
+        Of the calibrated posteriors, 1 or more; None where the fit had no restarts to calibrate with.
     name
-        Of the file that it was read from; empty for one that comes straight from a fit.
+        Of the file that it was read from; empty for the model of a result.
     """
 
     space: Space
@@ -70,21 +69,21 @@ class Model:
 
     @staticmethod
     def kept_options(options: FitOptions, *, smooth: int) -> dict[str, Any]:
-        """Options of a fit that its model keeps, with the number of neighbours that was chosen."""
+        """Return the options of a fit that its model stores, with the number of neighbours that was chosen."""
         return {name: getattr(options, name) for name in _KEPT} | {"smooth": smooth}
 
     def fit_options(self, **chosen: Any) -> FitOptions:
-        """Options with which a section is prepared: the model's, and those that are of the section."""
+        """Return the options with which a section is prepared: the model's, and those that belong to the section."""
         genes = self.space.genes
         recipe = {} if genes is None else {name: getattr(genes, name) for name in RECIPE}
         return FitOptions(k=self.lam.m.shape[0], rep=self.space.rep, **(self.options | recipe | chosen))
 
     def distance(self, features: np.ndarray) -> np.ndarray:
-        """Distance (n,) of features (n, d) to the nearest domain."""
+        """Return the distance (n,) of features (n, d) to the nearest domain."""
         return nearest_domain(features, self.lam, self.hyperparameters)
 
     def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and facts that a file holds; `from_parts` is the way back."""
+        """Return the arrays and facts that a file stores; `from_parts` makes a model of them again."""
         arrays = {
             "centre": self.space.centre,
             "origin": self.space.origin,
@@ -112,30 +111,38 @@ class Model:
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], *, name: str) -> "Model":
-        """Model of a file's arrays and facts, each checked.
+        """Check the arrays and facts of a file, and return their model.
+
+        Parameters
+        ----------
+        arrays, facts
+            As `parts` returned them.
+        name
+            Of the file.
 
         Raises
         ------
         InputError
-            Where the format is another, or a part is missing or cannot be what a fit has written.
+            Where the format is another, or a part is missing or cannot have been written by a fit.
         """
         if facts.get("format") != FORMAT:
-            msg = (
-                f"Expected the model {name!r} to be of format {FORMAT}, found {facts.get('format')!r}. "
-                f"Use the version of spatialpdvi that wrote it "
-                f"({facts.get('version', 'unknown')}), or fit it again."
+            raise InputError(
+                f"the model {name!r} to be of format {FORMAT}",
+                repr(facts.get("format")),
+                f"Use the version of spatialpdvi that wrote it ({facts.get('version', 'unknown')}), or fit it again.",
             )
-            raise InputError(msg)
         try:
             model = cls._read(arrays, facts, name)
-            model.fit_options()  # are the options possible
+            model.fit_options()  # raises where an option is impossible
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"no {error}" if isinstance(error, KeyError) else str(error)
-            msg = (
-                f"Expected the model {name!r} to hold what `spatialpdvi fit --save-model` writes, found it damaged "
-                f"({found}). Fit it again."
-            )
-            raise InputError(msg) from error
+            if isinstance(error, InputError):  # options stay placeholders until the outer error is put into words
+                found = error.sentence(option)
+            raise InputError(
+                f"the model {name!r} to be as {option('save_model')} writes it",
+                f"it damaged ({found})",
+                "Fit it again.",
+            ) from error
         return model
 
     @classmethod
@@ -191,7 +198,7 @@ _GENES = {
 
 
 def nearest_domain(features: np.ndarray, lam: PottsGlobals, hyperparameters: Hyperparameters) -> np.ndarray:
-    """Mahalanobis distance (n,) of features (n, d) to the nearest domain mean, in noise sd.
+    """Return the Mahalanobis distance (n,) of features (n, d) to the nearest domain mean, in noise sd.
 
     ``min_k sqrt( sum_f (x_if - m_kf)^2 / sigma0_f^2 )``
     """
@@ -210,7 +217,7 @@ def _array(arrays: Mapping[str, np.ndarray], name: str, *shape: int | None, posi
         msg = f"{name} of {values.dtype} and shape {values.shape}"
         raise ValueError(msg)
     if not np.isfinite(values).all() or (positive and not (values > 0).all()):
-        msg = f"{name} with values that cannot be"
+        msg = f"{name} with impossible values"
         raise ValueError(msg)
     return np.ascontiguousarray(values, dtype=np.float64)
 

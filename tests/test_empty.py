@@ -6,27 +6,27 @@ from spatialpdvi.fitting.fit import explain_empty
 
 
 def test_where_the_spots_of_a_lost_domain_went():
-    begun = np.repeat([0, 1, 2], [5, 4, 6])
-    domains = begun.copy()
-    domains[begun == 2] = [0, 1, 1, 1, 1, 0]
-    assert explain_empty(domains, begun, 3) == "2 lost the 6 spots it began with during the fit, 4 to 1, 2 to 0"
+    start_labels = np.repeat([0, 1, 2], [5, 4, 6])
+    domains = start_labels.copy()
+    domains[start_labels == 2] = [0, 1, 1, 1, 1, 0]
+    assert explain_empty(domains, start_labels, 3) == "2 lost all its spots (6) during the fit: 4 to 1, 2 to 0"
 
 
 def test_a_domain_that_the_start_did_not_have():
     labels = np.repeat([0, 1], [5, 4])
-    assert explain_empty(labels, labels, 4) == "2, 3 had no spot from the start on, whose labels are fewer than 4"
+    assert explain_empty(labels, labels, 4) == "2, 3 had no spot at the start, which has fewer than 4 labels"
 
 
 def test_both_reasons_together_and_many_heirs():
-    begun = np.array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4])
+    start_labels = np.array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4])
     domains = np.array([0, 1, 2, 3, 0, 0, 0, 1, 2, 3])
-    said = explain_empty(domains, begun, 6)
-    assert said.startswith("4 lost the 6 spots it began with during the fit, 3 to 0, 1 to 1, 1 to 2 and 1 elsewhere; ")
-    assert said.endswith("5 had no spot from the start on, whose labels are fewer than 6")
+    reasons = explain_empty(domains, start_labels, 6)
+    assert reasons.startswith("4 lost all its spots (6) during the fit: 3 to 0, 1 to 1, 1 to 2 and 1 elsewhere; ")
+    assert reasons.endswith("5 had no spot at the start, which has fewer than 6 labels")
 
 
 def test_many_lost_domains_are_counted():
-    begun = np.arange(12)
-    said = explain_empty(np.zeros(12, dtype=int), begun, 12)
-    assert said.count("began with") == 5
-    assert said.endswith("; 6 more lost theirs in the same way")
+    start_labels = np.arange(12)
+    reasons = explain_empty(np.zeros(12, dtype=int), start_labels, 12)
+    assert reasons.count("lost all its spots (1) during the fit: 1 to 0") == 5
+    assert reasons.endswith("; 6 more lost theirs in the same way")

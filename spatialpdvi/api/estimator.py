@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.fitting.export import unkept
+from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -148,7 +148,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.n_iter_ = int(result.trace["epoch"][-1])
         self.neg_elbo_ = float(result.trace["neg_elbo"][-1])
         self.n_features_in_ = int(adata.obsm[_FEATURES].shape[1])
-        self._unkept = unkept(section, options)
+        self._no_model = why_no_model(section, options, needed_by="`predict`")
         return self
 
     def predict(self, X: ArrayLike, *, coordinates: ArrayLike | None = None) -> np.ndarray:  # noqa: N803
@@ -168,7 +168,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         check_is_fitted(self, "result_")
         model = self.result_.model
         if model is None:
-            raise InputError(self._unkept.replace("--save-model", "predict"))
+            assert self._no_model is not None
+            raise self._no_model
         adata = _section(X, coordinates, None)
         options = predict_options(model, key_added="pdvi")
         section = read_new(AnnDataSource(adata), model, options)

@@ -1,6 +1,6 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from spatialpdvi.api.files import checked_file
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError
-from spatialpdvi.fitting.export import check_keepable
+from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import section_name
+from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
 
@@ -81,9 +83,8 @@ def fit(
     check_free(source, keys)
     progress = progress or Progress()
     with _ours(checkpoint, chosen, progress):
-        result = fit_section(
-            read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
-        )
+        section = read_inputs(source, chosen, cluster)
+        result = _fit_k(chosen)(section, chosen, progress, checkpoint=checkpoint, cluster=cluster)
         apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     return result
 
@@ -127,9 +128,9 @@ def fit_file(
             with checked_file(path, target, keys) as source:
                 section = read_inputs(source, options, cluster)
                 if keep_model:
-                    check_keepable(section, options)
+                    _check_model(section, options)
             stage.note(f"{section.coordinates.shape[0]:,} spots")
-        result = fit_section(
+        result = _fit_k(options)(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
         )
         with progress.stage("write"):
@@ -209,9 +210,9 @@ def fit_files(
                     sections.append(read_inputs(source, options, cluster))
             section = join_sections(sections, names)
             if keep_model:
-                check_keepable(section, options)
+                _check_model(section, options)
             stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
-        result = fit_section(
+        result = _fit_k(options)(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
         )
         with progress.stage("write"):
@@ -219,6 +220,18 @@ def fit_files(
                 elements = result.part(spots).elements(keys, save_graph=options.save_graph)
                 write_elements(path, target, elements, remove=keys.all_pairs())
     return result
+
+
+def _fit_k(options: FitOptions) -> Callable[..., FitResult]:
+    """What fits one number of domains, or chooses one from a range."""
+    return fit_range if isinstance(options.k, str) else fit_section
+
+
+def _check_model(section: Section, options: FitOptions) -> None:
+    """Raise before a fit whose model could not be saved."""
+    error = why_no_model(section, options)
+    if error is not None:
+        raise error
 
 
 @contextmanager

@@ -116,32 +116,32 @@ class Checkpoint:
         elif self.resume:
             progress.message(f"There is no checkpoint in {str(self.folder)!r} yet: the fit starts from the beginning.")
 
-    def restarts(
-        self, views: tuple[np.ndarray, ...], make: Callable[[], tuple[np.ndarray, ...]]
-    ) -> tuple[np.ndarray, ...]:
-        """Labels (n,) of the restarts on some features: those that are kept, or else made now, and kept.
+    def load_restarts(self, views: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
+        """Return the labels (n,) of the restarts on some features that an earlier run saved; None where there are none.
 
         Raises
         ------
         InputError
-            Where those that are kept are of other features.
+            Where they were saved for other features, or are damaged.
         """
-        path, seen = self.files[1], {"features": digest(*views)}
-        if self.resume and path.exists():
-            arrays, facts = self._read(path)
-            self._compare(facts["digests"], seen)
-            with self._checked(path):
-                labels = arrays["labels"]
-                if labels.ndim != 2 or labels.shape[1] != views[0].shape[0] or labels.dtype.kind != "u":
-                    msg = f"labels of {labels.dtype} and shape {labels.shape}"
-                    raise ValueError(msg)
-                return tuple(labels.astype(np.int64))
-        made = make()
-        labels = np.stack(made)
-        self._write(
-            path, {"labels": labels.astype(np.min_scalar_type(int(labels.max())))}, "the restarts", digests=seen
-        )
-        return made
+        path = self.files[1]
+        if not (self.resume and path.exists()):
+            return None
+        arrays, facts = self._read(path)
+        self._compare(facts["digests"], {"features": digest(*views)})
+        with self._checked(path):
+            labels = arrays["labels"]
+            if labels.ndim != 2 or labels.shape[1] != views[0].shape[0] or labels.dtype.kind != "u":
+                msg = f"labels of {labels.dtype} and shape {labels.shape}"
+                raise ValueError(msg)
+            return tuple(labels.astype(np.int64))
+        return None
+
+    def save_restarts(self, views: tuple[np.ndarray, ...], restarts: tuple[np.ndarray, ...]) -> None:
+        """Save the labels (n,) of the restarts on some features."""
+        labels = np.stack(restarts)
+        small = labels.astype(np.min_scalar_type(int(labels.max())))
+        self._write(self.files[1], {"labels": small}, "the restarts", digests={"features": digest(*views)})
 
     def begin(self, digests: dict[str, str], read: Callable[[Any, dict[str, np.ndarray]], _T]) -> _T | None:
         """What the last checkpoint of the solver holds, by ``read(description, arrays)``; None where there is none.

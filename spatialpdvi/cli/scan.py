@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from spatialpdvi.model_selection.scan import Scan
+    from spatialpdvi.fitting.result import Scan
 
 __all__ = ["print_scan"]
 

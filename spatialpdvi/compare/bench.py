@@ -4,10 +4,13 @@ import warnings
 from dataclasses import replace
 
 from spatialpdvi.errors import InputWarning
-from spatialpdvi.features.build import FeatureSet, make_features
-from spatialpdvi.fitting.prepare import Prepared, prepare
+from spatialpdvi.features.build import raw_features
+from spatialpdvi.features.smoothing import SmoothedFeatures, smooth_features
+from spatialpdvi.fitting.inputs import check_section
+from spatialpdvi.fitting.prepare import Prepared, initialize, prepare
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
 from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["Bench"]
@@ -31,21 +34,31 @@ class Bench:
 
     def __init__(self, section: Section, options: FitOptions, progress: Progress) -> None:
         self._section, self._options, self._progress = section, options, progress
-        self._features: FeatureSet | None = None
+        self._features: SmoothedFeatures | None = None
         self._last: tuple[int, Prepared] | None = None
 
     def prepared(self, seed: int) -> Prepared:
-        """Problem and start of a seed; raises as `spatialpdvi.fitting.prepare.prepare` does."""
+        """Problem and start of a seed; raises as `spatialpdvi.fitting.fit.fit_section` does."""
         if self._last is None or self._last[0] != seed:
             self._last = None  # free its memory before the next one is made
             self._last = seed, self._prepare(seed)
         return self._last[1]
 
     def _prepare(self, seed: int) -> Prepared:
-        options = replace(self._options, seed=seed)
         if self._features is None:
-            self._features = make_features(self._section, self._options, self._progress)
-            return prepare(self._section, options, self._progress, features=self._features)
+            self._features = self._make_features()
+            return self._start(self._features, seed, self._progress)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # the first start has said it
-            return prepare(self._section, options, Progress(), features=self._features)
+            warnings.simplefilter("ignore", InputWarning)  # the first start has shown them
+            return self._start(self._features, seed, Progress())
+
+    def _make_features(self) -> SmoothedFeatures:
+        section, options = self._section, self._options
+        check_section(section, options)
+        raw = raw_features(section, FeatureSettings.of(options), self._progress)
+        return smooth_features(section, raw, SmoothingSettings.of(options), self._progress)
+
+    def _start(self, features: SmoothedFeatures, seed: int, progress: Progress) -> Prepared:
+        settings = replace(StartSettings.of(self._options), seed=seed)
+        start = initialize(features, self._section.init_labels, settings, progress)
+        return prepare(self._section, features, start, GraphSettings.of(self._options), progress)

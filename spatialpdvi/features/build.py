@@ -1,239 +1,162 @@
-"""Features of a section before any start: from counts or as given, centred, averaged over neighbours in space."""
+"""Features of a section before they are averaged in space: made from counts, or given as a matrix of the file."""
 
 import warnings
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.components import principal_components
-from spatialpdvi.features.harmony import check_harmony, harmonise
-from spatialpdvi.features.projection import GeneProjection, centre_samples, learn_projection
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.features.correction import correct_sections
+from spatialpdvi.features.projection import GeneProjection, Space, learn_projection, principal_components
 from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
-from spatialpdvi.features.selection import select_genes
-from spatialpdvi.features.smoothing import neighbor_averages, predictive_neighbors
-from spatialpdvi.features.space import Space
-from spatialpdvi.features.tally import tally
+from spatialpdvi.features.selection import select_genes, tally
 from spatialpdvi.io.section.counts import warn_of_empty
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.k_range import candidates
+from spatialpdvi.options.stages import FeatureSettings
 from spatialpdvi.runtime.progress import Progress
-from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = [
-    "SCALES",
-    "FeatureSet",
-    "RawFeatures",
-    "correct_sections",
-    "leading_components",
-    "make_features",
-    "raw_features",
-]
+__all__ = ["RawFeatures", "raw_features"]
 
-_WIDEST = 60  # columns that restarts see as they are; of more they see principal components
-SCALES = (0.5, 1.0, 2.0)  # of the section's own: what restarts see
+_WIDEST = 60  # given columns that restarts cluster as they are; of more they cluster principal components
 _FAR = 10.0  # sd from zero: columns whose mean is farther are fitted about their mean
 _DIGITS = 0.1  # of a column's sd: the coarsest step between its numbers that leaves them worth fitting
 
 
 class RawFeatures(NamedTuple):
-    """Features of a section before they are averaged in space: the same for every number of domains."""
+    """Features of a section before they are averaged in space; K decides only how many components there are."""
 
-    values: np.ndarray | sp.csr_matrix  # (n, d): what is fitted
-    components: np.ndarray  # (n, p) dense: what restarts see, the same where possible
+    components: np.ndarray  # (n, p) dense: what restarts cluster, and what is fitted where `full` is None
     found: dict[str, Any]  # for params
-    genes: GeneProjection | None = None  # how they follow from counts, where that is the same for other sections
-    origin: np.ndarray | None = None  # (d,) what was taken off columns that are given; None where they are as they were
-    scaled: np.ndarray | sp.csr_matrix | None = None  # (n, genes) that components are of, where asked for and counts
-    ranked: bool = True  # components come by falling variance, so that the first may be taken alone
-
-
-class FeatureSet(NamedTuple):
-    """Features of a section, before any start."""
-
-    base: np.ndarray | sp.csr_matrix  # (n, d): what is fitted, smoothed where dense, not yet rotated
-    smoothed: np.ndarray  # (n, p) dense, at the scale of the section: what a trivial method would cluster
-    views: tuple[np.ndarray, ...]  # (n, p) each: the scales that restarts see
-    store: bool  # no matrix of the file already
-    found: dict[str, Any]  # for params
+    full: np.ndarray | sp.csr_matrix | None = None  # (n, d) all genes or columns, fitted instead of the components
+    scaled: np.ndarray | sp.csr_matrix | None = None  # (n, genes) whose components these are, where kept
+    projection: GeneProjection | None = None  # from counts to these components; None where there is none
+    origin: np.ndarray | None = None  # (d,) subtracted from given columns; None where nothing is
+    is_ranked: bool = True  # whether components come by falling variance, so that the first may be taken alone
+    as_given: bool = False  # whether what is fitted is a matrix of the file, unchanged
     space: Space | None = None  # None where another section cannot be brought into it
+
+    @property
+    def fitted(self) -> np.ndarray | sp.csr_matrix:
+        """What is fitted, once it is smoothed (n, d)."""
+        return self.components if self.full is None else self.full
+
+    def has_more_than(self, n_components: int) -> bool:
+        """Whether a fit with ``n_components`` would use only the first of these components."""
+        return self.is_ranked and n_components < self.components.shape[1]
+
+    def leading(self, n_components: int) -> Self:
+        """Return the features for a fit with at most ``n_components``.
+
+        A PCA with fewer components gives the same ones, but not to the last bit.
+        """
+        if not self.has_more_than(n_components):
+            return self
+        components = np.ascontiguousarray(self.components[:, :n_components])
+        return self._replace(components=components, as_given=self.as_given and self.full is not None, space=None)
 
 
 def raw_features(
-    section: Section, options: FitOptions, progress: Progress, *, keep_scaled: bool = False
+    section: Section, settings: FeatureSettings, progress: Progress, *, keep_scaled: bool = False
 ) -> RawFeatures:
-    """Features by `--rep`, or from the counts by the paper's preprocessing; sections brought together if asked.
+    """Return the features that `rep` names, or those made from the counts, corrected for differences between sections.
 
-    With ``keep_scaled`` the scaled genes, which are large, stay beside their components.
+    Parameters
+    ----------
+    section
+        Read and checked.
+    settings
+        Of this stage.
+    progress
+        Shows the stages "genes" and "PCA", where there are counts, and "harmony".
+    keep_scaled
+        Whether the scaled genes, which are large, are returned beside their components.
+
+    Raises
+    ------
+    InputError
+        Where no features can be made: too few genes or columns that vary, or too many columns for Harmony.
     """
-    _check_correction(section, options)
-    _check_across(section, options)
-    raw = _from_counts(section, options, progress) if section.features is None else _given(section, options)
+    if section.features is None:
+        raw = _from_counts(section, settings, progress)
+    else:
+        raw = _from_columns(section.features, section.rep, settings)
     if not keep_scaled:
         raw = raw._replace(scaled=None)
-    if options.correct == "harmony":
-        _check_harmonisable(raw, options)
-        with progress.stage("harmony"):
-            return _corrected(raw, section, options)
-    return _corrected(raw, section, options)
+    if settings.correct != "none":
+        raw = _corrected(raw, section, settings, progress)
+    return raw._replace(space=_space(section, raw))
 
 
-def correct_sections(x: np.ndarray, section: Section, options: FitOptions) -> np.ndarray:
-    """Dense features (n, d) of several sections, brought together as `--correct` asks."""
-    samples = section.spots_of_samples()
-    if options.correct == "center":
-        return centre_samples(x, samples)
-    if options.correct == "harmony":
-        with single_threaded():
-            return harmonise(x, samples, seed=options.seed)
-    return x
-
-
-def make_features(
-    section: Section, options: FitOptions, progress: Progress, *, raw: RawFeatures | None = None
-) -> FeatureSet:
-    """Features of a section, averaged over neighbours in space; ``raw`` are those of `raw_features`, where made."""
-    raw = raw_features(section, options, progress) if raw is None else leading_components(raw, options)
-    components, samples = raw.components, section.blocks(across=options.across_sections)
-    with progress.stage("smooth") as stage:
-        # an average over more than half the spots that a domain has on average would blur the domains themselves
-        most = section.coordinates.shape[0] // (2 * options.n_domains * len(samples))
-        scale = options.smooth
-        if scale is None:
-            scale = predictive_neighbors(components, section.coordinates, samples=samples, most=most, seed=options.seed)
-        scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in SCALES))
-        views = neighbor_averages(components, section.coordinates, scales, samples=samples)
-        smoothed = views[scales.index(scale)]
-        stage.note(f"{scale} nearest spots" if scale else "off")
-    base = raw.values
-    if scale and isinstance(base, np.ndarray):
-        base = smoothed
-        if raw.values is not components:
-            (base,) = neighbor_averages(raw.values, section.coordinates, (scale,), samples=samples)
-    store = section.features is None or base is not section.features
-    found = {**raw.found, "smooth": int(scale)}
-    return FeatureSet(base, smoothed, tuple(views), store, found, _space(section, raw))
-
-
-def _check_correction(section: Section, options: FitOptions) -> None:
-    """Refuse a correction that has nothing to do or to do it with, before any work is done."""
-    if options.correct == "none":
-        return
-    _check_several(section, f"`--correct {options.correct}`")
-    if options.correct == "harmony":
-        check_harmony()
-
-
-def _check_across(section: Section, options: FitOptions) -> None:
-    """Refuse edges across sections where there is one section, or where these are not aligned in space."""
-    if not options.across_sections:
-        return
-    _check_several(section, "--across-sections")
-    if section.coordinates.shape[1] != 3:
-        msg = (
-            f"Expected coordinates in 3-D with --across-sections, found 2 columns in {options.spatial_key!r}: without "
-            "a z, spots above each other would be at one place. Name aligned x, y and z with --spatial-key: a key of "
-            "obsm with 3 columns, or columns of obs with commas between (x,y,z)."
-        )
-        raise InputError(msg)
-
-
-def _check_several(section: Section, flag: str) -> None:
-    if section.samples is None or len(section.samples.categories) < 2:
-        msg = f"Expected several sections with {flag}, found one. Name --sample-key, or give more files."
-        raise InputError(msg)
-
-
-def _most_components(section: Section, options: FitOptions) -> int:
-    """Components for the largest number of domains that is asked for."""
-    k = options.k
-    return options.components_of(candidates(k, section.coordinates.shape[0])[-1] if isinstance(k, str) else k)
-
-
-def leading_components(raw: RawFeatures, options: FitOptions) -> RawFeatures:
-    """Raw features for one K of a range, of features that have the components for its largest."""
-    d = options.components_of(options.n_domains)
-    if options.n_pcs or d >= raw.components.shape[1] or not raw.ranked:
-        return raw
-    components = np.ascontiguousarray(raw.components[:, :d])
-    return raw._replace(values=components if raw.values is raw.components else raw.values, components=components)
-
-
-def _from_counts(section: Section, options: FitOptions, progress: Progress) -> RawFeatures:
+def _from_counts(section: Section, settings: FeatureSettings, progress: Progress) -> RawFeatures:
     """Principal components of the counts, or the scaled genes themselves."""
     counts = section.counts
     assert counts is not None  # a section has counts or features
+    recipe: dict[str, Any] = {
+        "target_sum": settings.target_sum,
+        "transform": settings.transform,
+        "clip": settings.clip,
+    }
     with progress.stage("genes") as stage:
         tallied = tally(counts)
-        if not isinstance(counts, sp.csr_matrix):  # of others it was told when they were read
+        if not isinstance(counts, sp.csr_matrix):  # for counts in memory the reader has warned
             warn_of_empty(tallied.totals, section.spot_names)
-        genes = select_genes(tallied, options.n_top_genes)
+        genes = select_genes(tallied, settings.n_top_genes)
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
-        scaled: np.ndarray | sp.csr_matrix
-        recipe: dict[str, Any] = {
-            "target_sum": options.target_sum,
-            "transform": options.transform,
-            "clip": options.clip,
-        }
-        kept = None
-        if options.transform == "pearson":
-            scaled = pearson_residuals(counts, genes)
-        else:
-            kept = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
-            scaled = kept.values
-    fit_genes = options.n_pcs == 0
+        scaled_counts = None
+        if settings.transform != "pearson":
+            scaled_counts = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
+        scaled = pearson_residuals(counts, genes) if scaled_counts is None else scaled_counts.values
+    fits_genes = settings.n_pcs == 0
     with progress.stage("PCA") as stage:
-        pca = principal_components(scaled, _most_components(section, options), seed=options.seed)
-        components = pca.scores
-        stage.note(f"{components.shape[1]} components" + (", for the start only" if fit_genes else ""))
-    if options.n_pcs is not None and options.n_pcs > components.shape[1]:
-        msg = (
-            f"Expected at least {options.n_pcs + 1} spots and genes for --n-pcs {options.n_pcs}, found "
-            f"{scaled.shape[0]} and {scaled.shape[1]}; {components.shape[1]} components are used."
+        pca = principal_components(scaled, settings.n_components, seed=settings.seed)
+        n_components = pca.scores.shape[1]
+        stage.note(f"{n_components} components" + (", for the start only" if fits_genes else ""))
+    if settings.n_pcs is not None and settings.n_pcs > n_components:
+        text = (
+            f"{scaled.shape[0]:,} spots and {scaled.shape[1]:,} genes have {n_components} principal components, fewer "
+            f"than {option('n_pcs', settings.n_pcs)}; all of them are used."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
+    projection = None
+    if scaled_counts is not None and not fits_genes:
+        projection = learn_projection(scaled_counts, pca, section.gene_names, **recipe)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
-    if fit_genes or kept is None:
-        return RawFeatures(scaled if fit_genes else components, components, found, scaled=scaled)
-    genes_kept = learn_projection(kept, pca, section.gene_names, **recipe)
-    return RawFeatures(components, components, found, genes_kept, scaled=scaled)
+    full = scaled if fits_genes else None
+    return RawFeatures(pca.scores, found, full=full, scaled=scaled, projection=projection)
 
 
-def _given(section: Section, options: FitOptions) -> RawFeatures:
-    """The features that `--rep` names."""
-    x = section.features
-    assert x is not None
-    width = x.shape[1]
-    if options.n_pcs is not None and options.n_pcs > width:
-        msg = (
-            f"Expected `--n-pcs` to be at most the {width} columns of {section.rep!r}, found {options.n_pcs}. Lower it."
-        )
-        raise InputError(msg)
-    most = _most_components(section, options)
-    d = options.n_pcs or (min(most, width) if _are_components(x) else width)
+def _from_columns(x: np.ndarray | sp.csr_matrix, rep: str | None, settings: FeatureSettings) -> RawFeatures:
+    """Given columns: all of them, or the first where they are the components of a PCA."""
+    width, n_pcs = x.shape[1], settings.n_pcs
+    if n_pcs is not None and n_pcs > width:
+        raise InputError(f"at most the {width} columns of {rep!r}", str(n_pcs), "Lower it.", option="n_pcs")
+    is_ranked = _is_ranked(x)
+    d = n_pcs or (min(settings.n_components, width) if is_ranked else width)
     chosen = x if d == width else x[:, :d]
     found: dict[str, Any] = {"rep_columns": int(d)}
     origin = None
     if isinstance(chosen, np.ndarray):
         chosen = np.ascontiguousarray(chosen)
-        origin = _far_origin(chosen, section)
+        origin = _far_origin(chosen, rep)
         if origin is not None:
             found["rep_centred"] = True
             chosen = (chosen - origin).astype(chosen.dtype)
-        if d <= _WIDEST:
-            return RawFeatures(chosen, chosen, found, origin=origin, ranked=_are_components(x))
-    components = principal_components(chosen, most, seed=options.seed).scores
-    return RawFeatures(chosen, components, found, origin=origin)
+    as_given = d == width and origin is None
+    if isinstance(chosen, np.ndarray) and d <= _WIDEST:
+        return RawFeatures(chosen, found, origin=origin, is_ranked=is_ranked, as_given=as_given)
+    components = principal_components(chosen, settings.n_components, seed=settings.seed).scores
+    return RawFeatures(components, found, full=chosen, origin=origin, as_given=as_given)
 
 
-def _far_origin(x: np.ndarray, section: Section) -> np.ndarray | None:
-    """Mean (d,) of columns some of which lie far from zero beside their spread; None where none does.
+def _far_origin(x: np.ndarray, rep: str | None) -> np.ndarray | None:
+    """Mean (d,) of columns some of which lie far from zero, compared with their spread; None where none does.
 
-    F and its data term hold squares of the features: at a mean of 1e8 sd their differences have no digits left, and
-    from some 100 sd on F settles to fewer digits than its tolerance asks. A shift of all spots changes neither domains
-    nor posteriors, and the cosines of edges between features that all lie on one side of zero say nothing.
+    F and its data term hold squares of the features: at a mean of 1e8 sd no digits are left for their differences, and
+    from some 100 sd on F settles to fewer digits than its tolerance asks for. A shift of all spots changes neither
+    domains nor posteriors, and the cosines of edges between features that all lie on one side of zero say nothing.
     """
     mean, sd = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
     varies = x.min(axis=0) < x.max(axis=0)  # the spread of a constant is that of rounding
@@ -243,16 +166,16 @@ def _far_origin(x: np.ndarray, section: Section) -> np.ndarray | None:
     coarse = np.flatnonzero(varies & (steps > _DIGITS * sd))
     if coarse.size:
         worst = coarse[0]
-        msg = (
-            f"Expected features with digits to tell spots apart, found {coarse.size:,} columns of {section.rep!r} so "
-            f"far from zero that {x.dtype} has few left (first: column {worst}, mean {mean[worst]:.3g}, standard "
-            f"deviation {sd[worst]:.3g}, steps of {steps[worst]:.3g}). Take the mean off before they are stored."
+        text = (
+            f"{coarse.size:,} columns of {rep!r} lie so far from zero that {x.dtype} has few digits left to tell spots "
+            f"apart (first: column {worst}, mean {mean[worst]:.3g}, standard deviation {sd[worst]:.3g}, steps of "
+            f"{steps[worst]:.3g}). Subtract the mean before the columns are stored."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
     return np.asarray(mean)
 
 
-def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:
+def _is_ranked(x: np.ndarray | sp.csr_matrix) -> bool:
     """Whether dense columns come by falling variance, as those of a PCA do: then the first ones matter most."""
     if not isinstance(x, np.ndarray):
         return False
@@ -260,33 +183,35 @@ def _are_components(x: np.ndarray | sp.csr_matrix) -> bool:
     return bool(variance.size > 1 and (np.diff(variance) <= 1e-6 * variance[0]).all())
 
 
-def _corrected(raw: RawFeatures, section: Section, options: FitOptions) -> RawFeatures:
-    """Features of which what is dense went through `correct_sections`."""
-    components = correct_sections(raw.components, section, options)
-    values = raw.values
-    if values is raw.components:
-        values = components
-    elif isinstance(values, np.ndarray):
-        values = correct_sections(values, section, options)
-    return raw._replace(values=values, components=components)
+def _corrected(raw: RawFeatures, section: Section, settings: FeatureSettings, progress: Progress) -> RawFeatures:
+    """Features whose dense matrices are corrected for differences between sections."""
+    is_harmony = settings.correct == "harmony"
+    if is_harmony and raw.full is not None:
+        _refuse_to_harmonise(raw.full, section.rep)
+    correct = partial(correct_sections, samples=section.spots_of_samples(), method=settings.correct, seed=settings.seed)
+    with progress.stage("harmony") if is_harmony else nullcontext():
+        components = correct(raw.components)
+        if not isinstance(raw.full, np.ndarray):
+            return raw._replace(components=components, as_given=raw.as_given and raw.full is not None)
+        return raw._replace(components=components, full=correct(raw.full), as_given=False)
 
 
-def _check_harmonisable(raw: RawFeatures, options: FitOptions) -> None:
-    """Refuse Harmony where components are not what is fitted."""
-    values = raw.values
-    if values is not raw.components:
-        kind = "dense" if isinstance(values, np.ndarray) else "sparse"
-        msg = (
-            f"Expected at most {_WIDEST} dense columns with `--correct harmony`, found {values.shape[1]} {kind} ones "
-            f"of --rep {options.rep!r}. Fit their leading columns with --n-pcs, or choose --correct none."
-        )
-        raise InputError(msg)
+def _refuse_to_harmonise(full: np.ndarray | sp.csr_matrix, rep: str | None) -> None:
+    """Raise because what is fitted is not the components, which are all that Harmony corrects."""
+    kind = "dense" if isinstance(full, np.ndarray) else "sparse"
+    raise InputError(
+        f"at most {_WIDEST} dense columns with {option('correct', 'harmony')}",
+        f"{full.shape[1]} {kind} ones of {rep!r}",
+        f"Fit their leading columns with {option('n_pcs')}, or choose {option('correct', 'none')}.",
+    )
 
 
 def _space(section: Section, raw: RawFeatures) -> Space | None:
-    if not isinstance(raw.values, np.ndarray) or (raw.genes is None and section.features is None):
+    """The space of dense features that a projection or the columns of another section lead into."""
+    fitted = raw.fitted
+    if not isinstance(fitted, np.ndarray) or (raw.projection is None and section.features is None):
         return None
     width = 0 if section.features is None else int(section.features.shape[1])
-    centre = raw.values.mean(axis=0, dtype=np.float64)
+    centre = fitted.mean(axis=0, dtype=np.float64)
     origin = np.zeros_like(centre) if raw.origin is None else raw.origin
-    return Space(raw.genes, section.rep, width, centre, origin)
+    return Space(raw.projection, section.rep, width, centre, origin)

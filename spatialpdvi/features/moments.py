@@ -1,4 +1,4 @@
-"""What one pass over the counts tells of groups of spots: how much of each gene they express, and how many do."""
+"""Sums over groups of spots from one pass over the counts: how much of each gene they express, and how many do."""
 
 from typing import NamedTuple
 
@@ -20,28 +20,37 @@ class GroupMoments(NamedTuple):
     present: np.ndarray  # (groups, genes) int64 spots with counts of the gene
 
     def others(self) -> "GroupMoments":
-        """The same of all spots that are *not* of a group: sums of sums, none is a difference, which would round."""
+        """Return the same for all spots *outside* each group, summed over other groups: a difference would round."""
         return GroupMoments(*map(_all_but_own, self))
 
     def mean_variance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of y, zeros included; the variance with n - 1. Groups have two spots."""
+        """Return mean and variance of y, zeros included; the variance with n - 1, for groups of at least two spots."""
         n = self.sizes[..., None]
         mean = self.sums / n
         return mean, np.maximum(self.squares / n - mean**2, 0.0) * (n / (n - 1))
 
     def shares(self) -> np.ndarray:
-        """Shares of the spots that have counts of a gene."""
+        """Return the share of spots that have counts of each gene."""
         return np.asarray(self.present / self.sizes[..., None])
 
     def of(self, group: int, genes: np.ndarray) -> "GroupMoments":
-        """Of one group and some genes alone: a number, and arrays (genes,)."""
+        """Return the sums of one group and some genes: a number, and arrays (genes,)."""
         return GroupMoments(self.sizes[group], *(part[group, genes] for part in self[1:]))
 
 
 def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int, *, target_sum: float) -> GroupMoments:
-    """One pass over counts (n, genes), whole numbers >= 0, of spots whose groups are ``codes`` (n,).
+    """Return the sums of each group of spots, from one pass over the counts.
 
-    Counts are normalised to ``target_sum`` a spot, of all genes, on the way; a spot without counts adds zeros.
+    Parameters
+    ----------
+    counts
+        (n, genes), whole numbers >= 0; a spot without counts adds zeros.
+    codes
+        (n,) group of each spot.
+    n_groups
+        Number of groups.
+    target_sum
+        Total of each spot over all genes, after normalisation.
     """
     shape = (n_groups, counts.shape[1])
     sums, squares, present = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64)
@@ -59,7 +68,7 @@ def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int, *, tar
 
 
 def _teams(sizes: np.ndarray) -> np.ndarray:
-    """Team (groups,) of each group, one for each thread: the largest groups first, each to whom has least."""
+    """Thread (groups,) of each group: the largest groups first, each to the thread with the fewest spots."""
     load = np.zeros(min(n_threads(), sizes.size), dtype=np.int64)
     teams = np.empty(sizes.size, dtype=np.int64)
     for group in np.argsort(-sizes, kind="stable"):
@@ -69,7 +78,7 @@ def _teams(sizes: np.ndarray) -> np.ndarray:
 
 
 def _all_but_own(part: np.ndarray) -> np.ndarray:
-    """Sums over all rows but each: those before it and those after it."""
+    """Sums over all rows except each: the sum of those before it and that of those after it."""
     before, after = np.zeros_like(part), np.zeros_like(part)
     np.cumsum(part[:-1], axis=0, out=before[1:])
     after[:-1] = np.cumsum(part[:0:-1], axis=0)[::-1]

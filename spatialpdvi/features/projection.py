@@ -1,24 +1,32 @@
-"""The way from one section's counts to its components, kept so that another section's can go it too."""
+"""Principal components of a section, and the projection that finds those of another section in the same space."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.features.components import Components
-from spatialpdvi.features.scaling import ScaledGenes, normalised_genes, take_genes
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.features.scaling import ScaledGenes, column_mean_sd, is_constant, normalised_genes, take_genes
 from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["GeneProjection", "centre_samples", "learn_projection"]
+__all__ = ["Components", "GeneProjection", "Space", "learn_projection", "principal_components"]
+
+
+class Components(NamedTuple):
+    """Leading principal components."""
+
+    scores: np.ndarray  # (n, p) float32
+    loadings: np.ndarray  # (p, d) float64, rows of unit length
+    mean: np.ndarray  # (d,) float64 of the features
 
 
 class GeneProjection(NamedTuple):
-    """What turned the counts of a section into principal components; genes are known by their names."""
+    """The steps from the counts of a section to its principal components; genes are identified by their names."""
 
-    counted: np.ndarray  # (G,) names of all genes of the section, whose counts make a spot's total
-    genes: np.ndarray  # (g,) names of those that were kept
+    counted: np.ndarray  # (G,) names of all genes of the section, whose counts add up to a spot's total
+    genes: np.ndarray  # (g,) names of the selected genes
     sd: np.ndarray  # (g,) of their normalised and transformed values
     mean: np.ndarray  # (g,) of their scaled and clipped values
     components: np.ndarray  # (p, g) rows of unit length
@@ -27,10 +35,10 @@ class GeneProjection(NamedTuple):
     clip: float
 
     def apply(self, counts: CountRows, gene_names: pd.Index) -> np.ndarray:
-        """Scores (n, p) float32 of other counts (n, genes); a gene that is not among theirs counts as 0.
+        """Return the scores (n, p) float32 of other counts (n, genes); a gene that they lack counts as 0.
 
-        A spot's total is of the genes that the model's section counted: panels of other sizes would differ in it.
-        The names that are used must not repeat.
+        The total of a spot is taken over the genes that the model's section counted, because totals of panels of
+        different sizes cannot be compared. Names that occur in the projection must be unique.
         """
         counted = gene_names.isin(self.counted).astype(np.float64)
         place = gene_names.get_indexer_for(self.genes) if gene_names.is_unique else self._places(gene_names)
@@ -39,7 +47,7 @@ class GeneProjection(NamedTuple):
         return np.concatenate([self._scores(block, counted, place, found) for block in row_blocks(counts)])
 
     def _places(self, gene_names: pd.Index) -> np.ndarray:
-        """Columns of the genes, -1 where there is none; other names may repeat."""
+        """Columns of the genes, -1 where there is none; names of other genes may repeat."""
         known = np.flatnonzero(gene_names.isin(self.genes))
         where = gene_names[known].get_indexer_for(self.genes)
         return np.where(where >= 0, known[where], -1)
@@ -53,6 +61,49 @@ class GeneProjection(NamedTuple):
         return np.asarray(scaled @ self.components[:, found].T - self.components @ self.mean, dtype=np.float32)
 
 
+class Space(NamedTuple):
+    """What brings another section into the space of the features, before they are smoothed."""
+
+    genes: GeneProjection | None  # None with `rep`
+    rep: str | None  # key in obsm
+    n_columns: int  # of obsm[rep]; 0 with genes
+    centre: np.ndarray  # (d,) mean over the spots of the fit, of given columns less the origin
+    origin: np.ndarray  # (d,) subtracted from given columns; 0 with genes, and where columns lie near zero
+
+    @property
+    def n_features(self) -> int:
+        """Number d of the features; of given columns the first d are taken."""
+        return int(self.centre.size)
+
+
+def principal_components(scaled: np.ndarray | sp.csr_matrix, n_components: int, *, seed: int) -> Components:
+    """Return the leading components of features (n, d), which are centred implicitly: a sparse matrix stays sparse.
+
+    Their number p is ``n_components``, or one less than the smaller side of the matrix. The sign of each component is
+    fixed.
+
+    Raises
+    ------
+    InputError
+        Where there are fewer than two spots or columns, or no column varies.
+    """
+    import scanpy as sc
+
+    p = min(n_components, min(scaled.shape) - 1)
+    advice = f"Check {option('layer')}, or give features with {option('rep')}."
+    if p < 1:
+        raise InputError(
+            "at least 2 spots and 2 features that vary for a PCA", f"{scaled.shape[0]} and {scaled.shape[1]}", advice
+        )
+    if is_constant(scaled).all():
+        raise InputError("features that vary between spots", "only constant ones", advice)
+    with single_threaded():
+        scores, loadings, *_ = sc.pp.pca(scaled, n_comps=p, svd_solver="arpack", random_state=seed, return_info=True)
+    # SciPy would average a sparse matrix in its own float32, and copy it
+    mean = scaled.mean(axis=0, dtype=np.float64) if isinstance(scaled, np.ndarray) else column_mean_sd(scaled)[0]
+    return Components(np.asarray(scores, dtype=np.float32), np.asarray(loadings, dtype=np.float64), mean)
+
+
 def learn_projection(
     counts: ScaledGenes,
     components: Components,
@@ -62,7 +113,7 @@ def learn_projection(
     transform: str,
     clip: float,
 ) -> GeneProjection:
-    """Projection whose scores, for the section that it is learnt from, are those of its PCA.
+    """Return the projection whose scores, for the section that it is learnt from, are those of its PCA.
 
     Parameters
     ----------
@@ -71,7 +122,9 @@ def learn_projection(
     components
         `principal_components` of them.
     gene_names
-        Of all genes of the section.
+        Names of all genes of the section.
+    target_sum, transform, clip
+        How the genes were normalised, transformed and clipped (`scaled_genes`).
     """
     names = np.asarray(gene_names, dtype=str)
     return GeneProjection(
@@ -84,13 +137,3 @@ def learn_projection(
         transform=transform,
         clip=float(clip),
     )
-
-
-def centre_samples(x: np.ndarray, samples: Sequence[np.ndarray], centre: np.ndarray | None = None) -> np.ndarray:
-    """Features (n, d) whose mean is the same in every section: ``centre`` (d,), or that of all spots."""
-    centred = x.astype(np.float64)
-    if centre is None:
-        centre = centred.mean(axis=0)
-    for spots in samples:
-        centred[spots] += centre - centred[spots].mean(axis=0)
-    return centred.astype(x.dtype)

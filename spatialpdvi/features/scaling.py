@@ -1,11 +1,11 @@
-"""Counts of chosen genes to features: normalised, transformed, scaled and clipped; sparse all the way."""
+"""Features from the counts of selected genes: normalised, transformed, scaled and clipped, in a sparse matrix."""
 
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.kernels.counts import (
     column_extremes,
     column_moments,
@@ -32,7 +32,7 @@ _TRANSFORMS = {"none": 0, "log1p": 1, "sqrt": 2}
 
 
 class ScaledGenes(NamedTuple):
-    """Scaled expression, and what another section needs to be scaled alike."""
+    """Scaled expression, and what another section needs to be scaled in the same way."""
 
     values: sp.csr_matrix  # (n, g) float32
     genes: np.ndarray  # (g,) columns of the counts, ascending
@@ -40,7 +40,7 @@ class ScaledGenes(NamedTuple):
 
 
 def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
-    """Columns (n, g) of counts (n, genes), in the order of ``genes``, ascending; float32 CSR, in one pass."""
+    """Return the columns ``genes``, ascending, of counts (n, genes) as float32 CSR (n, g), read in one pass."""
     parts = [block for part in by_part(counts, _take_genes, genes) for block in part]
     indptr = np.concatenate([[0], np.cumsum(np.concatenate([lengths for _, _, lengths in parts]))])
     data = _joined([part[0] for part in parts])
@@ -51,7 +51,7 @@ def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
 
 
 def _take_genes(counts: CountRows, genes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Values, columns and lengths of the rows, block by block."""
+    """Values, columns and lengths of the rows, one entry for each block."""
     column = np.full(counts.shape[1], -1, dtype=np.int32)
     column[genes] = np.arange(genes.size)
     parts = []
@@ -66,7 +66,7 @@ def _take_genes(counts: CountRows, genes: np.ndarray) -> list[tuple[np.ndarray, 
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Arrays end to end, each let go of as soon as it is copied."""
+    """Arrays end to end; each is freed as soon as it is copied."""
     if len(parts) == 1:
         return parts.pop()
     whole = np.empty(sum(part.size for part in parts), dtype=parts[0].dtype)
@@ -81,18 +81,20 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 def normalised_genes(
     taken: sp.csr_matrix, totals: np.ndarray, *, target_sum: float, transform: str, in_place: bool = False
 ) -> sp.csr_matrix:
-    """Normalised and transformed values (n, g), float32 CSR.
+    """Return normalised and transformed values (n, g), float32 CSR.
 
     Parameters
     ----------
     taken
         Counts of some genes (n, g).
     totals
-        (n,) of all counts of each spot: spots are normalised before genes are taken out. A spot without any stays 0.
+        (n,) sums of all counts of each spot, other genes included. A spot without counts stays 0.
+    target_sum
+        Total counts of a spot after normalisation.
     transform
         Of the normalised values: "none", "log1p" or "sqrt".
     in_place
-        Whether the values replace the counts of ``taken``, which are float32 then.
+        Whether the values replace the counts of ``taken``, which must be float32.
     """
     factor = np.divide(target_sum, totals, out=np.zeros(totals.size), where=totals > 0)
     values = taken.data if in_place else np.empty(taken.data.size, dtype=np.float32)
@@ -109,10 +111,23 @@ def scaled_genes(
     transform: str = "none",
     clip: float = 10.0,
 ) -> ScaledGenes:
-    """Normalised, transformed, scaled (not centred) and clipped values (n, g) of the counts that `take_genes` took.
+    """Return normalised, transformed, scaled (not centred) and clipped values (n, g) of selected genes.
 
-    The values replace these counts: a large section has no room for both.
-    Genes that every spot expresses above the clip are constant then and are left out: they tell no domain from another.
+    Genes that every spot expresses above the clip are constant after clipping. They cannot separate domains and are
+    left out.
+
+    Parameters
+    ----------
+    taken
+        Counts (n, g) from `take_genes`; the values replace them, because a large section has no room for both.
+    genes
+        (g,) columns that they are of.
+    totals
+        (n,) sums of all counts of each spot.
+    target_sum, transform
+        As for `normalised_genes`.
+    clip
+        Largest value, in standard deviations.
     """
     values = normalised_genes(taken, totals, target_sum=target_sum, transform=transform, in_place=True)
     _, sd = column_mean_sd(values)
@@ -126,7 +141,7 @@ def scaled_genes(
 
 
 def column_mean_sd(values: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (g,) of each column (n, g), zeros included; the sd with n - 1."""
+    """Return mean and standard deviation (g,) of the columns of values (n, g), zeros included; the sd with n - 1."""
     n, g = values.shape
     sums, squares = np.empty((N_CHUNKS, g)), np.empty((N_CHUNKS, g))
     column_moments(values.data, values.indices, values.indptr, sums, squares)
@@ -136,20 +151,25 @@ def column_mean_sd(values: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
-    """Analytic Pearson residuals (n, g) float32, dense (Lause, Berens and Kobak 2021; scanpy's, theta 100).
+    """Return analytic Pearson residuals (n, g), float32 and dense (Lause, Berens and Kobak 2021; scanpy's, theta 100).
 
-    They are neither normalised nor scaled any further: that is what the residual is. Genes without counts in any of
-    the spots, and spots without counts in any of the genes, have residuals of 0.
+    Residuals are already normalised and scaled. Genes without counts in any of the spots, and spots without counts in
+    any of the genes, have residuals of 0.
+
+    Raises
+    ------
+    InputError
+        Where the counts do not fit into memory.
     """
     import anndata
     import scanpy as sc
 
     if not isinstance(counts, sp.csr_matrix):
-        msg = (
-            "Expected counts that fit the memory with --transform pearson, whose residuals are dense, found ones that "
-            "are read block by block. Choose another --transform, or raise --memory."
+        raise InputError(
+            f"counts that fit into memory with {option('transform', 'pearson')}, whose residuals are dense",
+            "counts that are read block by block",
+            f"Choose another {option('transform')}, or raise {option('memory')}.",
         )
-        raise InputError(msg)
     chosen = counts[:, genes].astype(np.float64)
     rows = np.flatnonzero(np.asarray(chosen.sum(axis=1)).ravel() > 0)
     columns = np.flatnonzero(np.asarray(chosen.sum(axis=0)).ravel() > 0)
@@ -163,7 +183,7 @@ def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
 
 
 def is_constant(x: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Which columns (d,) have one value for all spots."""
+    """Return which columns (d,) have one value for all spots."""
     if isinstance(x, np.ndarray):
         return np.asarray(x.max(axis=0) == x.min(axis=0))
     shape = (N_CHUNKS, x.shape[1])

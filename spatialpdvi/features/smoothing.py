@@ -1,29 +1,77 @@
-"""Features averaged over neighbours in space, and how many neighbours the data themselves ask for."""
+"""Features averaged over neighbours in space, over a number of neighbours that the data can choose."""
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
+from spatialpdvi.features.build import RawFeatures
+from spatialpdvi.features.projection import Space
 from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.io.section.section import Section
+from spatialpdvi.options.stages import SmoothingSettings
+from spatialpdvi.runtime.progress import Progress
 
-__all__ = ["CANDIDATES", "neighbor_averages", "predictive_neighbors"]
+__all__ = ["CANDIDATES", "SCALES", "SmoothedFeatures", "neighbor_averages", "predictive_neighbors", "smooth_features"]
 
+SCALES = (0.5, 1.0, 2.0)  # of the section's own number of neighbours: the scales that restarts cluster
 CANDIDATES = (4, 6, 8, 12, 18, 25, 30, 40, 50, 60, 80, 100)  # neighbours
-_NEAR_BEST = 0.005  # of the least error: within it the fewest neighbours are taken
-_ASKED = 20_000  # spots that the error is estimated on, at the most
+_NEAR_BEST = 0.005  # relative to the least error: the fewest neighbours within it are taken
+_SAMPLED = 20_000  # spots on which the error is estimated, at most
 _BLOCK = 50_000
+
+
+class SmoothedFeatures(NamedTuple):
+    """Features of a section from which a start is found, and which are fitted once they are whitened."""
+
+    fitted: np.ndarray | sp.csr_matrix  # (n, d): what is fitted, smoothed where dense, not yet whitened
+    components: np.ndarray  # (n, p) dense, smoothed at the scale of the section: what k-means alone would cluster
+    views: tuple[np.ndarray, ...]  # (n, p) each, smoothed at every scale: what restarts cluster
+    as_given: bool  # whether `fitted` is a matrix of the file, unchanged
+    space: Space | None  # None where another section cannot be brought into it
+    found: dict[str, Any]  # for params
+
+
+def smooth_features(
+    section: Section, raw: RawFeatures, settings: SmoothingSettings, progress: Progress
+) -> SmoothedFeatures:
+    """Average the features of a section over neighbours in space, at the scale of the section and around it."""
+    components, xy = raw.components, section.coordinates
+    samples = section.blocks(across=settings.across_sections)
+    with progress.stage("smooth") as stage:
+        # an average over more than half the spots that a domain has on average would blur the domains themselves
+        most = xy.shape[0] // (2 * settings.n_domains * len(samples))
+        scale = settings.smooth
+        if scale is None:
+            scale = predictive_neighbors(components, xy, samples=samples, most=most, seed=settings.seed)
+        scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in SCALES))
+        views = neighbor_averages(components, xy, scales, samples=samples)
+        smoothed = views[scales.index(scale)]
+        fitted = smoothed if raw.full is None else raw.full
+        if scale and isinstance(raw.full, np.ndarray):
+            (fitted,) = neighbor_averages(raw.full, xy, (scale,), samples=samples)
+        stage.note(f"{scale} nearest spots" if scale else "off")
+    return SmoothedFeatures(
+        fitted=fitted,
+        components=smoothed,
+        views=tuple(views),
+        as_given=raw.as_given and not (scale and isinstance(fitted, np.ndarray)),
+        space=raw.space,
+        found={**raw.found, "smooth": int(scale)},
+    )
 
 
 def neighbor_averages(
     features: np.ndarray, coordinates: np.ndarray, counts: Sequence[int], *, samples: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Means (n, d) of the features over each spot and its nearest others, one for each of ``counts``; in their type.
+    """Return the means (n, d) of the features over each spot and its nearest others, one for each of ``counts``.
 
     Parameters
     ----------
     features
-        (n, d).
+        (n, d); means have their type.
     coordinates
         (n, 2) or (n, 3), any unit; ties are broken by the spot's number (`nearest_spots`).
     counts
@@ -35,9 +83,9 @@ def neighbor_averages(
     for spots in samples:
         tree = cKDTree(coordinates[spots])
         for first in range(0, spots.size, _BLOCK):
-            asked = np.arange(first, min(first + _BLOCK, spots.size))
-            own = spots[asked]
-            index = spots[nearest_spots(tree, asked, max(counts))] if max(counts) else own[:, None][:, :0]
+            block = np.arange(first, min(first + _BLOCK, spots.size))
+            own = spots[block]
+            index = spots[nearest_spots(tree, block, max(counts))] if max(counts) else own[:, None][:, :0]
             total = features[own].astype(np.float64)
             for taken in range(index.shape[1] + 1):
                 if taken:
@@ -51,12 +99,12 @@ def neighbor_averages(
 def predictive_neighbors(
     features: np.ndarray, coordinates: np.ndarray, *, samples: Sequence[np.ndarray], most: int, seed: int
 ) -> int:
-    """Number of nearest spots whose mean predicts a spot's own features best: the data's own scale.
+    """Return the number of nearest spots whose mean predicts the features of a spot best.
 
-    The spot itself is left out (leave-one-out cross-validation of a nearest-neighbour regression). Few neighbours
-    leave their noise in the mean, many reach into other tissue; where noise and tissue balance is a matter of
-    technology and spacing, and no label is needed to see it. Of numbers whose error is within half a per cent of the
-    least the smallest is taken, since averages blur borders.
+    The spot itself is left out (leave-one-out cross-validation of a nearest-neighbour regression). The mean of few
+    neighbours keeps their noise, the mean of many reaches into other tissue. Where the two balance depends on the
+    technology and on the spacing of spots, and shows without any label. Averages blur borders, so that the smallest
+    number whose error is within half a per cent of the least is taken.
 
     Parameters
     ----------
@@ -69,7 +117,7 @@ def predictive_neighbors(
     most
         Largest number considered.
     seed
-        Of the spots that are asked, where there are more than 20,000.
+        Of the spots on which the error is estimated, where there are more than 20,000.
     """
     n = features.shape[0]
     candidates = [count for count in CANDIDATES if count <= min(most, *(spots.size - 1 for spots in samples))]
@@ -78,11 +126,11 @@ def predictive_neighbors(
     rng = np.random.default_rng(seed)
     errors = dict.fromkeys(candidates, 0.0)
     for spots in samples:
-        asked = np.arange(spots.size)
-        if n > _ASKED:
-            asked = np.sort(rng.choice(spots.size, -(-_ASKED * spots.size // n), replace=False))
-        index = spots[nearest_spots(cKDTree(coordinates[spots]), asked, candidates[-1])]
-        own = features[spots[asked]].astype(np.float64)
+        sampled = np.arange(spots.size)
+        if n > _SAMPLED:
+            sampled = np.sort(rng.choice(spots.size, -(-_SAMPLED * spots.size // n), replace=False))
+        index = spots[nearest_spots(cKDTree(coordinates[spots]), sampled, candidates[-1])]
+        own = features[spots[sampled]].astype(np.float64)
         total = np.zeros_like(own)
         for column in range(candidates[-1]):
             total += features[index[:, column]]

@@ -1,4 +1,4 @@
-"""The proof that a fit converged: how far every block of the written result is from stationary, and why it stopped."""
+"""The certificate of a fit: how far every block of the written result is from stationary, and why the fit stopped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Certificate:
     neg_elbo
         F at the end, nats (E1).
     relative_change
-        ``|F - F_before| / (n d / 2)`` over the last epoch; n d / 2 is the size of the data's misfit, and unlike F the
-        same wherever the features' zero is.
+        ``|F - F_before| / (n d / 2)`` over the last epoch. n d / 2 is the size of the data's misfit; unlike F it does
+        not depend on where the features have their zero.
     gradient_norm
         Euclidean norm of dF/d(m, rho); `gradient_norm_mean` and `gradient_norm_log_variance` of its blocks.
     stationarity_mean
@@ -36,7 +36,7 @@ class Certificate:
     stationarity_posterior
         Mean over spots of the total variation distance between phi_i and its own optimum; `_max` is the largest.
     tolerance, tolerance_objective
-        What stationarities and relative change were held against.
+        The tolerances of the stationarities and of the relative change.
     """
 
     converged: bool
@@ -55,11 +55,11 @@ class Certificate:
     tolerance_objective: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for `uns` and JSON."""
+        """Return plain values, ready for `uns` and JSON."""
         return dict(self.__dict__)
 
     def sentence(self) -> str:
-        """Certificate in one paragraph, for a person."""
+        """Return the certificate in words."""
         return (
             f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change "
             f"{self.relative_change:.1e}; means within {self.stationarity_mean:.1e} noise sd of their optimum, "
@@ -69,12 +69,22 @@ class Certificate:
 
 
 def gradient_norm(evaluation: Evaluation) -> float:
-    """Euclidean norm of the gradient of F in all global blocks."""
+    """Return the Euclidean norm of the gradient of F in all global blocks."""
     return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
 
 
 def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
-    """Certificate of a final evaluation after the epochs of ``trace``, of which there is one at least."""
+    """Return the certificate of a result.
+
+    Parameters
+    ----------
+    final
+        Evaluation of the result as it is written.
+    trace
+        At least the last two rows of the run.
+    stop, rule
+        Why the run stopped, and the rule that it followed.
+    """
     before = trace[-2].evaluation.neg_elbo
     change = abs(final.neg_elbo - before) / final.scale
     return Certificate(

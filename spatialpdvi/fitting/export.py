@@ -1,8 +1,8 @@
-"""Which fits leave a model that can be used on another section, and that model."""
+"""The model of a fit, which finds its domains in other sections, and the fits that have none."""
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
@@ -11,61 +11,70 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.version import __version__
 
-__all__ = ["check_keepable", "keep", "unkept"]
+__all__ = ["make_model", "why_no_model"]
 
-_REACH = 0.999  # of the spots of a fit: what is farther from every domain is unlike them
-
-
-def check_keepable(section: Section, options: FitOptions) -> None:
-    """Refuse, before a fit, to keep a model that could not be used on another section."""
-    reason = unkept(section, options)
-    if reason:
-        raise InputError(reason)
+_REACH = 0.999  # of the spots of a fit: spots farther from every domain are unlike them
 
 
-def unkept(section: Section, options: FitOptions) -> str:
-    """Why a fit's model could not be used on another section, as an error says it; empty where it can."""
+def why_no_model(section: Section, options: FitOptions, needed_by: str = option("save_model")) -> InputError | None:
+    """Return the error that says why a fit has no model for other sections; None where it has one.
+
+    Parameters
+    ----------
+    section, options
+        Of the fit.
+    needed_by
+        What needs the model, for the error.
+    """
+    other = f"Leave {needed_by} out, or choose another"
     if options.graph is not None:
-        return (
-            f"Expected no --graph with --save-model, found {options.graph!r}: another section has neighbours of its "
-            "own. Leave one of them out."
+        return InputError(
+            f"no {option('graph')} with {needed_by}",
+            repr(options.graph),
+            "Another section has neighbours of its own. Leave one of the two out.",
         )
     if options.correct == "harmony":
-        return (
-            "Expected --correct none or center with --save-model, found harmony, which asks all spots of all sections "
-            "at once and cannot be repeated for another section. Leave --save-model out, or choose another --correct."
+        return InputError(
+            f"none or center with {needed_by}",
+            "harmony, which uses all spots of all sections at once and cannot be repeated for another section",
+            f"{other} {option('correct')}.",
+            option="correct",
         )
     if section.features is None:
-        return _unkept_genes(section, options)
+        return _why_no_projection(section, options, needed_by)
     if not isinstance(section.features, np.ndarray):
-        return (
-            f"Expected dense features with --save-model, found a sparse {section.rep!r}. Leave --save-model out, or "
-            "choose another --rep."
-        )
-    return ""
+        return InputError(f"dense features with {needed_by}", f"a sparse {section.rep!r}", f"{other} {option('rep')}.")
+    return None
 
 
-def _unkept_genes(section: Section, options: FitOptions) -> str:
+def _why_no_projection(section: Section, options: FitOptions, needed_by: str) -> InputError | None:
+    """Why counts of another section cannot be brought to the features of this one."""
+    other = f"Leave {needed_by} out, or choose another"
     if options.transform not in PER_SPOT:
-        return (
-            f"Expected a --transform of each spot by itself with --save-model, found {options.transform}, which asks "
-            "all spots of a section. Leave --save-model out, or choose another --transform."
+        return InputError(
+            f"one of {', '.join(PER_SPOT)} with {needed_by}",
+            f"{options.transform}, which uses all spots of a section",
+            f"{other} {option('transform')}.",
+            option="transform",
         )
     if options.n_pcs == 0:
-        return (
-            "Expected `--n-pcs` of at least 1 with --save-model, found 0: genes that are fitted themselves are not "
-            "kept. Leave --save-model out, or choose another --n-pcs."
+        return InputError(
+            f"at least 1 with {needed_by}",
+            "0",
+            f"A model is not made of genes that are fitted themselves. {other} {option('n_pcs')}.",
+            option="n_pcs",
         )
     if section.gene_names.has_duplicates:
         twice = section.gene_names[section.gene_names.duplicated()][0]
-        return (
-            f"Expected genes to have a name each with --save-model, to be matched by, found {twice!r} twice. Rename "
-            "it, or leave --save-model out."
+        return InputError(
+            f"unique gene names with {needed_by}, to match genes by",
+            f"{twice!r} twice",
+            f"Rename it, or leave {needed_by} out.",
         )
-    return ""
+    return None
 
 
-def keep(
+def make_model(
     prepared: Prepared,
     lam: PottsGlobals,
     options: FitOptions,
@@ -73,14 +82,29 @@ def keep(
     calibration: Calibration | None,
     colours: tuple[str, ...],
 ) -> Model:
-    """Model of a fit that ended with the globals ``lam``, for which `unkept` has found no reason; ``colours`` (K,)."""
+    """Return the model of a fit for which `why_no_model` found no reason.
+
+    Parameters
+    ----------
+    prepared
+        The problem that was fitted.
+    lam
+        m and rho (K, d) at the end, in the order of the domains.
+    options
+        Of the fit.
+    calibration
+        Of the posteriors; None without restarts.
+    colours
+        (K,) hexadecimal, of the domains.
+    """
     space, hyperparameters = prepared.features.space, prepared.start.hyperparameters
+    fitted, rotation = prepared.initialization.fitted, prepared.initialization.rotation
     assert space is not None
-    assert isinstance(prepared.fitted, np.ndarray)
-    distance = nearest_domain(prepared.fitted, lam, hyperparameters)
+    assert isinstance(fitted, np.ndarray)
+    distance = nearest_domain(fitted, lam, hyperparameters)
     return Model(
         space=space,
-        rotation=np.eye(space.n_features) if prepared.rotation is None else prepared.rotation,
+        rotation=np.eye(space.n_features) if rotation is None else rotation,
         lam=lam,
         hyperparameters=hyperparameters,
         reach=float(np.quantile(distance, _REACH)),

@@ -1,22 +1,41 @@
-"""The section that a fit needs, read from its source and checked."""
+"""The section that a fit needs: read from its source, and checked against the options."""
 
+import warnings
 from typing import TYPE_CHECKING
 
 import scipy.sparse as sp
 
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section, read_section
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import FitOptions, idle_options
+from spatialpdvi.options.k_range import candidates
 from spatialpdvi.runtime.memory import free_memory, parse_size
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["read_inputs"]
+__all__ = ["check_section", "read_inputs"]
 
 
 def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" = None) -> Section:
-    """Section that a fit with these options needs, read and checked; counts are left to a ``cluster`` to read."""
+    """Read and check the section that a fit with these options needs.
+
+    Parameters
+    ----------
+    source
+        The file, store or AnnData.
+    options
+        Of the fit: which keys are read, and how much memory counts may take.
+    cluster
+        Leaves counts on disk, for its workers to read block by block.
+
+    Raises
+    ------
+    InputError
+        Where a key is missing, or its values cannot be used.
+    """
     if cluster is not None:
         memory = 0
     else:
@@ -37,3 +56,59 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
     from spatialpdvi.distributed import ClusterRows
 
     return section._replace(counts=ClusterRows(cluster, section.counts))
+
+
+def check_section(section: Section, options: FitOptions) -> None:
+    """Check that options fit a section before anything is computed, and warn of options that have no effect.
+
+    Raises
+    ------
+    InputError
+        Where there are more domains, patches or neighbours than spots, the start labels name more domains than K, or
+        the options need several sections, a third coordinate or a package that are missing.
+    """
+    n = section.coordinates.shape[0]
+    for name in ("k", "n_patches", "smooth"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str) and value > n:
+            raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)
+    if isinstance(options.k, str):
+        candidates(options.k, n)  # raises where the range goes beyond the spots
+    _check_start_labels(section, options)
+    if options.correct != "none":
+        _check_several(section, option("correct", options.correct))
+    if options.correct == "harmony":
+        check_harmony()
+    if options.across_sections:
+        _check_several(section, option("across_sections"))
+        _check_depth(section, options)
+    for idle, chosen in idle_options(options):
+        text = f"{option(idle)} has no effect together with {option(chosen)}, and is not used."
+        warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _check_start_labels(section: Section, options: FitOptions) -> None:
+    if section.init_labels is not None and section.init_labels.max() >= options.n_domains:
+        raise InputError(
+            f"a column of obs with at most {options.n_domains} labels, as many as {option('k')}",
+            f"{section.init_labels.max() + 1} in obs[{options.init!r}]",
+            f"Raise {option('k')} or start from another column.",
+            option="init",
+        )
+
+
+def _check_several(section: Section, needed_by: str) -> None:
+    if section.samples is None or len(section.samples.categories) < 2:
+        raise InputError(
+            f"several sections with {needed_by}", "one", f"Name {option('sample_key')}, or give more files."
+        )
+
+
+def _check_depth(section: Section, options: FitOptions) -> None:
+    if section.coordinates.shape[1] != 3:
+        raise InputError(
+            f"coordinates in 3-D with {option('across_sections')}",
+            f"2 columns in {options.spatial_key!r}",
+            "Without a z, spots above each other would be at one place. Name aligned x, y and z with "
+            f"{option('spatial_key')}: a key of obsm with 3 columns, or columns of obs with commas between (x,y,z).",
+        )

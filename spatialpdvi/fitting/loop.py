@@ -1,4 +1,4 @@
-"""The one loop: choose a batch, have it visited, merge, record, stop. It knows a solver and an engine, nothing else."""
+"""The loop of every solver: choose a batch, visit it, merge, record, stop. It knows only a solver and an engine."""
 
 import enum
 import time
@@ -20,8 +20,8 @@ class Stop(enum.Enum):
     """Why the loop ended; the value is the sentence shown."""
 
     CONVERGED = "Converged: every block is stationary within the tolerance and the objective has settled."
-    EPOCHS = "Not converged: the limit of epochs was reached first; raise --max-epochs or loosen --tol."
-    NOT_FINITE = "Not converged: the objective is no longer finite; lower the steps with a larger --step-factor."
+    EPOCHS = "Not converged: the limit of epochs was reached first; raise max_epochs or loosen tol."
+    NOT_FINITE = "Not converged: the objective is no longer finite; the steps are too large; raise step_factor."
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class StopRule:
     Parameters
     ----------
     tolerance
-        Largest stationarity of every global block and of the locals' mean residual; dimensionless, the same
-        meaning for any number of spots.
+        Largest stationarity of every global block, and of the mean residual of the posteriors; dimensionless, with
+        the same meaning for any number of spots.
     relative_change
         Largest change of F over the last epoch, relative to the problem's scale.
     max_epochs
-        Visits of every patch at the most.
+        Largest number of epochs.
     """
 
     tolerance: float = 1e-4
@@ -44,7 +44,7 @@ class StopRule:
     max_epochs: int = 500
 
     def is_met(self, now: Evaluation, before: Evaluation) -> bool:
-        """Whether the point is stationary and F has settled."""
+        """Return whether the point is stationary and F has settled."""
         settled = abs(now.neg_elbo - before.neg_elbo) <= self.relative_change * now.scale
         return bool(settled and now.worst <= self.tolerance)
 
@@ -58,7 +58,7 @@ class TraceRow(NamedTuple):
 
 
 class Underway(NamedTuple):
-    """A run between two epochs; with the generator's state all that it needs to go on to the same bits."""
+    """A run between two epochs; together with the state of the generator, all that it needs to resume."""
 
     state: State
     row: TraceRow  # of the last epoch
@@ -86,13 +86,26 @@ def optimise(
 ) -> Optimum:
     """Run a solver until the rule is met.
 
-    It begins at ``start = (phi, lambda)``, or goes on from a `State` that an earlier call ended with: the same solver
-    and the generator as it was then continue to the same bits as one long run. phi may be taken over and overwritten.
-    ``on_epoch(row)`` is called after every evaluation, epoch 0 included.
-
-    ``on_state(epoch, underway)`` is called after every epoch that another one follows. It must not change what
-    ``underway()`` gathers, nor keep it: the next epoch overwrites it. A run that begins at such a value, saved and
-    read again, and with the generator as it was then, goes on from that epoch, whose row its trace begins with.
+    Parameters
+    ----------
+    engine
+        Holds the problem's patches.
+    solver
+        What runs.
+    start
+        ``(phi, lambda)`` to begin at, or the `State` or `Underway` of an earlier run to resume from. With the same
+        solver, and the generator in the state that it had then, a resumed run gives the same bits as one long run. phi
+        may be overwritten.
+    rule
+        When to stop.
+    rng
+        Chooses the batches.
+    on_epoch
+        ``on_epoch(row)`` is called after every evaluation, epoch 0 included.
+    on_state
+        ``on_state(epoch, underway)`` is called after every epoch that another one follows. It must neither change nor
+        hold what ``underway()`` returns, since the next epoch overwrites it. The trace of a run that resumes from such
+        a value, saved and read again, begins with the row of that epoch.
     """
     trace: list[TraceRow] = []
     if isinstance(start, Underway):
@@ -112,9 +125,9 @@ def optimise(
     stop = Stop.EPOCHS
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
         for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
-            began = time.perf_counter()
+            clock = time.perf_counter()
             shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
-            seconds += time.perf_counter() - began
+            seconds += time.perf_counter() - clock
             before, evaluation = evaluation, record(epoch)
             if not np.isfinite(evaluation.neg_elbo):
                 stop = Stop.NOT_FINITE
@@ -133,7 +146,17 @@ def _gather(engine: Engine, shared: Any, row: TraceRow) -> Underway:
 
 
 def one_epoch(engine: Engine, solver: Solver, shared: Any, evaluation: Evaluation, *, rng: np.random.Generator) -> Any:
-    """Every batch once: what is shared after it. ``evaluation`` is of the point where the epoch begins."""
+    """Visit every batch once and return what patches share after it.
+
+    Parameters
+    ----------
+    engine, solver, rng
+        As for `optimise`.
+    shared
+        What patches share before the epoch.
+    evaluation
+        Of the point where the epoch begins.
+    """
     shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.kept)
     for batch in solver.batches(engine.problem.n_patches, rng):
         shared = solver.merge(engine.problem, shared, engine.visit(shared, batch))

@@ -1,17 +1,16 @@
-"""What comes between features and a solver: the start, the graph and the patches."""
+"""The stages between features and a solver: a start, then the graph and the problem on its patches."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.build import FeatureSet, RawFeatures, make_features
-from spatialpdvi.graph.build import lay_graph
-from spatialpdvi.graph.patches import Patching
+from spatialpdvi.errors import InputWarning, option
+from spatialpdvi.features.smoothing import SmoothedFeatures
+from spatialpdvi.graph.build import SpatialGraph, build_graph
 from spatialpdvi.initialization import (
     Consensus,
     Start,
@@ -23,138 +22,158 @@ from spatialpdvi.initialization import (
     start_from_labels,
 )
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions, idle_options
+from spatialpdvi.options.stages import GraphSettings, StartSettings
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Prepared", "Remember", "prepare"]
+__all__ = ["Initialization", "Prepared", "initialize", "prepare"]
 
 
-Labels = tuple[np.ndarray, ...]
-# features that restarts see, and what makes their labels -> these, made now or earlier
-Remember = Callable[[tuple[np.ndarray, ...], Callable[[], Labels]], Labels]
+class Initialization(NamedTuple):
+    """A start and how it was found, with the features as they are fitted; rows in the user's order."""
+
+    start: Start
+    fitted: np.ndarray | sp.csr_matrix  # (n, d) x: the features, whitened by the labels of the start if asked for
+    rotation: np.ndarray | None  # (d, d) W; None where features are not whitened
+    restarts: tuple[np.ndarray, ...]  # (n,) labels each; empty where labels were given
+    agreed: Consensus | None  # of the restarts; None where labels were given
 
 
 class Prepared(NamedTuple):
-    """A section made into a problem with a start: all that comes before a solver, rows in patch order."""
+    """A section made into a problem with a start: all that comes before a solver."""
 
-    problem: PottsMixture
-    start: Start  # labels in the user's order
-    restarts: tuple[np.ndarray, ...]  # (n,) labels each, in the user's order; empty where labels were given
-    agreement: np.ndarray | None  # (n,) of the restarts, in the user's order
-    patching: Patching
-    normals: np.ndarray  # (n, 3) border normals
-    fitted: np.ndarray | sp.csr_matrix  # (n, d) in the user's order
-    features: FeatureSet
+    problem: PottsMixture  # rows in patch order
+    initialization: Initialization
+    graph: SpatialGraph
+    features: SmoothedFeatures  # without the views, which restarts alone need
     codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
-    found: dict[str, Any]  # for params
-    rotation: np.ndarray | None = None  # (d, d) W; None without
+
+    @property
+    def start(self) -> Start:
+        """The start, labels in the user's order."""
+        return self.initialization.start
 
     def initial(self, start: Start | None = None) -> tuple[np.ndarray, PottsGlobals]:
-        """Fresh (phi, lambda) at the start, or at another."""
+        """Return fresh (phi, lambda) at the start, or at another."""
         start = start or self.start
         k = start.lam.m.shape[0]
-        return one_hot(start.labels[self.patching.order], k), start.lam
+        return one_hot(start.labels[self.graph.patching.order], k), start.lam
 
     def other_starts(self) -> list[Start]:
-        """A start from each restart, with the hyperparameters of their consensus: their F can be compared."""
+        """Return a start from each restart, with the hyperparameters of their consensus: their F can be compared."""
         k, hyperparameters = self.start.lam.m.shape[0], self.start.hyperparameters
-        return [start_from_labels(self.fitted, labels, k, hyperparameters=hyperparameters) for labels in self.restarts]
+        fitted = self.initialization.fitted
+        return [
+            start_from_labels(fitted, labels, k, hyperparameters=hyperparameters)
+            for labels in self.initialization.restarts
+        ]
 
     def engine(self) -> LocalEngine:
-        """The problem's patches in this process."""
+        """Return an engine with the problem's patches in this process."""
         return LocalEngine(self.problem, codes=self.codes)
+
+    def found(self) -> dict[str, Any]:
+        """Return what was found on the way, for the parameters of a result."""
+        agreed = self.initialization.agreed
+        if agreed is None:
+            return self.features.found
+        return self.features.found | {
+            "n_restarts": len(self.initialization.restarts),
+            "restart_ari": agreed.similarity,
+            "restart_accord": agreed.pair_agreement,
+            "start": "consensus" if agreed.collapsed is None else "restart",
+        }
+
+
+def initialize(
+    features: SmoothedFeatures,
+    given: np.ndarray | None,
+    settings: StartSettings,
+    progress: Progress,
+    *,
+    checkpoint: Checkpoint | None = None,
+) -> Initialization:
+    """Find a start: the given labels, or the consensus of restarts, and the parameters that follow from it.
+
+    Parameters
+    ----------
+    features
+        Of the section, with the views that restarts cluster.
+    given
+        (n,) labels to start from; None to make restarts.
+    settings
+        Of this stage.
+    progress
+        Shows the stage "start".
+    checkpoint
+        Supplies the labels of restarts that an earlier run saved, or saves them.
+    """
+    restarts: tuple[np.ndarray, ...] = ()
+    agreed, fitted, rotation = None, features.fitted, None
+    with progress.stage("start") as stage, single_threaded():
+        labels = given
+        if labels is None:
+            restarts = _restarts(features.views, settings, checkpoint)
+            agreed = consensus(restarts, settings.n_domains)
+            _warn_of_collapse(agreed, settings.n_domains)
+            labels = agreed.labels
+            stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
+        if settings.whiten and isinstance(fitted, np.ndarray):
+            rotation = noise_rotation(fitted, labels, settings.n_domains)
+            fitted = (fitted @ rotation).astype(fitted.dtype)
+        start = start_from_labels(fitted, labels, settings.n_domains)
+    return Initialization(start, fitted, rotation, restarts, agreed)
 
 
 def prepare(
     section: Section,
-    options: FitOptions,
+    features: SmoothedFeatures,
+    initialization: Initialization,
+    settings: GraphSettings,
     progress: Progress,
-    *,
-    features: FeatureSet | None = None,
-    raw: RawFeatures | None = None,
-    remember: Remember | None = None,
 ) -> Prepared:
-    """Features, start, graph and patches of a section: everything but the solver.
+    """Build the graph of a section around a start, and the problem on its patches.
 
-    ``features`` are those of `make_features`, where several starts share them; ``raw`` those of `raw_features`, where
-    several numbers of domains do. ``remember`` may hand out the labels of restarts that an earlier call made of the
-    same features.
-
-    Raises
-    ------
-    InputError
-        Where the options do not fit the section: more domains or patches than spots, features that cannot be made.
+    Parameters
+    ----------
+    section
+        Read and checked.
+    features, initialization
+        Of the section, from `smooth_features` and `initialize`.
+    settings
+        Of the graph and its patches.
+    progress
+        Shows the stage "graph".
     """
-    n = section.coordinates.shape[0]
-    _check_sizes(n, options)
-    for idle, chosen in idle_options(options):
-        msg = f"Expected no {idle} beside {chosen}, which leaves it nothing to do; {idle} is not used."
-        warnings.warn(msg, InputWarning, stacklevel=2)
-    if features is None:
-        features = make_features(section, options, progress, raw=raw)
-    with progress.stage("start") as stage, single_threaded():
-        restarts: tuple[np.ndarray, ...] = ()
-        agreement, found = None, dict(features.found)
-        labels = _given_labels(section, options)
-        if labels is None:
-            restarts, agreed = _restart(features, options, remember or _make)
-            labels, agreement = agreed.labels, agreed.agreement
-            found |= {"n_restarts": len(restarts), "restart_ari": agreed.similarity, "restart_accord": agreed.accord}
-            found["start"] = "consensus" if agreed.collapsed is None else "restart"
-            stage.note(f"{len(restarts)} restarts, ARI {agreed.similarity:.2f} between two")
-        fitted, rotation = features.base, None
-        if options.whiten and isinstance(fitted, np.ndarray):
-            rotation = noise_rotation(fitted, labels, options.n_domains)
-            fitted = (fitted @ rotation).astype(fitted.dtype)
-        start = start_from_labels(fitted, labels, options.n_domains)
-    with progress.stage("graph") as stage:
-        normals, patching = lay_graph(section, fitted, labels, options, stage)
-    problem = PottsMixture(wrap_features(fitted[patching.order]), patching.patches, start.hyperparameters)
-    codes = None if section.labels is None else section.labels.codes[patching.order].astype(np.int64)
-    store = features.store or fitted is not features.base
-    features = features._replace(views=(), store=store)
-    return Prepared(problem, start, restarts, agreement, patching, normals, fitted, features, codes, found, rotation)
+    fitted, start = initialization.fitted, initialization.start
+    graph = build_graph(section, fitted, start.labels, settings, progress)
+    order, patches = graph.patching.order, graph.patching.patches
+    problem = PottsMixture(wrap_features(fitted[order]), patches, start.hyperparameters)
+    codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
+    return Prepared(problem, initialization, graph, features._replace(views=()), codes)
 
 
-def _given_labels(section: Section, options: FitOptions) -> np.ndarray | None:
-    labels = section.init_labels
-    if labels is not None and labels.max() >= options.n_domains:
-        msg = (
-            f"Expected `--init` to name at most --k {options.n_domains} labels, found {labels.max() + 1} in "
-            f"obs[{options.init!r}]. Raise --k or start from another column."
-        )
-        raise InputError(msg)
-    return labels
+def _restarts(
+    views: tuple[np.ndarray, ...], settings: StartSettings, checkpoint: Checkpoint | None
+) -> tuple[np.ndarray, ...]:
+    """Labels (n,) of restarts on every scale, made by an earlier run or now."""
+    saved = None if checkpoint is None else checkpoint.load_restarts(views)
+    if saved is not None:
+        return saved
+    scaled = map(in_unit_range, views)
+    made = restart_labels(scaled, settings.n_domains, n_init=settings.n_init, seed=settings.seed)
+    if checkpoint is not None:
+        checkpoint.save_restarts(views, made)
+    return made
 
 
-def _make(views: tuple[np.ndarray, ...], make: Callable[[], Labels]) -> Labels:
-    return make()
-
-
-def _restart(features: FeatureSet, options: FitOptions, remember: Remember) -> tuple[Labels, Consensus]:
-    """Restarts on every scale, and their consensus."""
-    k = options.n_domains
-
-    def make() -> Labels:
-        return restart_labels(map(in_unit_range, features.views), k, n_init=options.n_init, seed=options.seed)
-
-    restarts = remember(features.views, make)
-    agreed = consensus(restarts, k)
+def _warn_of_collapse(agreed: Consensus, k: int) -> None:
     if agreed.collapsed is not None:
-        msg = (
-            f"Expected restarts to agree on {k} domains, found that they agree on {agreed.collapsed} at the most "
-            f"({k} have {features.smoothed.shape[0] / k:,.1f} spots each). The start is the restart that is most like "
-            "all others instead. Lower --k to have what they agree on."
+        text = (
+            f"The restarts agree on {agreed.collapsed} domains at most, not on {k}, which have "
+            f"{agreed.labels.size / k:,.1f} spots each on average. The fit starts from the restart that is most "
+            f"similar to all others instead. Lower {option('k')} to fit domains on which restarts agree."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
-    return restarts, agreed
-
-
-def _check_sizes(n: int, options: FitOptions) -> None:
-    for flag, value in (("--k", options.n_domains), ("--n-patches", options.n_patches), ("--smooth", options.smooth)):
-        if value is not None and value > n:
-            msg = f"Expected `{flag}` to be at most the number of spots, {n}, found {value}. Lower it."
-            raise InputError(msg)
+        warnings.warn(InputWarning(text), stacklevel=2)

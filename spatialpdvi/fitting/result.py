@@ -1,7 +1,7 @@
-"""What a fit returns: spots in the user's order, domains by size; and the AnnData elements it becomes."""
+"""The result of a fit, spots in the user's order and domains by size, and the elements of AnnData that it becomes."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,22 @@ from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import Model
-from spatialpdvi.model_selection.scan import Scan
 from spatialpdvi.problems.potts_mixture import Hyperparameters
 
-__all__ = ["FitResult", "name_domains", "order_by_size"]
+__all__ = ["FitResult", "Scan", "name_domains", "order_by_size"]
+
+
+class Scan(NamedTuple):
+    """What was measured for each number of domains of a range, and the number that is recommended."""
+
+    asked: str  # the range, as the user gave it
+    k: int
+    reason: str
+    table: dict[str, np.ndarray]  # columns of equal length, a row for each K
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is written: the table, and the choice with its reason."""
+        return {"k_scan": self.table, "k_choice": {"asked": self.asked, "k": self.k, "reason": self.reason}}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,11 +46,12 @@ class FitResult:
     agreement
         (n,) float32: share of restarts that put the spot where their consensus does; None without restarts.
     calibration
-        The posterior made as sure as restarts are, and its temperature; None without restarts.
+        The calibrated posterior, as confident on average as two restarts agree, and its temperature; None without
+        restarts.
     features
         (n, d) float32 (float64 where given so), dense or CSR: what was fitted.
     store_features
-        Whether the features are no matrix of the file already, and so are written beside the result.
+        Whether the features are written beside the result, because they are not a matrix of the file already.
     graph
         Symmetric CSR (n, n) of the weights ``beta r_ij`` that entered the objective.
     flow
@@ -48,7 +61,7 @@ class FitResult:
     certificate
         How stationary the result is.
     scores
-        ARI and the rest, and the start's beside them under "baseline".
+        ARI and the other scores, with those of the start under "baseline".
     params
         Every option in force, what was found in the input, the seed and versions.
     seconds
@@ -56,10 +69,10 @@ class FitResult:
     colours
         (K,) hexadecimal, one for each domain.
     model
-        The domains by themselves, to be found in other sections; None where that cannot be (`keeping.unkept`), and
-        of a prediction.
+        The domains in a form that finds them in other sections; None for a prediction, and where that is not possible
+        (`spatialpdvi.fitting.export.why_no_model`).
     scan
-        What was measured of every number of domains, and why this one; None where ``--k`` gave it.
+        What was measured for every number of domains, and why this one was chosen; None where ``k`` was one number.
     markers
         Marker genes of each domain by its name, where they were asked for and there are counts.
 
@@ -121,9 +134,9 @@ class FitResult:
         return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
 
     def part(self, spots: np.ndarray) -> "FitResult":
-        """The result of some of the spots (ascending), as it stands in the file they came from.
+        """Return the result for some of the spots (ascending), to be written into the file that they came from.
 
-        What is of a spot is cut; domains, trace, certificate and scores are those of the joint fit, unchanged.
+        Values of spots are selected; domains, trace, certificate and scores are those of the joint fit, unchanged.
         """
         return replace(
             self,
@@ -140,7 +153,7 @@ class FitResult:
         )
 
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
-        """(group, key) -> value of all that is written (docs/outputs.md)."""
+        """Return the value of each (group, key) that is written (docs/outputs.md)."""
         elements: dict[tuple[str, str], Any] = {
             ("obs", keys.domain): name_domains(self.domains, self.n_domains),
             ("obs", keys.confidence): self.confidence,
@@ -162,7 +175,7 @@ class FitResult:
         return elements
 
     def report(self) -> dict[str, Any]:
-        """Scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
+        """Return scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
         return {
             "scores": self.scores,
             "certificate": self.certificate.as_dict(),
@@ -189,11 +202,11 @@ class FitResult:
 
 
 def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:
-    """Domains (n,) by name, ``"0"`` to ``"K-1"``, empty ones among the categories."""
+    """Return domains (n,) by name, ``"0"`` to ``"K-1"``; empty domains are among the categories."""
     return pd.Categorical.from_codes(domains, [str(k) for k in range(n_domains)])
 
 
 def order_by_size(posterior: np.ndarray) -> np.ndarray:
-    """Domains (K,) by their number of spots, the largest first; equal ones stay in their order."""
+    """Return domains (K,) by their number of spots, the largest first; equal ones stay in their order."""
     sizes = np.bincount(posterior.argmax(axis=1), minlength=posterior.shape[1])
     return np.argsort(-sizes, kind="stable")

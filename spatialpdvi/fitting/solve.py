@@ -1,9 +1,10 @@
-"""The solver from one start, or from several for the lowest F; it goes on from a checkpoint where there is one."""
+"""Runs of the solver: from one start, or from several for the lowest F, and from a checkpoint where there is one."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,11 +25,52 @@ from spatialpdvi.solvers.base import State
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["Solved", "engine_of", "solve", "solver_from", "stop_rule", "trace_columns"]
+__all__ = ["Solved", "SolverRun", "engine_of", "solve", "trace_columns"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverRun:
+    """The solver, and what controls a run of it.
+
+    Parameters
+    ----------
+    solver
+        With its settings.
+    rule
+        When a run ends.
+    every_restart
+        Whether to run from every restart too, for the lowest F.
+    seed
+        Of the order in which patches are visited.
+    """
+
+    solver: Solver
+    rule: StopRule
+    every_restart: bool
+    seed: int
+
+    @classmethod
+    def of(cls, options: FitOptions) -> Self:
+        """Take the run from the options of a fit.
+
+        Raises
+        ------
+        InputError
+            Where the solver does not have one of the options.
+        """
+        chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
+        settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
+        steps = (options.step_mean, options.step_log_variance)
+        return cls(
+            solver=make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen),
+            rule=StopRule(options.tol, options.tol_objective, options.max_epochs),
+            every_restart=options.restarts == "best",
+            seed=options.seed,
+        )
 
 
 class Solved(NamedTuple):
-    """Where the solver ended, and where it began."""
+    """Where the solver ended, and which start it came from."""
 
     position: int  # of the start: 0 for the prepared one, i for the i-th restart
     phi: np.ndarray
@@ -39,22 +81,21 @@ class Solved(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """All that a checkpoint holds."""
+    """All that a checkpoint saves."""
 
-    position: int  # of the start under way
-    best: Solved | None  # of the starts before
+    position: int  # of the current start
+    best: Solved | None  # of the earlier starts
     run: Underway
     columns: dict[str, np.ndarray]  # of the trace so far
     rng: dict[str, Any]  # state of the generator
 
 
 class _Job(NamedTuple):
-    """What every start of a fit has in common."""
+    """What all starts of a fit share."""
 
     prepared: Prepared
     engine: Engine
-    solver: Solver
-    options: FitOptions
+    run: SolverRun
     stage: Stage
     checkpoint: Checkpoint | None
 
@@ -62,22 +103,9 @@ class _Job(NamedTuple):
 _TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 
-def solver_from(options: FitOptions) -> Solver:
-    """Solver that the options name; an option that it does not have is an `InputError`."""
-    chosen = {name: getattr(options, name) for name in SOLVER_OPTIONS if getattr(options, name) is not None}
-    settings = {name: value for name, value in chosen.items() if name not in ("step_mean", "step_log_variance")}
-    steps = (options.step_mean, options.step_log_variance)
-    return make_solver(options.solver, SolverSettings(steps=steps, **settings), given=chosen)
-
-
-def stop_rule(options: FitOptions) -> StopRule:
-    """When a fit with these options ends."""
-    return StopRule(options.tol, options.tol_objective, options.max_epochs)
-
-
 @contextmanager
 def engine_of(prepared: Prepared, cluster: "Cluster | None") -> Iterator[Engine]:
-    """The prepared problem's patches on the workers of a cluster while the ``with`` lasts, or in this process."""
+    """Hold the patches of a problem on the workers of a cluster while the ``with`` lasts, or in this process."""
     if cluster is None:
         yield prepared.engine()
         return
@@ -89,42 +117,52 @@ def engine_of(prepared: Prepared, cluster: "Cluster | None") -> Iterator[Engine]
 
 def solve(
     prepared: Prepared,
-    solver: Solver,
-    options: FitOptions,
+    run: SolverRun,
     *,
     stage: Stage,
     checkpoint: Checkpoint | None = None,
     engine: Engine | None = None,
 ) -> Solved:
-    """Run the solver from the prepared start, or with ``restarts="best"`` from that and every restart.
+    """Run the solver from the prepared start, or from that and every restart, and return the run with the lowest F.
 
-    ``engine`` is where the patches live (`engine_of`), by default in this process. Where it loses some, the solver
-    goes on from the last checkpoint, or begins the start anew: the result is the same.
+    Parameters
+    ----------
+    prepared
+        The problem and its starts.
+    run
+        The solver, and what controls its runs.
+    stage
+        Where epochs are shown.
+    checkpoint
+        Saves the state between epochs; the run resumes from the state that it holds.
+    engine
+        Where the patches live (`engine_of`), by default in this process. Where it loses patches, the solver resumes
+        from the last checkpoint or restarts from the same start: the result is the same.
 
     Raises
     ------
     InputError
-        Where the checkpoint is of another fit, or damaged.
+        Where the checkpoint belongs to another fit, or is damaged.
     """
     starts = [prepared.start]
-    if options.restarts == "best":
+    if run.every_restart:
         starts += prepared.other_starts()
-    job = _Job(prepared, engine or prepared.engine(), solver, options, stage, checkpoint)
-    begun = None if checkpoint is None else checkpoint.begin(_digests(prepared), _reader(job, len(starts)))
-    first, best = (0, None) if begun is None else (begun.position, begun.best)
+    job = _Job(prepared, engine or prepared.engine(), run, stage, checkpoint)
+    saved = None if checkpoint is None else checkpoint.begin(_digests(prepared), _reader(job, len(starts)))
+    first, best = (0, None) if saved is None else (saved.position, saved.best)
     for position, start in enumerate(starts[first:], start=first):
         stage.advance(position, len(starts))
         while True:
             try:
-                found = _solve_one(job, position, start, begun=begun, best=best)
+                found = _solve_one(job, position, start, saved=saved, best=best)
                 break
             except PatchesLostError as lost:
-                begun = None if checkpoint is None else checkpoint.last(_reader(job, len(starts)))
-                if begun is not None and begun.position != position:
-                    begun = None
-                again = "the start" if begun is None else f"epoch {begun.run.row.epoch}"
-                warnings.warn(f"{lost} The fit goes on from {again}.", InputWarning, stacklevel=2)
-        begun = None
+                saved = None if checkpoint is None else checkpoint.last(_reader(job, len(starts)))
+                if saved is not None and saved.position != position:
+                    saved = None
+                resumed = "the start" if saved is None else f"epoch {saved.run.row.epoch}"
+                warnings.warn(InputWarning(f"{lost} The fit goes on from {resumed}."), stacklevel=2)
+        saved = None
         if best is None or _final(found) < _final(best):
             best = found
     assert best is not None  # there is always a start
@@ -134,7 +172,7 @@ def solve(
 
 
 def trace_columns(trace: Sequence[TraceRow], ari: Sequence[float]) -> dict[str, np.ndarray]:
-    """Columns of equal length, one entry per epoch."""
+    """Return the trace as columns of equal length, one entry per epoch; ``ari`` is empty without known labels."""
     evaluations = [row.evaluation for row in trace]
     columns = {
         "epoch": np.array([row.epoch for row in trace]),
@@ -150,15 +188,15 @@ def trace_columns(trace: Sequence[TraceRow], ari: Sequence[float]) -> dict[str, 
     return columns
 
 
-def _solve_one(job: _Job, position: int, start: Start, *, begun: _Snapshot | None, best: Solved | None) -> Solved:
-    """Run the solver from a start, or go on with what was begun from it; ``best`` is of the starts before."""
-    rule, rng = stop_rule(job.options), np.random.default_rng(job.options.seed)
+def _solve_one(job: _Job, position: int, start: Start, *, saved: _Snapshot | None, best: Solved | None) -> Solved:
+    """Run the solver from a start, or resume its run from a checkpoint; ``best`` is that of the earlier starts."""
+    rule, rng = job.run.rule, np.random.default_rng(job.run.seed)
     rows: list[TraceRow] = []
     ari: list[float] = []
-    if begun is not None:
-        rng.bit_generator.state = begun.rng
-        rows.append(begun.run.row)
-        ari.extend(begun.columns.get("ari", ())[-1:])
+    if saved is not None:
+        rng.bit_generator.state = saved.rng
+        rows.append(saved.run.row)
+        ari.extend(saved.columns.get("ari", ())[-1:])
 
     def on_epoch(row: TraceRow) -> None:
         rows.append(row)
@@ -173,19 +211,19 @@ def _solve_one(job: _Job, position: int, start: Start, *, begun: _Snapshot | Non
 
     def columns() -> dict[str, np.ndarray]:
         now = trace_columns(rows, ari)
-        # the first row of now is the last of what was begun
-        return now if begun is None else {name: np.append(begun.columns[name], now[name][1:]) for name in now}
+        # the first new row is the last that was saved
+        return now if saved is None else {name: np.append(saved.columns[name], now[name][1:]) for name in now}
 
-    def on_state(epoch: int, run: Callable[[], Underway]) -> None:
+    def on_state(epoch: int, underway: Callable[[], Underway]) -> None:
         if job.checkpoint is not None:
             job.checkpoint.after_epoch(
-                epoch, lambda: _Snapshot(position, best, run(), columns(), dict(rng.bit_generator.state))
+                epoch, lambda: _Snapshot(position, best, underway(), columns(), dict(rng.bit_generator.state))
             )
 
     optimum = optimise(
         job.engine,
-        job.solver,
-        job.prepared.initial(start) if begun is None else begun.run,
+        job.run.solver,
+        job.prepared.initial(start) if saved is None else saved.run,
         rule=rule,
         rng=rng,
         on_epoch=on_epoch,
@@ -195,36 +233,37 @@ def _solve_one(job: _Job, position: int, start: Start, *, begun: _Snapshot | Non
 
 
 def _reader(job: _Job, n_starts: int) -> Callable[[Any, dict[str, np.ndarray]], _Snapshot]:
-    """How a checkpoint of this fit is read: checked against a state that the solver makes now."""
+    """A function that reads a checkpoint of this fit, and checks it against a state that the solver makes now."""
 
     def read(description: Any, arrays: dict[str, np.ndarray]) -> _Snapshot:
         here = job.prepared.engine()
-        like = here.state(here.begin(job.solver, job.prepared.initial()))
-        found = unpack(description, arrays, named_types(like, also=_TYPES))
+        expected = here.state(here.begin(job.run.solver, job.prepared.initial()))
+        found = unpack(description, arrays, named_types(expected, also=_TYPES))
         if not isinstance(found, _Snapshot) or not 0 <= found.position < n_starts:
             msg = "no start"
             raise ValueError(msg)
-        lam = like.shared.lam
-        alike = same_shapes(found.run.state, like) and same_shapes(found.run.row.evaluation.curvature, lam)
+        lam = expected.shared.lam
+        fits = same_shapes(found.run.state, expected) and same_shapes(found.run.row.evaluation.curvature, lam)
         if found.best is not None:
-            alike = alike and same_shapes((found.best.phi, found.best.lam), (like.phi, lam))
-        if not alike:
+            fits = fits and same_shapes((found.best.phi, found.best.lam), (expected.phi, lam))
+        if not fits:
             msg = "arrays of other shapes"
             raise ValueError(msg)
-        np.random.default_rng().bit_generator.state = found.rng  # refuses what is none
+        np.random.default_rng().bit_generator.state = found.rng  # raises where it is not the state of a generator
         return found
 
     return read
 
 
 def _digests(prepared: Prepared) -> dict[str, str]:
-    """Of all that a solver is given."""
-    patching, start = prepared.patching, prepared.start
+    """Digests of all that a solver is given."""
+    patching, start = prepared.graph.patching, prepared.start
+    restarts, fitted = prepared.initialization.restarts, prepared.initialization.fitted
     bounds = np.array([patch.start for patch in patching.patches])
     parts = {
-        "features": (prepared.fitted,),
+        "features": (fitted,),
         "edges or patches": (patching.order, bounds, patching.graph),
-        "start": (start.labels, *start.hyperparameters, *start.lam, *prepared.restarts),
+        "start": (start.labels, *start.hyperparameters, *start.lam, *restarts),
         "labels to score against": (prepared.codes,),
     }
     return {name: digest(*arrays) for name, arrays in parts.items()}

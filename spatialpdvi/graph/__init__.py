@@ -1,1 +1,1 @@
-"""Coordinates, features and start labels -> the weighted spatial graph of the Potts term."""
+"""The weighted spatial graph of the Potts term, from coordinates, features and start labels."""

@@ -1,63 +1,91 @@
-"""The graph of a section and its patches: neighbours, border directions and edge weights."""
+"""The spatial graph of a section, from its coordinates, features and start labels to patches with weighted edges."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.errors import InputWarning
+from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, default_n_patches, make_patches
 from spatialpdvi.graph.weights import weigh_edges
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.runtime.progress import Stage
+from spatialpdvi.options.stages import GraphSettings
+from spatialpdvi.runtime.progress import Progress
 
-__all__ = ["count_crossing", "lay_graph"]
+__all__ = ["SpatialGraph", "build_graph"]
 
-_FEW_CROSS = 0.1  # of the spots: with fewer that have an edge into another section the user is warned
+_FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
 
 
-def lay_graph(
+class SpatialGraph(NamedTuple):
+    """The edges of a section, divided into patches."""
+
+    normals: np.ndarray  # (n, 3) border normals between start labels
+    patching: Patching
+    n_across: int | None  # edges between sections; None where none are allowed
+
+
+def build_graph(
     section: Section,
-    fitted: np.ndarray | sp.csr_matrix,
+    features: np.ndarray | sp.csr_matrix,
     labels: np.ndarray,
-    options: FitOptions,
-    stage: Stage,
+    settings: GraphSettings,
+    progress: Progress,
     *,
-    advice: str = "raise --n-neighbors",
-) -> tuple[np.ndarray, Patching]:
-    """Border normals (n, 3) between start labels (n,), and patches with the edges that they and the features weigh.
+    advice: str = f"raise {option('n_neighbors')}",
+) -> SpatialGraph:
+    """Join the spots of a section, weigh the edges, and divide spots and edges into patches.
 
-    ``advice`` is what is said of spots without neighbours.
+    Parameters
+    ----------
+    section
+        Read and checked; its own graph is used where it has one.
+    features
+        x (n, d) as fitted.
+    labels
+        (n,) of the start; borders between them give the flow directions.
+    settings
+        Of this stage.
+    progress
+        Shows the stage "graph".
+    advice
+        What joins isolated spots, for the warning about them.
     """
-    n = section.coordinates.shape[0]
-    samples = section.blocks(across=options.across_sections)
-    normals = np.empty((n, 3))
-    for spots in samples:
-        normals[spots] = border_directions(section.coordinates[spots], labels[spots], options.flow_neighbors)
-    patching = make_patches(
-        section.coordinates,
-        _weigh_graph(section, fitted, normals, options, advice=advice),
-        options.n_patches or default_n_patches(n, options.batch_patches or 1),
-        keep_cross_edges=options.cross_patch_edges,
-        samples=samples,
-    )
-    across = ""
-    if options.across_sections:
-        across = f", {_check_crossing(section, patching.graph):,} of them across sections"
-    stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
-    return normals, patching
+    xy, samples = section.coordinates, section.blocks(across=settings.across_sections)
+    with progress.stage("graph") as stage:
+        normals = np.empty((xy.shape[0], 3))
+        for spots in samples:
+            normals[spots] = border_directions(xy[spots], labels[spots], settings.flow_neighbors)
+        pattern = _pattern(section, samples, settings)
+        _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
+        weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
+        n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
+        patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
+        n_across = _count_across(section, patching.graph) if settings.across_sections else None
+        across = "" if n_across is None else f", {n_across:,} of them across sections"
+        stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
+    return SpatialGraph(normals, patching, n_across)
 
 
-def _join_neighbors(section: Section, n_neighbors: int, *, across: bool) -> sp.csr_matrix:
-    """Mutual nearest neighbours within each section, or ``across`` sections, (n, n)."""
-    n = section.coordinates.shape[0]
+def _pattern(section: Section, samples: list[np.ndarray], settings: GraphSettings) -> sp.csr_matrix:
+    """Which spots are joined (n, n): those of the given graph, or mutual nearest neighbours."""
+    if section.graph is None:
+        return _join_neighbors(section.coordinates, samples, settings.n_neighbors)
+    if section.samples is None or settings.across_sections:
+        return section.graph
+    return _within_samples(section.graph, np.asarray(section.samples.codes))
+
+
+def _join_neighbors(coordinates: np.ndarray, samples: list[np.ndarray], n_neighbors: int) -> sp.csr_matrix:
+    """Mutual nearest neighbours (n, n) among the spots of each sample."""
+    n = coordinates.shape[0]
     rows, columns = [], []
-    for spots in section.blocks(across=across):
-        own = mutual_knn(section.coordinates[spots], n_neighbors).tocoo()
+    for spots in samples:
+        own = mutual_knn(coordinates[spots], n_neighbors).tocoo()
         rows.append(spots[own.row])
         columns.append(spots[own.col])
     pair = (np.concatenate(rows), np.concatenate(columns))
@@ -66,30 +94,46 @@ def _join_neighbors(section: Section, n_neighbors: int, *, across: bool) -> sp.c
     return joined
 
 
-def count_crossing(section: Section, graph: sp.csr_matrix) -> tuple[int, int]:
-    """Edges between spots of two sections, and spots that have one."""
-    if section.samples is None:
-        return 0, 0
+def _within_samples(graph: sp.csr_matrix, codes: np.ndarray) -> sp.csr_matrix:
+    """A given graph without its edges between sections, about which the user is warned."""
+    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    within = codes[rows] == codes[graph.indices]
+    if within.all():
+        return graph
+    text = (
+        f"{(~within).sum() // 2:,} edges of the graph given by {option('graph')} join spots of two sections; they are "
+        "left out."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
+    return sp.csr_matrix((graph.data[within], (rows[within], graph.indices[within])), shape=graph.shape)
+
+
+def _warn_of_isolated(pattern: sp.csr_matrix, advice: str) -> None:
+    isolated = int((np.diff(pattern.indptr) == 0).sum())
+    if isolated:
+        have = "1 spot has" if isolated == 1 else f"{isolated:,} spots have"
+        text = f"{have} no neighbour, and a domain that follows from the features alone. To join them, {advice}."
+        warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _count_across(section: Section, graph: sp.csr_matrix) -> int:
+    """Number of edges between spots of two sections, with a warning where few spots have one."""
+    assert section.samples is not None  # there are several sections
     codes = np.asarray(section.samples.codes)
     rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
     crosses = codes[rows] != codes[graph.indices]
-    return int(crosses.sum()) // 2, int(np.unique(rows[crosses]).size)
-
-
-def _check_crossing(section: Section, graph: sp.csr_matrix) -> int:
-    """Number of edges across sections; where hardly a spot has one, the user is told."""
-    crossing, spots = count_crossing(section, graph)
+    n_across, n_spots = int(crosses.sum()) // 2, int(np.unique(rows[crosses]).size)
     n = graph.shape[0]
-    if spots < _FEW_CROSS * n:
+    if n_spots < _FEW_ACROSS * n:
         own, other = _spacings(section)
-        msg = (
-            f"Expected sections to share edges with --across-sections, found {crossing:,} of {graph.nnz // 2:,} edges "
-            f"between two sections, at {spots:,} of {n:,} spots. The nearest spot of the own section is at "
-            f"{own:.3g}, of another at {other:.3g} (medians): bring z to the unit of "
-            "x and y, bring sections closer, or raise --n-neighbors."
+        text = (
+            f"Only {n_across:,} of {graph.nnz // 2:,} edges join spots of two sections, at {n_spots:,} of {n:,} spots, "
+            f"with {option('across_sections')}. The median distance to the nearest spot of the same section is "
+            f"{own:.3g}, that to the nearest spot of another section is {other:.3g}. Bring z to the unit of x and y, "
+            f"bring the sections closer, or raise {option('n_neighbors')}."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
-    return crossing
+        warnings.warn(InputWarning(text), stacklevel=2)
+    return n_across
 
 
 def _spacings(section: Section) -> tuple[float, float]:
@@ -101,36 +145,3 @@ def _spacings(section: Section) -> tuple[float, float]:
         rest = np.setdiff1d(np.arange(xyz.shape[0]), spots, assume_unique=True)
         other.append(cKDTree(xyz[rest]).query(xyz[spots], workers=-1)[0])
     return float(np.median(np.concatenate(own))) if own else 0.0, float(np.median(np.concatenate(other)))
-
-
-def _within_samples(graph: sp.csr_matrix, codes: np.ndarray, options: FitOptions) -> sp.csr_matrix:
-    """A given graph without its edges between sections, of which the user is told."""
-    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
-    within = codes[rows] == codes[graph.indices]
-    if within.all():
-        return graph
-    msg = (
-        f"Expected obsp[{options.graph!r}] to join spots of one section of obs[{options.sample_key!r}], found "
-        f"{(~within).sum() // 2:,} edges between two; they are left out."
-    )
-    warnings.warn(msg, InputWarning, stacklevel=2)
-    return sp.csr_matrix((graph.data[within], (rows[within], graph.indices[within])), shape=graph.shape)
-
-
-def _weigh_graph(
-    section: Section, x: np.ndarray | sp.csr_matrix, normals: np.ndarray, options: FitOptions, *, advice: str
-) -> sp.csr_matrix:
-    pattern = section.graph
-    if pattern is None:
-        pattern = _join_neighbors(section, options.n_neighbors, across=options.across_sections)
-    elif section.samples is not None and not options.across_sections:
-        pattern = _within_samples(pattern, np.asarray(section.samples.codes), options)
-    isolated = int((np.diff(pattern.indptr) == 0).sum())
-    if isolated:
-        advice = "choose another --graph" if section.graph is not None else advice
-        msg = (
-            f"Expected every spot to have a neighbour, found {isolated} isolated ones; their domain follows from "
-            f"their expression alone. To join them, {advice}."
-        )
-        warnings.warn(msg, InputWarning, stacklevel=2)
-    return weigh_edges(pattern, section.coordinates, normals, features=x, tau=options.tau, beta=options.beta)

@@ -8,15 +8,25 @@ from spatialpdvi.kernels.graph import border_normals
 
 __all__ = ["MIN_SIDE", "border_directions", "flow_directions"]
 
-MIN_SIDE = 5  # spots that either side of a border must have around a spot for its direction to mean anything
-_BLOCK = 50_000  # spots asked of the tree at a time: bounds the neighbour lists to some 40 MB
+MIN_SIDE = 5  # spots that either side of a border must have around a spot for its direction to be meaningful
+_BLOCK = 50_000  # spots queried at a time: bounds the neighbour lists to some 40 MB
 
 
 def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: int = 100) -> np.ndarray:
-    """Unit normals (n, 3) of the borders between start labels, 0 where undefined; the third axis is 0 in the plane.
+    """Return unit normals (n, 3) of the borders between start labels, 0 where undefined.
 
-    Fisher's discriminant direction between the spots of the same and of other labels among the spot itself and
-    its nearest ones. The ridge is the squared median spacing, so pixels and microns give the same directions.
+    They are Fisher's discriminant directions between spots of the same label and of other labels, among the spot
+    itself and its nearest ones. The ridge is the squared median spacing, so that pixels and microns give the same
+    directions.
+
+    Parameters
+    ----------
+    coordinates
+        (n, 2) or (n, 3), any unit; in the plane the third component of normals is 0.
+    labels
+        (n,) of the start.
+    n_neighbors
+        Spots around each spot, itself included.
     """
     n = coordinates.shape[0]
     normals = np.zeros((n, 3))
@@ -37,9 +47,9 @@ def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: 
 
 
 def flow_directions(normals: np.ndarray, n_dimensions: int) -> np.ndarray:
-    """Directions g to be stored: (n, 2) normals turned by 90 degrees; for 3-D sections the normals (n, 3).
+    """Return the directions g that are written: normals turned by 90 degrees (n, 2); in 3-D the normals (n, 3).
 
-    In space the border is a surface, and no single direction runs along it.
+    In 3-D the border is a surface, and no single direction runs along it.
     """
     if n_dimensions == 3:
         return normals

@@ -1,4 +1,4 @@
-"""Nearest spots in space and the mutual k-nearest-neighbour graph."""
+"""Nearest spots in space, and the mutual k-nearest-neighbour graph."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,23 +8,23 @@ from spatialpdvi.kernels.graph import order_neighbours
 
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots"]
 
-_SAME = 1e9  # steps in the farthest distance asked for: distances that agree to one of them are ties
-_SPARE = 16  # spots asked for beyond the k-th, to find its ties: on lattices there are at most 12
+_SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
+_SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
 
 
 def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> np.ndarray:
-    """Numbers (b, q) of the ``n_neighbors`` spots nearest to each of ``spots``, itself left out.
+    """Return the numbers (b, q) of the ``n_neighbors`` spots nearest to each of ``spots`` (b,), itself left out.
 
-    q is ``n_neighbors``, or one less than there are spots where that is smaller. Ties, of which lattices are full,
-    are broken by the spot's number and not by rounding, so that pixels and microns have the same neighbours. The tree
-    is asked with all cores; its answer does not depend on how many there are.
+    q is ``n_neighbors``, or one less than the number of spots where that is smaller. Ties, which are common on
+    lattices, are broken by the spot's number and not by rounding, so that pixels and microns give the same neighbours.
+    The query uses all cores; its answer does not depend on their number.
     """
     _, index = _nearest(tree, spots, n_neighbors)
     return index[:, : min(n_neighbors, tree.n - 1)]
 
 
 def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
-    """Symmetric pattern (n, n) of ones: i and j are joined where each is among the other's nearest spots.
+    """Return a symmetric pattern (n, n) of ones: i and j are joined where each is among the other's nearest spots.
 
     Spots that tie with the k-th nearest are all among the nearest: on a square lattice k = 10 joins 12, three full
     shells, whatever the rounding of the coordinates.
@@ -34,7 +34,7 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     coordinates
         (n, 2) or (n, 3), any unit.
     n_neighbors
-        k; at the most n - 1 are used.
+        k; at most n - 1 are used.
     """
     n = coordinates.shape[0]
     k = min(n_neighbors, n - 1)
@@ -50,7 +50,7 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
 
 
 def _nearest(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances in steps of the farthest, and numbers (b, q) of the nearest spots, ordered by both."""
+    """Distances in steps of the k-th, and numbers (b, q) of the nearest spots, ordered by both."""
     q = min(n_neighbors + _SPARE, tree.n - 1)
     if q < 1:
         empty = np.empty((spots.size, 0))
@@ -63,7 +63,7 @@ def _nearest(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.nda
 
 
 def median_spacing(coordinates: np.ndarray) -> float:
-    """Median distance to the nearest spot at another place, in units of the coordinates; 0 if there is none."""
+    """Return the median distance to the nearest spot at another place, in the coordinates' unit; 0 if there is none."""
     n = coordinates.shape[0]
     places = np.unique(coordinates, axis=0)
     if places.shape[0] < 2 or n < 2:

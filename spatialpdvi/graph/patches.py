@@ -1,6 +1,6 @@
-"""Spots and their graph -> patches: compact, balanced blocks of consecutive rows with their own edges.
+"""Patches of spots: compact, balanced blocks of consecutive rows with their own edges.
 
-Past this module nothing knows the user's spot numbers: rows are in patch order, and `Patching.order` leads back.
+Rows are in patch order from here on; `Patching.order` leads back to the user's order.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
 __all__ = ["Cells", "Patch", "Patching", "default_n_patches", "make_patches"]
 
-_CELLS = 4  # of a patch, a power of two
-_SMALL = 250  # spots of a cell: with fewer, most of them border on another
+_CELLS = 4  # in a patch, a power of two
+_SMALL = 250  # spots in a cell: with fewer, most of them border on another cell
 
 
 class Cells(NamedTuple):
-    """An order of a patch's rows that threads can share: wave after wave, the cells of a wave side by side.
+    """An order of a patch's rows that threads can share: waves follow each other, the cells of a wave run in parallel.
 
-    A colour-by-colour sweep fixes no more than which of two neighbours comes first. What has no other cell's spots
-    among those it waits for can be done within its cell, whatever other cells do meanwhile; that is the first wave,
-    with `_CELLS` cells. The next has half as many, each of two cells joined, for spots that wait for nothing outside
-    them; the last is one cell, of all that is left.
+    A sweep by colour only fixes which of two neighbours comes first. A spot that waits for no spot of another cell can
+    be updated within its cell, whatever other cells do meanwhile. These spots are the first wave, with `_CELLS` cells.
+    The next wave has half as many cells, each of two cells joined, for spots that wait for no spot outside them. The
+    last wave is one cell with all spots that are left.
     """
 
     rows: np.ndarray  # (n_b,) int64, by wave, cell and colour
@@ -60,9 +60,10 @@ class Patching(NamedTuple):
 
 
 def default_n_patches(n_spots: int, batch: int = 1) -> int:
-    """About 30 at 150,000 spots, fewer for small sections (9 at 3,600, 2 at 60): the cube root of n; times ``batch``.
+    """Return the default number of patches: about 30 at 150,000 spots, 9 at 3,600 and 2 at 60, times ``batch``.
 
-    The more patches are updated at once, the more of them are needed for as many steps in an epoch.
+    It grows with the cube root of the number of spots. The more patches are updated at once, the more are needed for
+    the same number of steps in an epoch.
     """
     return max(1, min(n_spots, batch * round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))
 
@@ -75,7 +76,7 @@ def make_patches(
     keep_cross_edges: bool = True,
     samples: Sequence[np.ndarray] | None = None,
 ) -> Patching:
-    """Cut a section into ``n_patches`` patches and give each its edges.
+    """Divide a section into ``n_patches`` patches and give each its edges.
 
     Parameters
     ----------
@@ -89,8 +90,8 @@ def make_patches(
         Whether edges between patches stay in the model (through the neighbours' posteriors as they were when the
         step began) or are dropped, as in the paper.
     samples
-        Spots of each section: no patch reaches into two. Sections get patches in proportion to their spots, one at
-        the least, even if those are more than ``n_patches``.
+        Spots of each section: no patch reaches into two. The number of patches of a section is in proportion to its
+        spots, and at least one, even if these add up to more than ``n_patches``.
     """
     n = coordinates.shape[0]
     patch_of = np.empty(n, dtype=np.int64)
@@ -126,11 +127,11 @@ def _allot(samples: Sequence[np.ndarray], n_patches: int) -> list[tuple[np.ndarr
 
 
 def _bisect(coordinates: np.ndarray, n_patches: int) -> np.ndarray:
-    """Patch number (n,) of each spot: halve along the longest axis until there are ``n_patches`` parts.
+    """Patch number (n,) of each spot, from halving along the longest axis until there are ``n_patches`` parts.
 
-    Parts are cut by rank, in proportion to the patches each half must hold, so sizes differ by a spot or two and
-    none is empty whatever the shape of the tissue. Axes are those of the part's own principal components, so a
-    slanted tissue is cut as well as an upright one. Ties are broken by the spot's number.
+    Parts are cut by rank, in proportion to the patches of each half, so that sizes differ by a spot or two and none is
+    empty, whatever the shape of the tissue. The axis is the first principal component of the part, so that slanted
+    tissue is divided as well as upright tissue. Ties are broken by the spot's number.
     """
     patch_of = np.empty(coordinates.shape[0], dtype=np.int64)
     stack = [(np.arange(coordinates.shape[0]), 0, n_patches)]
@@ -143,7 +144,7 @@ def _bisect(coordinates: np.ndarray, n_patches: int) -> np.ndarray:
         position = _longest_axis(coordinates[spots])
         ranked = spots[np.lexsort((spots, position))]
         cut = round(spots.size * left / count)
-        # the halves keep the user's order, so that rows close in the file stay close in memory
+        # halves stay in the user's order, so that rows that are close in the file are close in memory
         stack.append((np.sort(ranked[:cut]), first, left))
         stack.append((np.sort(ranked[cut:]), first + left, count - left))
     return patch_of
@@ -181,7 +182,7 @@ def _cut(ordered: sp.csr_matrix, start: int, stop: int, colour: np.ndarray, coor
 
 
 def _lay_cells(patch: Patch, colour: np.ndarray, coordinates: np.ndarray) -> Cells | None:
-    """Waves of cells whose order is that of a sweep by colour, `Cells`."""
+    """Waves of cells with the order of a sweep by colour (`Cells`); None where the patch is small."""
     n = patch.stop - patch.start
     if n < _CELLS * _SMALL:
         return None

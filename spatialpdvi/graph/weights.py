@@ -17,7 +17,7 @@ def weigh_edges(
     tau: float,
     beta: float,
 ) -> sp.csr_matrix:
-    """Symmetric CSR (n, n) of ``beta * r_ij``, each undirected edge stored twice with the same bits.
+    """Return a symmetric CSR (n, n) of ``beta * r_ij``, each undirected edge stored twice with the same bits.
 
     Parameters
     ----------

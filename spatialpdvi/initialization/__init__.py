@@ -1,9 +1,8 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
 from spatialpdvi.initialization.consensus import Consensus, consensus
-from spatialpdvi.initialization.labels import in_unit_range, kmeans_labels, mixture_labels, restart_labels
-from spatialpdvi.initialization.parameters import Start, one_hot, start_from_labels
-from spatialpdvi.initialization.rotation import noise_rotation
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
+from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
 
 __all__ = [
     "Consensus",

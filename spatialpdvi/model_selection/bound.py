@@ -1,4 +1,4 @@
-"""The complete bound: F with all that it leaves out as constant, so that fits of different K can be compared."""
+"""The complete bound: F with the terms that it omits as constant, so that fits of different K can be compared."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,11 +21,11 @@ def complete_bound(
     rotation: np.ndarray | None,
     seed: int,
 ) -> float:
-    """Negative evidence lower bound of the features before they were rotated, nats, with every normaliser (E10).
+    """Return the negative evidence lower bound of the features before they were rotated, nats (E10).
 
-    F lacks what does not move while a model of one K is fitted: the squares of x and the Gaussians' normalisers, the
-    priors' of the means, the Potts model's. All of them depend on K, on sigma0 and sigma1, which follow from its start,
-    and on its rotation W, whose Jacobian is needed because each K has other units of x.
+    F omits what is constant while a model of one K is fitted: the squares of x, and the normalisers of the Gaussians,
+    of the priors of the means and of the Potts model. They depend on K, on sigma0 and sigma1, which follow from its
+    start, and on its rotation W, whose Jacobian is needed because the units of x differ between K.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def complete_bound(
     rotation
         W (d, d); None without.
     seed
-        Of the draws for the Potts normaliser.
+        Of the draws for the normaliser of the Potts model.
     """
     n = features.shape[0]
     noise, prior, xi = hyperparameters.noise_sd, hyperparameters.prior_sd, hyperparameters.prior_mean
@@ -53,15 +53,24 @@ def complete_bound(
 
 
 def log_partition(graph: sp.csr_matrix, k: int, *, seed: int) -> float:
-    r"""Log of the Potts model's normaliser, ``log sum_zeta exp(sum_{i,j} r_ij [zeta_i = zeta_j])``, to two orders.
+    r"""Return the log normaliser of the Potts model to two orders, ``log sum_z exp(sum_{i,j} r_ij [z_i = z_j])``.
 
     Every factor ``exp(r [a = b])`` is ``e^r ((1 - p) + p [a = b])`` with ``p = 1 - e^-r``. So (Fortuin and Kasteleyn
-    1972), with each edge open by itself with probability p and C the number of connected pieces that open edges leave,
+    1972), with each edge independently open with probability p, and C the number of pieces that open edges connect,
 
         Z = exp( sum_{i,j} r_ij )  E[ K^C ],      log E[K^C] = kappa_1 log K + kappa_2 / 2 (log K)^2 + ...
 
-    with mean kappa_1 and variance kappa_2 of C, taken from draws. Weights of about 2 on ten neighbours hold nearly all
-    spots in one piece, C hardly varies, and the next orders are nothing; at r = 0 all is exact too, C being n.
+    with mean kappa_1 and variance kappa_2 of C, estimated from draws. Weights of about 2 on ten neighbours connect
+    nearly all spots, so that C hardly varies and higher orders vanish. At r = 0 the result is exact, since C = n.
+
+    Parameters
+    ----------
+    graph
+        Symmetric CSR (n, n) of the weights, each edge twice.
+    k
+        K.
+    seed
+        Of the draws.
     """
     upper = sp.triu(graph, k=1).tocoo()
     weight = upper.data.astype(np.float64)

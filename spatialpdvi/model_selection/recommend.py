@@ -1,4 +1,4 @@
-"""One number of domains from the table of a scan, and why, in words."""
+"""The recommended number of domains, and the reason in words, from the table of a scan."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ _TIED = 0.1  # domains
 
 
 def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
-    """The K of which most domains are found again by separate halves of the data, and the reason in sentences.
+    """Return the K with the most domains on which separate halves of the data agree, and the reason in sentences.
 
-    Only a K of which the fit fills every domain is taken, where there is one. Numbers within a tenth of a domain of the
-    best are ties, and go to more domains. The bound does not choose: it falls
-    with nearly every domain that is added, on every section we have (docs/measurements.md).
+    A K for which the fit leaves domains empty is taken only where every K does. Of numbers within a tenth of a domain
+    of the best, the largest is taken. The bound does not choose: it falls with nearly every domain that is added, on
+    every section that we have (docs/measurements.md).
 
     Parameters
     ----------
@@ -27,48 +27,51 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     best = int(np.where(allowed, found, -np.inf).argmax())
     chosen = int(np.flatnonzero(allowed & (found >= found[best] - _TIED))[-1])
     reasons = [
-        _decisive(counts, found, chosen, best),
+        _agreement(counts, found, chosen, best),
         *_next_best(counts, found, allowed, chosen),
-        _others(table, chosen),
+        _stability(table, chosen),
+        *_cautions(table, chosen),
     ]
-    return int(counts[chosen]), " ".join(reasons + _cautions(table, chosen))
+    return int(counts[chosen]), " ".join(reasons)
+
+
+def _agreement(counts: np.ndarray, found: np.ndarray, chosen: int, best: int) -> str:
+    near = [f"{found[i]:.1f} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
+    rank = f"the largest number for K from {counts[0]} to {counts[-1]}"
+    if chosen != best:
+        rank = f"as good as {found[best]:.1f} for K = {counts[best]}, {rank}, and finds more domains"
+    return (
+        f"Separate halves of the data agree on {found[chosen]:.1f} of {counts[chosen]} domains, less those on which "
+        f"they disagree. This is {rank} ({', '.join(near)})."
+    )
 
 
 def _next_best(counts: np.ndarray, found: np.ndarray, allowed: np.ndarray, chosen: int) -> list[str]:
-    """What to look at too: one scan differs from the next by some tenths of a domain."""
+    """The second choice, which users should know: repeated scans differ by some tenths of a domain."""
     others = np.where(allowed & (counts != counts[chosen]), found, -np.inf)
     if not np.isfinite(others).any():
         return []
     second = int(others.argmax())
-    return [f"Next best: {found[second]:.1f} of {counts[second]}."]
+    return [f"The next best is K = {counts[second]} with {found[second]:.1f}."]
 
 
-def _decisive(counts: np.ndarray, found: np.ndarray, chosen: int, best: int) -> str:
-    said = [f"{found[i]:.1f} of {counts[i]}" for i in range(counts.size)]
-    beside = ", ".join(said[i] for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size)
-    rank = "the most" if chosen == best else f"as good as {said[best]} and more domains, the best"
+def _stability(table: Mapping[str, np.ndarray], chosen: int) -> str:
     return (
-        f"{said[chosen]} domains are found again, net, by separate halves of the data: {rank} of {counts[0]} to "
-        f"{counts[-1]} ({beside})."
-    )
-
-
-def _others(table: Mapping[str, np.ndarray], chosen: int) -> str:
-    return (
-        f"Restarts agree with ARI {table['restart_ari'][chosen]:.2f}; {table['persistence'][chosen]:.0%} of a domain "
-        "is there with one domain more or less."
+        f"Restarts agree with an ARI of {table['restart_ari'][chosen]:.2f}. With one domain more or less, "
+        f"{table['persistence'][chosen]:.0%} of a domain stays the same on average."
     )
 
 
 def _cautions(table: Mapping[str, np.ndarray], chosen: int) -> list[str]:
     cautions = []
-    lost = table["k"][(table["n_empty"] > 0) & (table["found_again"] > table["found_again"][chosen])]
-    if lost.size:
-        cautions.append(f"More are found again of {', '.join(map(str, lost))}, but not all of those have spots.")
+    empty = table["k"][(table["n_empty"] > 0) & (table["found_again"] > table["found_again"][chosen])]
+    if empty.size:
+        larger = " and ".join(f"K = {k}" for k in empty)
+        cautions.append(f"The number is larger for {larger}, but the fit leaves domains without spots there.")
     if table["found_again"][chosen] <= 0:
-        cautions.append("No number is found again more than it is not: be careful with any of them.")
+        cautions.append("For no K do the halves agree on more domains than they disagree on: use every K with care.")
     if chosen == table["k"].size - 1:
-        cautions.append("It is the last of the range: a longer one may end elsewhere.")
+        cautions.append("This is the largest K of the range; a wider range may lead to a larger one.")
     if table["n_empty"][chosen]:
-        cautions.append(f"Every number leaves domains empty; of these {table['n_empty'][chosen]}.")
+        cautions.append(f"Every K leaves domains without spots, this one {table['n_empty'][chosen]}.")
     return cautions

@@ -1,4 +1,4 @@
-"""Two looks at one tissue that share no noise: through one half of the spots or genes, and through the other."""
+"""Features of one tissue from two halves of its spots or genes, which share no noise."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.features.components import principal_components
+from spatialpdvi.features.projection import principal_components
 from spatialpdvi.features.scaling import is_constant
 from spatialpdvi.graph.neighbors import nearest_spots
 
@@ -15,11 +15,11 @@ __all__ = ["Halves", "gene_halves", "spot_halves"]
 
 _BLOCK = 50_000
 _FEWEST_GENES = 4  # two a half, which a component needs
-_SPARE = 16  # spots asked for beyond three times as many as are wanted: one in 10^5 and more finds none of a half
+_SPARE = 16  # spots queried beyond three times the number wanted: fewer than one in 10^5 finds none of a half
 
 
 class Halves(NamedTuple):
-    """Features (n, p) of every spot, seen through one half and through the other."""
+    """Features (n, p) of every spot, from one half and from the other."""
 
     first: np.ndarray
     second: np.ndarray
@@ -28,10 +28,10 @@ class Halves(NamedTuple):
 def spot_halves(
     features: np.ndarray, coordinates: np.ndarray, n_neighbors: int, *, samples: Sequence[np.ndarray], seed: int
 ) -> Halves:
-    """Averages over the nearest spots of either half of a random split; all spots have both.
+    """Return averages over the nearest spots of either half of a random split; every spot has both.
 
-    What is a spot's own, noise above all, is in one of the two only. The mean over n_neighbors + 1 spots becomes one
-    over half as many of either half, the spot itself among those of its own.
+    The noise of a spot enters only one of the two. The mean over n_neighbors + 1 spots becomes one over half as many
+    spots of either half; a spot is among those of its own half.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ def spot_halves(
     coordinates
         (n, 2) or (n, 3), any unit; ties are broken by the spot's number.
     n_neighbors
-        Neighbours that a fit averages over; twice as many make either half's average as precise as the fit's.
+        Neighbours that a fit averages over; twice as many make the average of a half as precise as that of the fit.
     samples
-        Spots that can be neighbours, as a rule those of each section; each is split by itself.
+        Spots that can be neighbours, usually those of each section; each sample is split separately.
     seed
         Of the split.
     """
@@ -59,7 +59,7 @@ def spot_halves(
 
 
 def gene_halves(scaled: np.ndarray | sp.csr_matrix, n_components: int, *, seed: int) -> Halves | None:
-    """Principal components of either half of the genes, not averaged; None where a half has too few that vary.
+    """Return principal components of either half of the genes, not averaged; None where too few genes vary.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def _nearest(spots: np.ndarray, coordinates: np.ndarray, n_neighbors: int) -> It
     """Blocks of spots (b,) of one section, and of the numbers (b, q) of each and its nearest others."""
     tree = cKDTree(coordinates[spots])
     for begin in range(0, spots.size, _BLOCK):
-        asked = np.arange(begin, min(begin + _BLOCK, spots.size))
-        near = np.column_stack([asked, nearest_spots(tree, asked, n_neighbors)])
-        yield spots[asked], spots[near]
+        block = np.arange(begin, min(begin + _BLOCK, spots.size))
+        near = np.column_stack([block, nearest_spots(tree, block, n_neighbors)])
+        yield spots[block], spots[near]
 
 
 def _mean_of_half(features: np.ndarray, near: np.ndarray, of_half: np.ndarray, wanted: int) -> np.ndarray:
-    """Mean (b, p) over the first ``wanted`` of ``near`` (b, q) that are of the half; over all where none is."""
+    """Mean (b, p) over the first ``wanted`` of ``near`` (b, q) in the half; over all where none is in it."""
     taken = of_half[near]
     taken &= np.cumsum(taken, axis=1) <= wanted
     taken[~taken.any(axis=1)] = True

@@ -1,42 +1,38 @@
-"""Every number of domains of a range fitted, and what is measured of each."""
+"""The number of domains chosen from a range: every K fitted and measured, one recommended, and its fit."""
 
 import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputWarning
-from spatialpdvi.features.build import RawFeatures
+from spatialpdvi.features.build import RawFeatures, raw_features
+from spatialpdvi.features.smoothing import smooth_features
+from spatialpdvi.fitting.fit import fit_features
+from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.loop import Stop
-from spatialpdvi.fitting.prepare import prepare
-from spatialpdvi.fitting.solve import solve, solver_from
+from spatialpdvi.fitting.prepare import initialize, prepare
+from spatialpdvi.fitting.result import FitResult, Scan
+from spatialpdvi.fitting.solve import SolverRun, solve
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
 from spatialpdvi.model_selection.recommend import recommend
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.k_range import candidates
+from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
 from spatialpdvi.runtime.progress import Progress, Stage
 
-__all__ = ["Scan", "scan_domains"]
+if TYPE_CHECKING:
+    from spatialpdvi.distributed import Cluster
 
-_RESTARTS = 2  # --n-init at the most: tables need fewer restarts than the fit that follows
+__all__ = ["fit_range", "scan_domains"]
 
-
-class Scan(NamedTuple):
-    """What was measured of each number of domains, and the one that is recommended."""
-
-    asked: str  # --k
-    k: int
-    reason: str
-    table: dict[str, np.ndarray]  # columns of equal length, a row for each K
-
-    def summary(self) -> dict[str, Any]:
-        """What is written: the table, and the choice with its reason."""
-        return {"k_scan": self.table, "k_choice": {"asked": self.asked, "k": self.k, "reason": self.reason}}
+_RESTARTS = 2  # largest `n_init`: the table needs fewer restarts than the fit that follows
 
 
 class _Row(NamedTuple):
@@ -54,20 +50,61 @@ class _Row(NamedTuple):
     seconds: float
 
 
+def fit_range(
+    section: Section,
+    options: FitOptions,
+    progress: Progress,
+    *,
+    find_markers: bool = False,
+    checkpoint: Checkpoint | None = None,
+    cluster: "Cluster | None" = None,
+) -> FitResult:
+    """Fit the recommended number of domains of a range; the result has the same bits as a fit with that number alone.
+
+    Parameters
+    ----------
+    section, options, progress, find_markers, checkpoint, cluster
+        As for `spatialpdvi.fitting.fit.fit_section`; ``options.k`` is a range or ``"auto"``.
+
+    Returns
+    -------
+    The fit, with the table of all numbers in its ``scan``.
+
+    Raises
+    ------
+    InputError
+        As `fit_section` does, and where the range goes beyond the number of spots.
+    """
+    SolverRun.of(options)  # raises for an option that the solver does not have, before anything is computed
+    check_section(section, options)
+    most = candidates(str(options.k), section.coordinates.shape[0])[-1]
+    settings = FeatureSettings.of(options, n_domains=most)
+    raw = raw_features(section, settings, progress, keep_scaled=True)
+    scan = scan_domains(section, options, raw, progress)
+    raw = raw._replace(scaled=None)
+    chosen = replace(options, k=scan.k)
+    settings = FeatureSettings.of(chosen)
+    if raw.has_more_than(settings.n_components):  # the first of them have not the last bits of a smaller PCA
+        raw = raw_features(section, settings, progress)
+    result = fit_features(
+        section, raw, chosen, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
+    )
+    return replace(result, scan=scan)
+
+
 def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progress: Progress) -> Scan:
     """Fit the section with every number of domains that ``options.k`` stands for, and recommend one.
 
-    Counts were read, genes chosen and components made before, once. Each fit is what ``--k`` of that number gives with
-    nine restarts.
+    The features are made once for all numbers. Each fit is what ``k`` of that number gives with fewer restarts.
 
     Parameters
     ----------
     section, options
-        As for `spatialpdvi.fitting.fit.fit_section`; ``options.k`` is a range or ``"auto"``.
+        As for `fit_range`.
     raw
-        Features before they are averaged in space.
+        Features before they are averaged in space, with the components for the largest number.
     progress
-        One stage is shown.
+        Shows the stage "scan".
 
     Raises
     ------
@@ -79,8 +116,8 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     rows: list[_Row] = []
     domains: list[np.ndarray] = []
     with progress.stage("scan") as stage, warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputWarning)  # the fit that follows says what there is to say
-        replication = Replication(section, raw, options)
+        warnings.simplefilter("ignore", InputWarning)  # the fit that follows shows them
+        replication = Replication(section, raw, FeatureSettings.of(options, counts[-1]), across=options.across_sections)
         for k in counts:
             stage.advance(len(rows), len(counts))
             tried = replace(options, k=k, n_init=min(options.n_init, _RESTARTS))
@@ -99,34 +136,38 @@ def _fit_one(
 ) -> tuple[_Row, np.ndarray]:
     """A row of the table, and the domains (n,) in the user's order."""
     began = time.perf_counter()
-    k = options.n_domains
-    prepared = prepare(section, options, Progress(), raw=raw)
-    solved = solve(prepared, solver_from(options), options, stage=Stage())
-    found = np.empty(prepared.start.labels.size, dtype=np.int64)
-    found[prepared.patching.order] = solved.phi.argmax(axis=1)
-    sizes = np.bincount(found, minlength=k)
-    again = replication.of(k, n_neighbors=prepared.found["smooth"], n_components=prepared.features.smoothed.shape[1])
+    k, progress = options.n_domains, Progress()
+    raw = raw.leading(FeatureSettings.of(options).n_components)
+    features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
+    start = initialize(features, None, StartSettings.of(options), progress)
+    prepared = prepare(section, features, start, GraphSettings.of(options), progress)
+    solved = solve(prepared, SolverRun.of(options), stage=Stage())
+    domains = np.empty(start.start.labels.size, dtype=np.int64)
+    domains[prepared.graph.patching.order] = solved.phi.argmax(axis=1)
+    sizes = np.bincount(domains, minlength=k)
+    found, smooth = prepared.found(), int(features.found["smooth"])
+    again = replication.of(k, n_neighbors=smooth, n_components=features.components.shape[1])
     row = _Row(
         k=k,
         neg_elbo=complete_bound(
             solved.last[-1].evaluation.neg_elbo,
-            prepared.fitted,
-            prepared.patching.graph,
+            start.fitted,
+            prepared.graph.patching.graph,
             k=k,
-            hyperparameters=prepared.start.hyperparameters,
-            rotation=prepared.rotation,
+            hyperparameters=start.start.hyperparameters,
+            rotation=start.rotation,
             seed=options.seed,
         ),
         found_again=again.net,
         split_ari=again.ari,
-        restart_ari=float(prepared.found["restart_ari"]),
+        restart_ari=float(found["restart_ari"]),
         smallest=int(sizes[sizes > 0].min()),
         n_empty=int((sizes == 0).sum()),
-        smooth=int(prepared.found["smooth"]),
+        smooth=smooth,
         converged=solved.stop is Stop.CONVERGED,
         seconds=time.perf_counter() - began,
     )
-    return row, found
+    return row, domains
 
 
 def _columns(rows: Sequence[_Row], persisting: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Whether domains are found again: from the other half of the spots or genes, and with one domain more or less."""
+"""The stability of domains: between halves of the spots or genes, and with one domain more or less."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,111 +7,125 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
-from spatialpdvi.features.build import SCALES, RawFeatures, correct_sections
-from spatialpdvi.features.smoothing import neighbor_averages
+from spatialpdvi.features.build import RawFeatures
+from spatialpdvi.features.correction import correct_sections
+from spatialpdvi.features.smoothing import SCALES, neighbor_averages
 from spatialpdvi.initialization import consensus, in_unit_range, restart_labels
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.model_selection.replicates import Halves, gene_halves, spot_halves
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.stages import FeatureSettings
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["Found", "Replication", "found_again", "persistence"]
 
 _SPLITS = 6
 _GENE_SPLITS = 2  # of these, where there are counts; the others split the spots
-_RESTARTS = 2  # --n-init of each half
-_ASKED = 1_200  # spots that halves are compared on, at the most; averages are over all
+_RESTARTS = 2  # `n_init` for each half
+_COMPARED = 1_200  # spots on which halves are compared, at most; averages are over all spots
 
 
 class Found(NamedTuple):
-    """What of the domains two halves show alike, mean over splits."""
+    """How similar the domains of two halves are, mean over splits."""
 
-    net: float  # sum over domains of what both halves give to it, less what one alone does: K at the best
+    net: float  # sum over domains of what both halves give to it, less what one alone does: K at best
     ari: float
 
 
-_Look = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
+_Views = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
 
 
 class Replication:
-    """How many domains one half of the spots, or of the genes, shows as the other half does.
+    """How many domains are found in both halves of the spots, or of the genes.
 
-    Halves are split once for all numbers of domains, so that these are compared by the same looks.
+    Halves are split once for all numbers of domains, so that these are compared on the same halves.
 
     Parameters
     ----------
-    section, raw, options
-        Of the fit; the seed is that of the splits. Genes are split where ``raw`` keeps the scaled ones.
+    section, raw
+        Of the fit; genes are split where ``raw`` holds the scaled ones.
+    settings
+        Of the features; the seed is that of the splits too.
+    across
+        Whether averages reach across sections.
     """
 
-    def __init__(self, section: Section, raw: RawFeatures, options: FitOptions) -> None:
-        self._section, self._raw, self._seed = section, raw, options.seed
-        self._blocks = section.blocks(across=options.across_sections)
-        self._asked = _some(section.coordinates.shape[0], options.seed)
-        self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, options)
-        self._looks: tuple[int, list[_Look]] | None = None
+    def __init__(self, section: Section, raw: RawFeatures, settings: FeatureSettings, *, across: bool) -> None:
+        self._section, self._raw, self._seed = section, raw, settings.seed
+        self._blocks = section.blocks(across=across)
+        self._compared = _some(section.coordinates.shape[0], settings.seed)
+        self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
+        self._views: tuple[int, list[_Views]] | None = None
 
     def of(self, k: int, *, n_neighbors: int, n_components: int) -> Found:
-        """What is found again of k domains; a half's labels are what nine restarts on it agree on, as a fit's are.
+        """Return how many of k domains both halves show.
 
-        Of the halves the leading components are seen, as many as a fit of k domains has.
+        The labels of a half are the consensus of nine restarts on it, as those of a fit are.
+
+        Parameters
+        ----------
+        k
+            K.
+        n_neighbors
+            Neighbours that a fit of k domains averages over.
+        n_components
+            Leading components that it has.
         """
         with single_threaded():
             pairs = [
-                tuple(_labels([view[:, :n_components] for view in half], k, seed=self._seed) for half in look)
-                for look in self._at(n_neighbors)
+                tuple(_labels([view[:, :n_components] for view in half], k, seed=self._seed) for half in halves)
+                for halves in self._at(n_neighbors)
             ]
         net = [found_again(first, second, k) for first, second in pairs]
         ari = [adjusted_rand_index(first, second) for first, second in pairs]
         return Found(float(np.mean(net)), float(np.mean(ari)))
 
-    def _at(self, n_neighbors: int) -> list[_Look]:
-        """All looks, averaged over neighbours; the last ones are kept, since most K share them."""
-        if self._looks is None or self._looks[0] != n_neighbors:
+    def _at(self, n_neighbors: int) -> list[_Views]:
+        """All splits, averaged over neighbours; the last are kept in memory, because most K share them."""
+        if self._views is None or self._views[0] != n_neighbors:
             scales = list(dict.fromkeys(int(factor * n_neighbors) for factor in SCALES))
-            looks = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
-            looks += [self._averaged(halves, scales) for halves in self._genes]
-            self._looks = n_neighbors, looks
-        return self._looks[1]
+            views = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
+            views += [self._averaged(halves, scales) for halves in self._genes]
+            self._views = n_neighbors, views
+        return self._views[1]
 
-    def _split_spots(self, scales: list[int], split: int) -> _Look:
-        """Halves as near as a fit's averages and noisier, or, every other split, as precise and wider."""
+    def _split_spots(self, scales: list[int], split: int) -> _Views:
+        """Halves averaged as near as a fit averages, which are noisier, or every other time as precisely and wider."""
         if split % 2:
             scales = [2 * scale for scale in scales]
         x, xy, seed = self._raw.components, self._section.coordinates, self._seed + split
         by_scale = [spot_halves(x, xy, scale, samples=self._blocks, seed=seed) for scale in scales]
-        return self._seen([halves.first for halves in by_scale]), self._seen([halves.second for halves in by_scale])
+        return self._sampled([half.first for half in by_scale]), self._sampled([half.second for half in by_scale])
 
-    def _split_genes(self, scaled: np.ndarray | sp.csr_matrix, options: FitOptions) -> list[Halves]:
-        width = self._raw.components.shape[1]
+    def _split_genes(self, scaled: np.ndarray | sp.csr_matrix, settings: FeatureSettings) -> list[Halves]:
+        width, samples = self._raw.components.shape[1], self._section.spots_of_samples()
         split = [gene_halves(scaled, width, seed=self._seed + i) for i in range(_GENE_SPLITS)]
         return [
-            Halves(*(correct_sections(half, self._section, options) for half in halves))
+            Halves(*(correct_sections(half, samples, method=settings.correct, seed=settings.seed) for half in halves))
             for halves in split
             if halves is not None
         ]
 
-    def _averaged(self, halves: Halves, scales: list[int]) -> _Look:
+    def _averaged(self, halves: Halves, scales: list[int]) -> _Views:
         xy = self._section.coordinates
         first, second = (neighbor_averages(half, xy, scales, samples=self._blocks) for half in halves)
-        return self._seen(first), self._seen(second)
+        return self._sampled(first), self._sampled(second)
 
-    def _seen(self, views: list[np.ndarray]) -> list[np.ndarray]:
-        """The spots that are asked of, in a range that clusters can be sought in."""
-        return [in_unit_range(view[self._asked]) for view in views]
+    def _sampled(self, views: list[np.ndarray]) -> list[np.ndarray]:
+        """The spots that are compared, scaled for clustering."""
+        return [in_unit_range(view[self._compared]) for view in views]
 
 
 def found_again(first: np.ndarray, second: np.ndarray, k: int) -> float:
-    r"""How many of k domains two labellings (n,) share, less what they do not: between -k and k.
+    r"""Return how many of k domains two labellings (n,) share, less those that they do not: between -k and k.
 
-    Domains are matched one to one, A_j with B_j, and each counts as the spots that both have, less those that one alone
-    has, of all that either has counted twice over,
+    Domains are matched one to one, A_j with B_j. Each counts as the spots that both have, less those that one alone
+    has, divided by the spots of the two,
 
         sum_j  ( 2 |A_j n B_j| - |A_j \ B_j| - |B_j \ A_j| ) / ( |A_j| + |B_j| )
 
-    so a domain adds to the sum if both labellings agree on more than they do not (a Dice index above one half), and
-    takes from it otherwise. One that is empty in both has nothing to be found, and takes 1.
+    so that a domain adds to the sum where the labellings agree on more of it than they do not (a Dice index above one
+    half), and subtracts from it otherwise. A domain that is empty in both subtracts 1.
     """
     common = overlap(first, second, shape=(k, k))
     both = np.maximum(common.sum(axis=1)[:, None] + common.sum(axis=0), 1)
@@ -120,9 +134,12 @@ def found_again(first: np.ndarray, second: np.ndarray, k: int) -> float:
 
 
 def persistence(domains: Sequence[np.ndarray]) -> np.ndarray:
-    """How far the domains of each K are there with one domain more and with one less: mean overlap with those.
+    """Return the mean overlap of the domains of each K with those of one domain more and of one less.
 
-    ``domains`` are labels (n,) of rising K; at the ends of the range the one neighbour counts.
+    Parameters
+    ----------
+    domains
+        Labels (n,) of rising K; at the ends of the range the one neighbour counts.
     """
     on = [_largest_overlap(domains[i], domains[i + 1]) for i in range(len(domains) - 1)]
     back = [_largest_overlap(domains[i + 1], domains[i]) for i in range(len(domains) - 1)]
@@ -138,9 +155,9 @@ def _largest_overlap(domains: np.ndarray, others: np.ndarray) -> float:
 
 
 def _some(n: int, seed: int) -> np.ndarray:
-    if n <= _ASKED:
+    if n <= _COMPARED:
         return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, _ASKED, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(n, _COMPARED, replace=False))
 
 
 def _labels(views: list[np.ndarray], k: int, *, seed: int) -> np.ndarray:

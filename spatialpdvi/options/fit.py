@@ -263,9 +263,9 @@ _IDLE = {
 
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
-    """Flags that were set and have nothing to do, each with the flag because of which; silence would mislead."""
+    """Return the options that were set but have no effect, each with the option that is the reason, by name."""
     return [
-        (flag_of(f.name), flag_of(chosen))
+        (f.name, chosen)
         for chosen, idle in _IDLE.items()
         for f in fields(options)
         if getattr(options, chosen) is not None and f.name in idle and getattr(options, f.name) != f.default

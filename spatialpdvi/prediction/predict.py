@@ -1,4 +1,4 @@
-"""The domains of a kept model in a section that it has not seen: its features, and posteriors, the globals held."""
+"""The domains of a saved model found in another section: its features, and posteriors with the globals held fixed."""
 
 import warnings
 from dataclasses import replace
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning, list_keys
-from spatialpdvi.features.projection import GeneProjection, centre_samples
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.features.correction import centre_samples
+from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.fit import library_versions
@@ -16,7 +17,7 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.solve import trace_columns
-from spatialpdvi.graph.build import lay_graph
+from spatialpdvi.graph.build import build_graph
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import one_hot
 from spatialpdvi.io.formats.sources import Source
@@ -25,7 +26,8 @@ from spatialpdvi.metrics.calibration import tempered
 from spatialpdvi.metrics.section import result_scores
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.prediction.shift import Likeness, likeness_of, tell_unlike
+from spatialpdvi.options.stages import GraphSettings
+from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_of_shift
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture, data_term
@@ -36,14 +38,14 @@ from spatialpdvi.solvers.fixed_globals import Held
 
 __all__ = ["predict_options", "predict_section", "read_new"]
 
-_FEWEST = 0.5  # of the model's genes: with fewer a section is not of its kind
-_MISSED = 0.01  # of the model's genes: with more missing the user is told
+_FEWEST = 0.5  # of the model's genes: a section with fewer is of another kind
+_MISSED = 0.01  # of the model's genes: where more are missing there is a warning
 _MOST_SWEEPS = 500
 _SHOWN = (
     *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
     *("tau", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
 )
-_MORE_NEIGHBORS = "fit a model with a larger --n-neighbors"
+_MORE_NEIGHBORS = f"fit a model with a larger {option('n_neighbors')}"
 _REASONS = {
     Stop.CONVERGED: "Converged: the domains are the model's, and every posterior is stationary within the tolerance.",
     Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} sweeps.",
@@ -52,10 +54,10 @@ _REASONS = {
 
 
 class _PosteriorRule(StopRule):
-    """The stop rule where the globals are held, and need not be stationary for this section."""
+    """The stop rule with fixed globals, which need not be stationary for this section."""
 
     def is_met(self, now: Evaluation, before: Evaluation) -> bool:
-        """Whether the posteriors are stationary and F has settled."""
+        """Return whether the posteriors are stationary and F has settled."""
         return super().is_met(now._replace(stationarity={"held": 0.0}), before)
 
 
@@ -70,13 +72,29 @@ def predict_options(
     correct: str | None = None,
     save_graph: bool = False,
 ) -> FitOptions:
-    """Options with which a section is predicted: the model's, and what may differ from section to section."""
+    """Return the options with which a section is predicted: the model's, and those that differ between sections.
+
+    Parameters
+    ----------
+    model
+        Of a fit.
+    key_added, layer, spatial_key, label_key, sample_key, save_graph
+        As for a fit of the section.
+    correct
+        "none" or "center"; None for what the model's fit did.
+
+    Raises
+    ------
+    InputError
+        Where ``correct`` is "harmony", or a value is out of range.
+    """
     if correct == "harmony":
-        msg = (
-            "Expected `--correct` to be none or center for `predict`, found harmony, which asks all spots of the fit's "
-            "sections too. Fit the sections together with `spatialpdvi fit --correct harmony`."
+        raise InputError(
+            "none or center for a prediction",
+            "harmony, which also uses all spots of the sections that were fitted",
+            f"Fit the sections together with {option('correct', 'harmony')}.",
+            option="correct",
         )
-        raise InputError(msg)
     own: dict[str, Any] = {} if correct is None else {"correct": correct}
     return model.fit_options(
         key_added=key_added,
@@ -90,19 +108,36 @@ def predict_options(
 
 
 def read_new(source: Source, model: Model, options: FitOptions) -> Section:
-    """Section to be predicted, read and checked."""
+    """Read and check a section to be predicted.
+
+    Raises
+    ------
+    InputError
+        Where it lacks the features that the model was fitted on, or what a fit needs.
+    """
     rep = model.space.rep
     if rep is not None and rep not in source.obsm_keys() and not (rep == "X" and source.has_matrix("X")):
-        msg = (
-            f"Expected obsm[{rep!r}] in {source.name}, the features that the model was fitted on, found keys: "
-            f"{list_keys(source.obsm_keys())}. Add them as they were made for the fit, or fit a model on others."
+        raise InputError(
+            f"obsm[{rep!r}] in {source.name}, the features that the model was fitted on",
+            f"keys: {list_keys(source.obsm_keys())}",
+            "Add them as they were made for the fit, or fit a model on others.",
         )
-        raise InputError(msg)
     return read_inputs(source, options)
 
 
 def predict_section(section: Section, model: Model, options: FitOptions, progress: Progress) -> FitResult:
-    """Domains of a section by a model, in the model's order; ``options`` are `Model.fit_options`.
+    """Find the domains of a model in a section; they are in the order of the model.
+
+    Parameters
+    ----------
+    section
+        From `read_new`.
+    model
+        Of a fit.
+    options
+        From `predict_options`.
+    progress
+        Shows a stage for each step.
 
     Raises
     ------
@@ -114,22 +149,25 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         features = _model_features(raw, section, model, options)
     terms = data_term(wrap_features(features), model.lam, 1.0 / model.hyperparameters.noise_sd**2)
     labels = terms.argmax(axis=1)
-    with progress.stage("graph") as stage:
-        normals, patching = lay_graph(section, features, labels, options, stage, advice=_MORE_NEIGHBORS)
+    graph = build_graph(section, features, labels, GraphSettings.of(options), progress, advice=_MORE_NEIGHBORS)
+    patching = graph.patching
     problem = PottsMixture(wrap_features(features[patching.order]), patching.patches, model.hyperparameters)
     with progress.stage("posteriors"):
         phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.n_domains), model, options)
     posterior = np.empty_like(phi)
     posterior[patching.order] = phi
     domains = posterior.argmax(axis=1)
-    likeness = [likeness_of(features[spots], domains[spots], model) for spots in section.spots_of_samples()]
-    tell_unlike(section, likeness, centred=options.correct == "center")
+    samples = section.spots_of_samples()
+    similarity = [similarity_to_model(features[spots], domains[spots], model) for spots in samples]
+    warn_of_shift(section, similarity, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
         scored = result_scores(section, posterior, baseline=labels, calibration=calibration)
         if section.samples is not None:
-            scored["samples"] |= {name: np.array([getattr(of, name) for of in likeness]) for name in Likeness._fields}
-    found |= likeness_of(features, domains, model)._asdict()
+            scored["samples"] |= {
+                name: np.array([getattr(own, name) for own in similarity]) for name in Similarity._fields
+            }
+    found |= similarity_to_model(features, domains, model)._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
     return FitResult(
@@ -143,7 +181,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         features=features,
         store_features=True,
         graph=patching.graph,
-        flow=flow_directions(normals, section.coordinates.shape[1]),
+        flow=flow_directions(graph.normals, section.coordinates.shape[1]),
         trace=trace_columns(trace, []),
         certificate=certificate,
         scores=scored,
@@ -154,7 +192,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
 
 
 def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str, Any]]:
-    """Features (n, d) as they are before they are averaged in space, and what is to be known of them."""
+    """Features (n, d) before they are averaged in space, and what was found, for the parameters of the result."""
     space = model.space
     if space.genes is not None:
         assert section.counts is not None  # a section has counts or features
@@ -164,11 +202,11 @@ def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str,
     x = section.features
     assert x is not None
     if x.shape[1] != space.n_columns:
-        msg = (
-            f"Expected {space.rep!r} to have the {space.n_columns} columns that the model was fitted on, found "
-            f"{x.shape[1]}. Make it as it was made for the fit."
+        raise InputError(
+            f"{space.rep!r} to have the {space.n_columns} columns that the model was fitted on",
+            str(x.shape[1]),
+            "Compute it as it was computed for the fit.",
         )
-        raise InputError(msg)
     x = x[:, : space.n_features]
     dense = x if isinstance(x, np.ndarray) else x.toarray()
     if space.origin.any():
@@ -177,32 +215,30 @@ def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str,
 
 
 def _check_genes(section: Section, genes: GeneProjection) -> int:
-    """Number of the model's genes that the section lacks; of more than a few the user is told, many are refused."""
+    """Number of the model's genes that the section lacks; with a warning for more than a few, an error for many."""
     names = section.gene_names
     used = names[names.isin(genes.counted)]
     if used.has_duplicates:
         twice = str(used[used.duplicated()][0])
-        msg = f"Expected genes to have a name each, to be matched by, found {twice!r} twice. Rename it."
-        raise InputError(msg)
+        raise InputError("unique gene names, to match genes by", f"{twice!r} twice", "Rename it.")
     n, missing = genes.genes.size, int((~np.isin(genes.genes, np.asarray(used, dtype=str))).sum())
     if n - missing < _FEWEST * n:
-        msg = (
-            f"Expected most of the model's {n:,} genes, found {n - missing:,} (its first is {str(genes.genes[0])!r}, "
-            f"the section's {str(names[0])!r}). Give the section the kind of gene names that the model has, "
-            "or fit another model."
+        raise InputError(
+            f"most of the model's {n:,} genes",
+            f"{n - missing:,} (its first is {str(genes.genes[0])!r}, the section's {str(names[0])!r})",
+            "Give the section the kind of gene names that the model has, or fit another model.",
         )
-        raise InputError(msg)
     if missing > _MISSED * n:
-        msg = (
-            f"Expected all {n:,} genes of the model, found {missing:,} of them missing ({missing / n:.0%}); they count "
-            "as 0 in every spot."
+        text = (
+            f"The section lacks {missing:,} of the model's {n:,} genes ({missing / n:.0%}); they count as 0 in every "
+            "spot."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
     return missing
 
 
 def _model_features(raw: np.ndarray, section: Section, model: Model, options: FitOptions) -> np.ndarray:
-    """Features (n, d) float32 in which the model's domains are known: centred where it is, averaged and rotated."""
+    """Features (n, d) float32 in the space of the model's domains: centred if the fit was, averaged and rotated."""
     samples = section.spots_of_samples()
     if options.correct == "center":
         raw = centre_samples(raw, samples, model.space.centre)
@@ -213,11 +249,11 @@ def _model_features(raw: np.ndarray, section: Section, model: Model, options: Fi
 def _settle(
     problem: PottsMixture, phi: np.ndarray, model: Model, options: FitOptions
 ) -> tuple[np.ndarray, Certificate, list[TraceRow]]:
-    """Posteriors (n, K) float32 that are stationary with the globals held, and the proof."""
+    """Posteriors (n, K) float32 that are stationary with fixed globals, their certificate and the trace."""
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
     optimum = optimise(LocalEngine(problem), Held(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
-    # the certificate is of what is written, and float32 is
+    # the certificate describes what is written, which is float32
     rounded = optimum.phi.astype(np.float32)
     final = problem.evaluate(rounded.astype(np.float64), model.lam)
     certificate = certify(final, optimum.trace, optimum.stop, rule=rule)
@@ -225,7 +261,7 @@ def _settle(
 
 
 def _params(options: FitOptions, model: Model, found: dict[str, Any]) -> dict[str, Any]:
-    """Every option in force and what it met; what is off or empty is left out."""
+    """Every option in force and what was found; what is off or empty is left out."""
     everything = {
         "model": model.name,
         "model_version": model.version,

@@ -129,7 +129,7 @@ CASES = {
     "more start labels than domains": (
         _set("obs", "many", lambda a: pd.Categorical(np.arange(a.n_obs) % 9)),
         ["--init", "many"],
-        r"Expected `--init` to name at most --k 4 labels, found 9",
+        r"Expected `--init` to be a column of obs with at most 4 labels, as many as --k, found 9 in obs\['many'\]\.",
     ),
     "more PCs than columns": (
         None,

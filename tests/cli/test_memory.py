@@ -79,7 +79,7 @@ def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
     assert re.search(ASKED, said)
     assert said.endswith(f"Finished runs are kept in {out}; the same command goes on from there.")
     assert [path.name for path in (out / "runs").iterdir()] == ["cavi.seed0.json"]
-    monkeypatch.setattr(bench, "make_features", _too_much)
+    monkeypatch.setattr(bench, "raw_features", _too_much)
     assert re.search(ASKED, _sentence(_run(*arguments, "-o", tmp_path / "other")))
     assert not (tmp_path / "other").exists()
 

@@ -7,10 +7,9 @@ import scanpy as sc
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features.components import principal_components
+from spatialpdvi.features.projection import principal_components
 from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
-from spatialpdvi.features.selection import select_genes
-from spatialpdvi.features.tally import tally
+from spatialpdvi.features.selection import select_genes, tally
 
 
 def _counts(n=300, genes=400, seed=0):
@@ -34,7 +33,7 @@ def test_genes_are_scanpys_seurat_v3():
 
 def test_fewer_genes_than_asked_for_are_all_used_and_said():
     counts = _counts(genes=30)
-    with pytest.warns(InputWarning, match=r"Expected at least --n-top-genes 5000 genes, found 30; all are used\."):
+    with pytest.warns(InputWarning, match=r"^The section has 30 genes, fewer than `n_top_genes=5000`; all are used\.$"):
         assert select_genes(tally(counts), 5000).size == 30
 
 
@@ -42,7 +41,7 @@ def test_genes_that_nobody_expresses_are_left_out():
     counts = _counts().tolil()
     counts[:, 7] = 0
     assert 7 not in select_genes(tally(sp.csr_matrix(counts)), 399)
-    with pytest.raises(InputError, match=r"Expected at least one gene with counts, found only zeros\. Check --layer\."):
+    with pytest.raises(InputError, match=r"Expected at least one gene with counts, found only zeros\. Check `layer`\."):
         select_genes(tally(sp.csr_matrix((5, 4), dtype=np.float32)), 2)
 
 

@@ -5,11 +5,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.features.components import principal_components
-from spatialpdvi.features.projection import centre_samples, learn_projection
+from spatialpdvi.features.correction import centre_samples
+from spatialpdvi.features.projection import learn_projection, principal_components
 from spatialpdvi.features.scaling import scaled_genes, take_genes
-from spatialpdvi.features.selection import select_genes
-from spatialpdvi.features.tally import tally
+from spatialpdvi.features.selection import select_genes, tally
 
 
 def _counts(n=200, genes=80, seed=0):

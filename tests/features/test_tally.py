@@ -7,8 +7,7 @@ import scanpy as sc
 import scipy.sparse as sp
 
 from spatialpdvi.features.scaling import is_constant, take_genes
-from spatialpdvi.features.selection import select_genes
-from spatialpdvi.features.tally import tally
+from spatialpdvi.features.selection import select_genes, tally
 
 
 class _Cut:

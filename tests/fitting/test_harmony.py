@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError
 from spatialpdvi.cli import main
-from spatialpdvi.features import harmony
-from spatialpdvi.features.harmony import harmonise
+from spatialpdvi.features import correction
+from spatialpdvi.features.correction import harmonise
 
 pytest.importorskip("harmonypy")
 OPTIONS = {"k": 3, "n_init": 1, "sample_key": "slice", "rep": "X_emb", "n_pcs": 4}
@@ -83,7 +83,7 @@ def test_files_of_counts_are_one_fit(toy_section, tmp_path):
     before = [path.read_bytes() for path in paths]
     refused = CliRunner().invoke(main, ["fit", *map(str, paths), *common, "--save-model", str(tmp_path / "m.npz")])
     assert refused.exit_code == 2
-    assert "Expected --correct none or center with --save-model, found harmony" in refused.output
+    assert "Expected `--correct` to be none or center with --save-model, found harmony" in refused.output
     assert [path.read_bytes() for path in paths] == before
 
 
@@ -93,25 +93,25 @@ def test_a_fit_leaves_no_model_and_predict_cannot_repeat_it(joint, tmp_path):
     with pytest.raises(InputError, match="--correct harmony"):
         spatialpdvi.save_model(fit, tmp_path / "model.npz")
     model = spatialpdvi.fit(joint.copy(), **OPTIONS).model
-    with pytest.raises(InputError, match="none or center for `predict`, found harmony"):
+    with pytest.raises(InputError, match="Expected `correct` to be none or center for a prediction, found harmony"):
         spatialpdvi.predict(joint.copy(), model=model, correct="harmony")
 
 
 def test_what_cannot_be_corrected_is_refused(joint, monkeypatch):
     one = joint[joint.obs["slice"] == "s0"].copy()
     for options in (OPTIONS, {**OPTIONS, "sample_key": None}):
-        with pytest.raises(InputError, match="Expected several sections with `--correct harmony`, found one"):
+        with pytest.raises(InputError, match="Expected several sections with `correct='harmony'`, found one"):
             spatialpdvi.fit(one, correct="harmony", **options)
     with pytest.raises(InputError, match="Expected `--n-pcs` of at least 1 with `--correct harmony`, found 0"):
         FitOptions(k=3, correct="harmony", n_pcs=0)
     few = joint[::50].copy()
-    with pytest.raises(InputError, match="Expected at least 20 spots with `--correct harmony`, found 16"):
+    with pytest.raises(InputError, match="Expected at least 20 spots with `correct='harmony'`, found 16"):
         spatialpdvi.fit(few, correct="harmony", smooth=2, **OPTIONS)
     wide = joint.copy()
     wide.obsm["X_wide"] = np.random.default_rng(0).normal(size=(800, 61))
-    with pytest.raises(InputError, match=r"at most 60 dense columns .* found 61 dense ones of --rep 'X_wide'"):
+    with pytest.raises(InputError, match=r"at most 60 dense columns .* found 61 dense ones of 'X_wide'"):
         spatialpdvi.fit(wide, correct="harmony", **{**OPTIONS, "rep": "X_wide", "n_pcs": None})
-    monkeypatch.setattr(harmony, "find_spec", lambda _: None)
+    monkeypatch.setattr(correction, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"pip install 'spatialpdvi\[harmony\]'"):
         spatialpdvi.fit(joint, correct="harmony", **OPTIONS)
     assert "pdvi" not in joint.uns

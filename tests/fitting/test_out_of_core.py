@@ -43,7 +43,7 @@ def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
 
 
 def test_dense_residuals_are_not_made_of_what_memory_cannot_hold(toy_file, tmp_path):
-    with pytest.raises(InputError, match=r"Expected counts that fit the memory with --transform pearson"):
+    with pytest.raises(InputError, match=r"Expected counts that fit into memory with `transform='pearson'`"):
         fit_file(toy_file, FitOptions(**FAST, transform="pearson", memory="1KB"), output=tmp_path / "a.h5ad")
 
 

@@ -45,13 +45,13 @@ def test_agreement_is_the_share_that_says_the_same():
     assert found.agreement[right].mean() > 0.8
 
 
-def test_accord_is_the_chance_that_two_restarts_say_the_same():
+def test_pair_agreement_is_the_chance_that_two_restarts_agree():
     _, restarts = _restarts(wrong=0.3)
     found = consensus(restarts, 4)
     said = [match_labels(own, found.labels, 4)[own] for own in restarts]
     expected = np.mean([(a == b).mean() for i, a in enumerate(said) for b in said[:i]])
-    assert found.accord == pytest.approx(expected)
-    assert found.accord < found.agreement.mean() - 0.1
+    assert found.pair_agreement == pytest.approx(expected)
+    assert found.pair_agreement < found.agreement.mean() - 0.1
 
 
 def test_the_order_and_the_names_of_restarts_do_not_matter_for_the_partition():
@@ -67,7 +67,7 @@ def test_a_single_restart_is_its_own_consensus():
     found = consensus([said], 4)
     assert adjusted_rand_score(found.labels, said) == 1.0
     assert (found.agreement == 1.0).all()
-    assert found.accord == 1.0
+    assert found.pair_agreement == 1.0
     assert np.isnan(found.similarity)
 
 

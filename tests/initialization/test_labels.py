@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from spatialpdvi.initialization import kmeans_labels, mixture_labels
-from spatialpdvi.initialization import labels as module
+from spatialpdvi.initialization import restarts as module
 from spatialpdvi.runtime.threads import single_threaded
 
 

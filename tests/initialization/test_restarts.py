@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, labels, mixture_labels, restart_labels
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels, restarts
 from spatialpdvi.initialization.consensus import _distinct_columns
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -20,7 +20,7 @@ def views():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
-    monkeypatch.setattr(labels, "n_threads", lambda: threads)
+    monkeypatch.setattr(restarts, "n_threads", lambda: threads)
     rng = np.random.default_rng(5)
     with single_threaded():
         views = [in_unit_range(view) for view in views]

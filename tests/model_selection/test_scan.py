@@ -10,11 +10,13 @@ from click.testing import CliRunner
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError
 from spatialpdvi.cli import main
-from spatialpdvi.features import build as representation
+from spatialpdvi.features import correction
+from spatialpdvi.features.build import raw_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.model_selection.stability import Replication
+from spatialpdvi.options.stages import FeatureSettings
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.synthetic import simulate
 
@@ -148,7 +150,7 @@ def test_several_sections_have_one_number(tissue_file, tmp_path, correct):
     ids=str,
 )
 def test_any_features_can_be_scanned(toy_section, options, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._ASKED", 200)  # spots: the numbers do not matter here
+    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)  # spots: the numbers do not matter here
     result = spatialpdvi.fit(toy_section.copy(), k="3:4", n_init=1, **options)
     assert isinstance(result, FitResult)
     assert np.isfinite(result.scan.table["neg_elbo"]).all()
@@ -170,10 +172,10 @@ def aligned(toy_section):
 def test_sections_are_brought_together_before_the_scan(aligned, options, monkeypatch):
     if "correct" in options:
         pytest.importorskip("harmonypy")
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._ASKED", 200)
+    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)
     corrected = []
-    made = representation.harmonise
-    monkeypatch.setattr(representation, "harmonise", lambda x, *a, **k: corrected.append(x) or made(x, *a, **k))
+    made = correction.harmonise
+    monkeypatch.setattr(correction, "harmonise", lambda x, *a, **k: corrected.append(x) or made(x, *a, **k))
     options = {"n_init": 1, "rep": "X_pca", "sample_key": "slice", **options}
     result = spatialpdvi.fit(aligned.copy(), k="3:4", **options)
     assert len(corrected) == ("correct" in options)  # once, not once for each number
@@ -184,17 +186,18 @@ def test_sections_are_brought_together_before_the_scan(aligned, options, monkeyp
 
 def test_halves_of_genes_are_brought_together_too(aligned, monkeypatch):
     pytest.importorskip("harmonypy")
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._ASKED", 200)
+    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)
     options = FitOptions(k="3:4", n_init=1, n_top_genes=100, correct="harmony", sample_key="slice")
     section = read_inputs(AnnDataSource(aligned), options)
-    raw = representation.raw_features(section, options, Progress(), keep_scaled=True)
-    monkeypatch.setattr(representation, "harmonise", lambda x, *a, **k: np.ones_like(x))
-    (first, *_), *_ = Replication(section, raw, options)._genes
+    settings = FeatureSettings.of(options, n_domains=4)
+    raw = raw_features(section, settings, Progress(), keep_scaled=True)
+    monkeypatch.setattr(correction, "harmonise", lambda x, *a, **k: np.ones_like(x))
+    (first, *_), *_ = Replication(section, raw, settings, across=False)._genes
     assert (first == 1.0).all()
 
 
 def test_counts_that_are_read_block_by_block_give_the_same_table(toy_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._ASKED", 200)
+    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)
     within, beyond = (
         spatialpdvi.fit_file(toy_file, FitOptions(k="3:4", **FAST, memory=memory), output=tmp_path / "out.h5ad")
         for memory in (None, "1KB")
@@ -241,7 +244,9 @@ def test_too_few_spots_for_auto_are_told_in_python():
         spatialpdvi.fit(section, k="auto", rep="x")
 
 
-@pytest.mark.filterwarnings("ignore:Expected 1. domains:spatialpdvi.errors.InputWarning")  # five organs are there
+@pytest.mark.filterwarnings(
+    "ignore:Only .* of 1. domains have spots:spatialpdvi.errors.InputWarning"
+)  # five organs are there
 @pytest.mark.parametrize("k", ["16:18", "18:19"])
 def test_numbers_beyond_the_least_components_have_their_own(tissue, k):
     """Of a range the components are those of its largest K; each K sees its own first ones, as a plain fit does."""
@@ -255,12 +260,14 @@ def test_numbers_beyond_the_least_components_have_their_own(tissue, k):
 def test_one_number_of_a_range_sees_as_many_components_as_alone(tissue):
     progress, wide = Progress(), FitOptions(k="4:19", **FAST)
     read = read_inputs(AnnDataSource(tissue), wide)
-    raw = representation.raw_features(read, wide, progress)
+    raw = raw_features(read, FeatureSettings.of(wide, n_domains=19), progress)
     assert raw.components.shape[1] == 18
     for k, width in ((4, 15), (17, 16), (19, 18)):
-        one = FitOptions(k=k, **FAST)
-        alone = representation.raw_features(read, one, progress)
-        seen = representation.leading_components(raw, one)
-        assert seen.values.shape[1] == alone.values.shape[1] == width
-        np.testing.assert_allclose(seen.values, alone.values, atol=1e-3)
-    assert representation.leading_components(raw, FitOptions(k=4, n_pcs=18, **FAST)) is raw
+        settings = FeatureSettings.of(FitOptions(k=k, **FAST))
+        assert settings.n_components == width
+        alone = raw_features(read, settings, progress)
+        assert raw.has_more_than(width) == (k < 19)
+        leading = raw.leading(width)
+        assert leading.fitted.shape == alone.fitted.shape == (read.coordinates.shape[0], width)
+        np.testing.assert_allclose(leading.fitted, alone.fitted, atol=1e-3)
+    assert FeatureSettings.of(FitOptions(k=4, n_pcs=18, **FAST)).n_components == 18

@@ -24,10 +24,10 @@ FLOORS = {
 }
 
 
-# imaging panels have fewer genes than --n-top-genes, and the fit says so
-@pytest.mark.filterwarnings("ignore:Expected at least --n-top-genes:spatialpdvi.errors.InputWarning")
+# imaging panels have fewer genes than --n-top-genes, which leads to a warning
+@pytest.mark.filterwarnings("ignore:The section has .* genes, fewer than:spatialpdvi.errors.InputWarning")
 # one spot of 151676 lies apart from the tissue
-@pytest.mark.filterwarnings("ignore:Expected every spot to have a neighbour:spatialpdvi.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:.* spots? ha(s|ve) no neighbour:spatialpdvi.errors.InputWarning")
 @pytest.mark.parametrize("name", FLOORS)
 def test_defaults_pass_the_floor(name, real_data, tmp_path):
     k, floor, options = FLOORS[name]
@@ -69,8 +69,8 @@ def test_white_matter_has_the_genes_of_myelin(real_data, tmp_path):
     assert {"MBP", "PLP1", "MOBP", "CNP"} <= genes
 
 
-@pytest.mark.filterwarnings("ignore:Expected all 3,000 genes of the model:spatialpdvi.errors.InputWarning")
-@pytest.mark.filterwarnings("ignore:Expected every spot to have a neighbour:spatialpdvi.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:The section lacks .* of the model:spatialpdvi.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:.* spots? ha(s|ve) no neighbour:spatialpdvi.errors.InputWarning")
 def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_path):
     fitted = fit_file(real_data / "dlpfc_151673.h5ad", FitOptions(k=7), output=tmp_path / "fit.h5ad")
     found = predict_file(real_data / "dlpfc_151676.h5ad", model=fitted.model, output=tmp_path / "out.h5ad")
@@ -83,12 +83,12 @@ def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_pat
     assert found.params["outside"] < 0.01
 
 
-@pytest.mark.filterwarnings("ignore:Expected at least --n-top-genes:spatialpdvi.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:The section has .* genes, fewer than:spatialpdvi.errors.InputWarning")
 def test_tissue_with_its_genes_renamed_is_told(real_data):
     section = anndata.read_h5ad(real_data / "starmap_mpfc_BZ5.h5ad")
     model = fit(section.copy(), k=4).model
     assert predict(section.copy(), model=model).params["shift"] < 0.05
     section.var_names = np.random.default_rng(0).permutation(section.var_names)
-    with pytest.warns(InputWarning, match="Expected spots like those of the model"):
+    with pytest.warns(InputWarning, match="farther from every domain than 99.9 % of the model's spots were"):
         found = predict(section, model=model)
     assert found.params["outside"] > 0.9

@@ -1,4 +1,4 @@
-"""Hyperparameters, means and log variances that follow from start labels."""
+"""From labels to a start: features whitened by the labels, hyperparameters, means and log variances."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,14 @@ import scipy.sparse as sp
 
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 
-__all__ = ["Start", "one_hot", "start_from_labels"]
+__all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels"]
 
 _BLOCK = 100_000
+_SHRUNK = 1e-3  # weight of a sphere in the covariance: directions without noise would be scaled without bound
 
 
 class Start(NamedTuple):
-    """A starting point and the hyperparameters estimated from it."""
+    """A starting point, and the hyperparameters estimated from it."""
 
     labels: np.ndarray  # (n,) int64 in 0..K-1
     lam: PottsGlobals
@@ -23,12 +24,22 @@ class Start(NamedTuple):
 def start_from_labels(
     features: np.ndarray | sp.csr_matrix, labels: np.ndarray, k: int, *, hyperparameters: Hyperparameters | None = None
 ) -> Start:
-    """Hyperparameters and globals from start labels (docs/math.md).
+    """Return the hyperparameters and globals that follow from start labels (docs/math.md).
 
-    sigma0^2 is the within-cluster variance averaged over spots, sigma1^2 the variance of the cluster means, xi the
-    mean of the data; m starts at the cluster means and rho at its closed form ``-log(N/sigma0^2 + 1/sigma1^2)``,
-    the variance of a *mean*. An empty cluster starts at xi with the prior's variance. Hyperparameters that are given
-    are kept: F of two starts can be compared only where they are the same.
+    sigma0^2 is the within-cluster variance averaged over spots, sigma1^2 the variance of the cluster means, and xi the
+    mean of the data. m starts at the cluster means, and rho at its closed form ``-log(N/sigma0^2 + 1/sigma1^2)``, the
+    variance of a *mean*. An empty cluster starts at xi with the variance of the prior.
+
+    Parameters
+    ----------
+    features
+        x (n, d), dense or CSR.
+    labels
+        (n,) in 0..k-1.
+    k
+        K, clusters without a spot included.
+    hyperparameters
+        To use instead of those of the labels: F of two starts can be compared only where they are the same.
     """
     n, d = features.shape
     counts = np.bincount(labels, minlength=k).astype(np.float64)
@@ -46,15 +57,47 @@ def start_from_labels(
     return Start(labels, PottsGlobals(means, -np.log(precision)), hyperparameters)
 
 
+def noise_rotation(features: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
+    """Return the matrix W (d, d) for which ``features @ W`` has the unit matrix as its covariance within clusters.
+
+    Sigma0 of the model is diagonal; in these coordinates it stands for a full one. W = V diag(1/sqrt(w)) with the
+    eigenvalues w and eigenvectors V of the pooled covariance, the noisiest direction last, each with its largest entry
+    positive. Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    features
+        (n, d) dense.
+    labels
+        (n,) in 0..k-1.
+    k
+        K.
+    """
+    d = features.shape[1]
+    within = np.zeros((d, d))
+    for cluster in range(k):
+        own = features[labels == cluster].astype(np.float64)
+        if len(own):
+            own -= own.mean(axis=0)
+            within += own.T @ own
+    within /= features.shape[0]
+    spherical = np.trace(within) / d
+    if spherical == 0.0:  # as many clusters as spots: no noise can be estimated
+        return np.eye(d)
+    values, vectors = np.linalg.eigh((1.0 - _SHRUNK) * within + _SHRUNK * spherical * np.eye(d))
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(d)])
+    return np.asarray(vectors / np.sqrt(values))
+
+
 def one_hot(labels: np.ndarray, k: int) -> np.ndarray:
-    """Posterior (n, k) that is sure of its label."""
+    """Return the posterior (n, k) that gives each label the probability 1."""
     phi = np.zeros((labels.size, k))
     phi[np.arange(labels.size), labels] = 1.0
     return phi
 
 
 def _floored(within: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Variances kept above 1e-6 of the typical feature's, so that a constant feature divides nothing by zero."""
+    """Variances of at least 1e-6 of the typical feature's, so that no division by that of a constant feature fails."""
     total = within + between
     scale = float(np.median(total[total > 0])) if (total > 0).any() else 1.0
     floor = 1e-6 * scale
@@ -67,7 +110,7 @@ def _within(
     """Squared distances to the own cluster's mean, summed over spots, feature by feature (d,).
 
     Dense features are centred first: a difference of large squares would lose the digits of features that lie far
-    from zero. Sparse ones are mostly zeros and not centred; there the difference is of numbers of one size.
+    from zero. Sparse features are mostly zero and are not centred; there the difference is between numbers of one size.
     """
     if isinstance(features, np.ndarray):
         total = np.zeros(features.shape[1])

@@ -1,0 +1,73 @@
+"""The settings of each stage of a fit: the few options that a stage needs, taken from all that a user may set."""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+from spatialpdvi.options.fit import FitOptions
+
+__all__ = ["FeatureSettings", "GraphSettings", "SmoothingSettings", "StartSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """Fields have the names and the meaning that `FitOptions` gives them; values were checked there."""
+
+    @classmethod
+    def of(cls, options: FitOptions) -> Self:
+        """Take the settings of a stage from the options of a fit with one number of domains."""
+        return cls(**{f.name: getattr(options, f.name) for f in fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings(_Settings):
+    """How features are made of counts, or of the columns that are given, before they are smoothed."""
+
+    n_top_genes: int
+    target_sum: float
+    transform: str
+    clip: float
+    n_pcs: int | None  # None for the default, 0 to fit the scaled genes themselves
+    n_components: int  # principal components to compute; where n_pcs is 0 they serve the start alone
+    correct: str
+    seed: int
+
+    @classmethod
+    def of(cls, options: FitOptions, n_domains: int | None = None) -> Self:
+        """Take the settings from the options; a range of K needs the components for its largest, ``n_domains``."""
+        n_components = options.components_of(options.n_domains if n_domains is None else n_domains)
+        shared = {f.name: getattr(options, f.name) for f in fields(cls) if f.name != "n_components"}
+        return cls(n_components=n_components, **shared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothingSettings(_Settings):
+    """How many neighbours features are averaged over."""
+
+    smooth: int | None  # None for as many as predict a spot best
+    n_domains: int  # bounds the number that is chosen
+    across_sections: bool
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSettings(_Settings):
+    """How a start is found on smoothed features."""
+
+    n_domains: int
+    n_init: int
+    whiten: bool
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSettings(_Settings):
+    """How spots are joined, how edges are weighed, and how many patches the section is divided into."""
+
+    n_neighbors: int
+    flow_neighbors: int
+    tau: float
+    beta: float
+    across_sections: bool
+    n_patches: int | None  # None for the default
+    batch_patches: int | None  # None for the default of the solver
+    cross_patch_edges: bool

@@ -1,0 +1,81 @@
+"""Features before and after smoothing: which of them are a matrix of the file, unchanged, and need not be written."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi import FitOptions
+from spatialpdvi.features.build import raw_features
+from spatialpdvi.features.smoothing import smooth_features
+from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
+from spatialpdvi.runtime.progress import Progress
+
+
+def _features(adata, **chosen):
+    options = FitOptions(k=3, **chosen)
+    section = read_inputs(AnnDataSource(adata), options)
+    raw = raw_features(section, FeatureSettings.of(options), Progress())
+    return section, raw, smooth_features(section, raw, SmoothingSettings.of(options), Progress())
+
+
+@pytest.fixture
+def section(toy_section):
+    section = toy_section.copy()
+    rng = np.random.default_rng(0)
+    section.obsm["narrow"] = rng.normal(size=(section.n_obs, 5))
+    section.obsm["wide"] = rng.normal(size=(section.n_obs, 61)).astype(np.float32)
+    section.obsm["sparse"] = sp.csr_matrix(rng.poisson(0.1, size=(section.n_obs, 70)).astype(np.float32))
+    section.obs["slice"] = np.where(np.arange(section.n_obs) % 2, "a", "b")
+    return section
+
+
+@pytest.mark.parametrize("rep", ["narrow", "wide", "sparse"])
+def test_given_columns_stay_as_given_without_smoothing(section, rep):
+    read, raw, smoothed = _features(section, rep=rep, smooth=0)
+    assert smoothed.as_given
+    assert (raw.full is None) == (rep == "narrow")
+    assert abs(smoothed.fitted - read.features).max() == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rep": "narrow", "smooth": 4},
+        {"rep": "wide", "smooth": 4},
+        {"rep": "narrow", "smooth": 0, "n_pcs": 4},
+        {"rep": "narrow", "smooth": 0, "correct": "center", "sample_key": "slice"},
+        {"rep": "wide", "smooth": 0, "correct": "center", "sample_key": "slice"},
+        {"smooth": 0, "n_top_genes": 100},
+        {"smooth": 0, "n_pcs": 0, "n_top_genes": 100},
+    ],
+    ids=str,
+)
+def test_other_features_are_not(section, options):
+    assert not _features(section, **options)[2].as_given
+
+
+def test_columns_far_from_zero_are_shifted_and_not_as_given(section):
+    section.obsm["narrow"] += 1e3
+    _, raw, smoothed = _features(section, rep="narrow", smooth=0)
+    assert not smoothed.as_given
+    np.testing.assert_allclose(raw.origin, section.obsm["narrow"].mean(axis=0))
+
+
+def test_sparse_columns_are_not_smoothed_or_centred_but_their_components_are(section):
+    read, raw, smoothed = _features(section, rep="sparse", smooth=4, correct="center", sample_key="slice")
+    assert smoothed.as_given
+    assert (smoothed.fitted != read.features).nnz == 0
+    assert not np.array_equal(smoothed.components, raw.components)
+    halves = [raw.components[spots].mean(axis=0) for spots in read.spots_of_samples()]
+    np.testing.assert_allclose(*halves, atol=1e-5)
+
+
+def test_leading_components_lose_the_space_of_all(section):
+    _, raw, _ = _features(section, n_top_genes=100)
+    assert raw.space is not None
+    assert raw.leading(raw.components.shape[1]) is raw
+    some = raw.leading(4)
+    assert some.space is None
+    np.testing.assert_array_equal(some.fitted, raw.components[:, :4])
