@@ -20,7 +20,7 @@ class Stop(enum.Enum):
     """Why the loop ended; the value is the sentence shown."""
 
     CONVERGED = "Converged: every block is stationary within the tolerance and the objective has settled."
-    EPOCHS = "Not converged: the limit of epochs was reached first; raise max_epochs or loosen tol."
+    EPOCHS = "Not converged: the limit of epochs was reached first; allow more epochs or a larger tolerance."
     NOT_FINITE = "Not converged: the objective is no longer finite; the steps are too large; raise step_factor."
 
 
