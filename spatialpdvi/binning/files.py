@@ -20,8 +20,9 @@ from spatialpdvi.binning.spaceranger import SpaceRanger, find_outputs
 from spatialpdvi.binning.spots import Cells, Spots, Squares
 from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors, resolve
+from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
 from spatialpdvi.runtime.progress import Progress, Stage
 
@@ -51,8 +52,8 @@ def bin_to_file(
         Shown stages.
     """
     _check_options(bin_size, cell_bin=cell_bin)
-    check_distinct(output, "--output", (path,))
-    check_writable(output, "--output", as_store=output.suffix == ".zarr")
+    check_distinct(output, "output", (path,))
+    check_writable(output, "output", as_store=output.suffix == ".zarr")
     with ExitStack() as stack:
         stack.enter_context(claimed(output))
         with progress.stage("read") as stage:

@@ -13,9 +13,10 @@ from anndata.io import write_elem
 from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.sample import Sample
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.storage.atomic import clear_errors, replacing
 from spatialpdvi.io.storage.elements import is_hdf5
 from spatialpdvi.io.storage.folders import replacing_folder
+from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import consolidate, make_store, quiet_zarr
 

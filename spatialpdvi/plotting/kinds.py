@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.extras import not_ours, read_flow, read_graph, read_number
-from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.io.results.fitted import Fitted, not_ours, read_connectivities, read_flow, read_number
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.plotting.charts import draw_scan, draw_stationarity
@@ -195,7 +194,7 @@ def _flow(view: View, place: Place) -> Axes:
 
 
 def _edges(view: View, place: Place) -> Axes:
-    graph = read_graph(view.source, view.keys)
+    graph = read_connectivities(view.source, view.keys)
     axes, tissue = place.add_map(view.tissue)
     edges = choose_edges(tissue, graph)
     heading, colours = place.heading("Edge weights", edges.note), view.colours[0]

@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats import chunks, streaming
-from spatialpdvi.io.formats.chunks import read_range
+from spatialpdvi.io.formats import streaming
+from spatialpdvi.io.formats.streaming import read_range
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.runtime.rows import JoinedRows, row_blocks
@@ -91,8 +91,8 @@ def test_joined_rows_have_their_columns_in_one_order(counts):
 )
 @pytest.mark.parametrize("ends", [(0, 5000), (123, 4567), (999, 1000), (4990, 5000)])
 def test_any_range_of_any_filter_is_what_hdf5_reads(tmp_path, monkeypatch, filters, ends):
-    monkeypatch.setattr(chunks, "_FEW", 1)
-    monkeypatch.setattr(chunks, "n_threads", lambda: 3)
+    monkeypatch.setattr(streaming, "_FEW", 1)
+    monkeypatch.setattr(streaming, "n_threads", lambda: 3)
     values = np.random.default_rng(0).integers(0, 9, size=5000).astype(np.float32)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("data", data=values, chunks=(700,), **filters)
@@ -101,7 +101,7 @@ def test_any_range_of_any_filter_is_what_hdf5_reads(tmp_path, monkeypatch, filte
 
 
 def test_chunks_that_were_never_written_are_left_to_hdf5(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_FEW", 1)
+    monkeypatch.setattr(streaming, "_FEW", 1)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("data", shape=(5000,), dtype="f4", chunks=(700,), compression="gzip", fillvalue=3)
         dataset[:700] = 1
