@@ -34,7 +34,10 @@ def test_no_such_file(tmp_path) -> None:
 
 
 def test_a_folder(tmp_path) -> None:
-    assert refusal(tmp_path) == "be an h5ad file, found a folder. Name the h5ad file in it."
+    assert refusal(tmp_path) == (
+        "be a zarr store of an AnnData, found a folder that is no zarr store. Name a file or a store, or write your "
+        "data with AnnData.write_zarr."
+    )
 
 
 def test_a_pipe_is_not_waited_for(tmp_path) -> None:

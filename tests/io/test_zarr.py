@@ -139,7 +139,7 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
     with pytest.raises(InputError) as caught:
         H5adSource(store)
     name = f"Expected the name of one table of {str(store)!r}, found"
-    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Name one of these with --table."
+    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Name one of these with `table`."
     with pytest.raises(InputError) as caught:
         choose_tables([store], "../tables/bins")
     assert str(caught.value).startswith(f"{name} no '../tables/bins', but 'bins', 'cells'.")
@@ -152,7 +152,7 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
 
 def test_a_table_of_what_has_none(tmp_path, path, make, version):
     plain = write_zarr(tmp_path / "plain.zarr", make(), version)
-    with pytest.raises(InputError, match=r"Expected a SpatialData store with `--table cells`, found none in the input"):
+    with pytest.raises(InputError, match=r"Expected a SpatialData store with `table='cells'`, found none in the input"):
         choose_tables([path, plain, tmp_path / "gone"], "cells")
     assert choose_tables([path, plain], None) == [path, plain]
     empty = write_spatialdata(tmp_path / "empty.zarr", {}, version)
@@ -164,6 +164,6 @@ def test_a_table_without_places(tmp_path, make, version):
     store = write_spatialdata(tmp_path / "sdata.zarr", {"cells": make(obsm={})}, version)
     with (
         H5adSource(store) as source,
-        pytest.raises(InputError, match=r"obsm\['spatial'\] of .*Name yours with --spatial"),
+        pytest.raises(InputError, match=r"obsm\['spatial'\] of .*Name yours with `spatial_key`"),
     ):
         read_section(source)

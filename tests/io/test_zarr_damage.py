@@ -132,7 +132,7 @@ def test_a_chunk_that_is(store, array, name, options, how) -> None:
         chunk.write_bytes({"truncated": content[:-5], "empty": b"", "of something else": b"\x93NUMPY" * 9}[how])
     said = refusal(store, **options)
     assert said.startswith(f"Expected to read {name} of {str(store)!r}, found a damaged or unknown element")
-    assert how != "missing" or f"1 of 1 chunks of {array} missing" in said
+    assert how != "missing" or f"1 of 1 chunks of {array} are missing" in said
 
 
 def test_a_shape_that_nobody_could_look_through(store) -> None:
@@ -287,7 +287,7 @@ def test_shards_are_read_and_missed(third) -> None:
     with H5adSource(third) as source:
         np.testing.assert_array_equal(source.obsm("shards"), places)
     chunks_of(third, "obsm/shards")[1].unlink()
-    assert "1 of 3 chunks of obsm/shards missing" in refusal(third, spatial_key="shards")
+    assert "1 of 3 chunks of obsm/shards are missing" in refusal(third, spatial_key="shards")
 
 
 def test_a_store_of_several_modalities(tmp_path) -> None:

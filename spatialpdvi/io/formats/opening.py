@@ -68,8 +68,6 @@ def _open_zarr(path: Path) -> Any:
 def _open_h5ad(path: Path) -> h5py.File:
     expected = f"{_show(path)} to be an h5ad file"
     problem = why_unreadable(path)
-    if path.is_dir():
-        problem = "a folder", "Name the h5ad file in it."
     if problem is None and not h5py.is_hdf5(path):
         problem = _not_hdf5(path)
     if problem is not None:

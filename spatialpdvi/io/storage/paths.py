@@ -148,11 +148,9 @@ def is_node(folder: Path) -> bool:
 
 
 def why_unreadable(path: Path) -> tuple[str, str] | None:
-    """Say why there is no file at a path that can be read, and what to do; None where there is one, or a folder."""
+    """Say why there is no file at a path that can be read, and what to do; None where there is one."""
     try:
         status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            return None
     except PermissionError:
         return "no permission to read it", "Ask its owner for access."
     except (OSError, ValueError):  # ValueError: a null character in the name
