@@ -53,9 +53,7 @@ def test_a_pipe_as_output(path, tmp_path) -> None:
 def test_a_folder_without_permission(path, tmp_path, monkeypatch) -> None:
     output = tmp_path / "out.h5ad"
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert refusal(path, output) == (
-        f"The folder {str(tmp_path)!r} is read-only. Choose another --output."
-    )
+    assert refusal(path, output) == (f"The folder {str(tmp_path)!r} is read-only. Choose another --output.")
 
 
 def test_a_write_protected_file(path, monkeypatch) -> None:
@@ -70,8 +68,10 @@ def test_a_write_protected_file(path, monkeypatch) -> None:
         (errno.EROFS, "There is no permission to write {}. Nothing was changed. Choose another --output"),
         (
             errno.EDQUOT,
-            "There is no space left on the disk to write {}. Nothing was changed. Free some space or choose another "
-            "--output",
+            (
+                "There is no space left on the disk to write {}. Nothing was changed. Free some space or choose "
+                "another --output"
+            ),
         ),
     ],
 )
@@ -100,8 +100,8 @@ def test_too_little_space(path, tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError) as caught:
         check_output(path, output, n_bytes=2 * 10**9)
     assert str(caught.value) == (
-        f"Writing {str(output)!r} takes 2.0 GB of disk space, and 0.0 MB are free. The old file is removed only when the "
-        "new one is complete. Free some space, or choose an output on another disk."
+        f"Writing {str(output)!r} takes 2.0 GB of disk space, and 0.0 MB are free. The old file is removed only when "
+        "the new one is complete. Free some space, or choose an output on another disk."
     )
 
 

@@ -115,9 +115,7 @@ def test_spots_in_one_place_are_counted(adata, source_of) -> None:
     )
 
 
-LINE = (
-    "All spots of obsm['spatial'] lie on one line, so domains will be stretches of that line. Check `spatial_key`."
-)
+LINE = "All spots of obsm['spatial'] lie on one line, so domains will be stretches of that line. Check `spatial_key`."
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e120])

@@ -157,9 +157,7 @@ def test_repeated_gene_names_are_warned_of(adata, source_of) -> None:
     with pytest.warns(InputWarning) as caught:
         read_counts(source, None)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
-    assert message == (
-        "2 gene names repeat an earlier one (first: 'b'). Each is used as a gene of its own."
-    )
+    assert message == ("2 gene names repeat an earlier one (first: 'b'). Each is used as a gene of its own.")
 
 
 def test_spots_without_counts_are_warned_of(adata, source_of) -> None:

@@ -86,9 +86,7 @@ def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
     with pytest.warns(InputWarning) as caught:
         labels, _ = read_labels(source_of(adata), "region")
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
-    assert message == (
-        "6 labels of obs['region'] are empty texts and count as missing."
-    )
+    assert message == ("6 labels of obs['region'] are empty texts and count as missing.")
     assert labels.codes.tolist() == [0, -1, -1, 1] * 3
 
 

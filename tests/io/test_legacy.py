@@ -1,4 +1,4 @@
-"""Files of anndata 0.6, which have to be converted, and of 0.7, read and added to. OldFormatWarning is an error here."""
+"""Files of anndata 0.6, which have to be converted, and of 0.7. OldFormatWarning is an error here."""
 
 import anndata as ad
 import h5py
@@ -17,8 +17,8 @@ def test_a_file_of_2018_is_an_error_that_says_how_to_convert_it(file_of_2018) ->
     with pytest.raises(InputError) as caught:
         H5adSource(file_of_2018)
     assert str(caught.value) == (
-        f"Expected {str(file_of_2018)!r} to hold an AnnData, found one that anndata before version 0.7 wrote. Convert it "
-        "with anndata 0.7 to 0.12: `anndata.read_h5ad(old).write_h5ad(new)`."
+        f"Expected {str(file_of_2018)!r} to hold an AnnData, found one that anndata before version 0.7 wrote. Convert "
+        "it with anndata 0.7 to 0.12: `anndata.read_h5ad(old).write_h5ad(new)`."
     )
     assert file_of_2018.read_bytes() == before
 

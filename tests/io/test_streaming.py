@@ -8,8 +8,8 @@ from anndata import AnnData
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
-from spatialpdvi.io.formats.streaming import read_range
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.streaming import read_range
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.runtime.rows import JoinedRows, row_blocks
 

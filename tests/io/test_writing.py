@@ -209,8 +209,8 @@ def refusal(path: Path, output: Path, elements: dict) -> str:
 
 
 FULL = (
-    "There is no space left on the disk to write {!r}. Nothing was changed. Free some space or choose another `output`, "
-    "then run again."
+    "There is no space left on the disk to write {!r}. Nothing was changed. Free some space or choose another "
+    "`output`, then run again."
 )
 
 
