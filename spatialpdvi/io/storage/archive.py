@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from spatialpdvi import errors
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.storage.atomic import clear_errors, replacing
 from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
@@ -15,6 +16,7 @@ from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
 __all__ = ["read_archive", "write_archive"]
 
 _FACTS = "facts"  # the array that holds the facts, one JSON text
+_MODEL = errors.option("save_model")
 
 
 def write_archive(
@@ -48,7 +50,7 @@ def write_archive(
 
 
 def read_archive(
-    path: AnyPath, *, option: str, writer: str, advice: str | None = None
+    path: AnyPath, *, option: str, writer: str = _MODEL, advice: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the arrays and facts that `write_archive` has written; nothing in the file is run.
 
