@@ -59,7 +59,7 @@ def read_parts(path: Path) -> dict[str, list] | None:
     try:
         with H5adSource(path) as source:
             check_free(source, Keys())
-            section = read_section(source)
+            section = read_section(source, layer="count")
     except InputError as error:
         message = str(error)
     else:

@@ -270,7 +270,7 @@ def read_parts(store) -> dict[str, list] | None:
     try:
         with H5adSource(store) as source:
             check_free(source, Keys())
-            section = read_section(source)
+            section = read_section(source, layer="count")
     except InputError as error:
         message = str(error)
     else:
