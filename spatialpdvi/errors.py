@@ -31,6 +31,9 @@ NameOption = Callable[..., str]
 _MARK = re.compile("\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f")
 
 
+_FLAGS = {"bin_size": "bin"}  # flags that have another name in Python
+
+
 def option(name: str, *value: Any) -> str:
     """Return a placeholder for an option, to be used inside the text of an error or a warning.
 
@@ -54,7 +57,7 @@ def option(name: str, *value: Any) -> str:
 
 def as_flag(name: str, *value: Any) -> str:
     """Name an option as the command line does: ``--n-pcs``, ``--correct center``, ``--no-whiten``."""
-    flag = name.replace("_", "-")
+    flag = _FLAGS.get(name, name.replace("_", "-"))
     if not value or value[0] is True:
         return f"--{flag}"
     return f"--no-{flag}" if value[0] is False else f"--{flag} {value[0]}"

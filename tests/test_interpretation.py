@@ -294,6 +294,6 @@ def test_somebody_elses_columns_are_not_replaced(fitted):
     section, _ = fitted
     section.uns["pdvi"] = {"mine": 1}
     section.uns["pdvi_markers"] = {"mine": [1]}
-    with pytest.raises(InputError, match="Choose another --key-added"):
+    with pytest.raises(InputError, match="Choose another `key_added`"):
         spatialpdvi.markers(section, store=True)
     assert section.uns["pdvi_markers"] == {"mine": [1]}

@@ -91,11 +91,12 @@ def plot_file(
     """
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.fitted import read_fitted
-    from spatialpdvi.io.storage.paths import section_name
+    from spatialpdvi.io.storage.paths import locate
     from spatialpdvi.plotting.kinds import View, plot_kinds
 
-    keys, title = Keys(key_added), Path(section_name(path)).stem
-    with H5adSource(path) as source:
+    keys, location = Keys(key_added), locate(path)
+    title = Path(location.name).stem
+    with H5adSource(location) as source:
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
         if tuple(kinds) != ("overview",):
             return plot_kinds(View(source, keys, fitted), kinds, title=title)

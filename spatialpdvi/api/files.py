@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.storage.paths import Location
 
 if TYPE_CHECKING:
     from spatialpdvi.io.formats.h5ad import H5adSource
@@ -14,8 +14,8 @@ __all__ = ["checked_file"]
 
 
 @contextmanager
-def checked_file(path: str | Path, target: str | Path, keys: Keys) -> "Iterator[H5adSource]":
-    """An h5ad file or a zarr store opened for reading, whose result can be written to the target under these names."""
+def checked_file(path: Location, target: Location, keys: Keys) -> "Iterator[H5adSource]":
+    """Open an h5ad file or a zarr store whose results can be written to the target under these names."""
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.writing import check_output
 

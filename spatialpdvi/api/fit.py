@@ -15,7 +15,7 @@ from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.io.storage.paths import section_name
+from spatialpdvi.io.storage.paths import Location, locate
 from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
@@ -122,10 +122,11 @@ def fit_file(
 
     progress = progress or Progress()
     keys = Keys(options.key_added)
-    target = path if output is None else output
+    source_path = locate(path)
+    target = source_path if output is None else locate(output)
     with _ours(checkpoint, options, progress, target):
         with progress.stage("read") as stage:
-            with checked_file(path, target, keys) as source:
+            with checked_file(source_path, target, keys) as source:
                 section = read_inputs(source, options, cluster)
                 if keep_model:
                     _check_model(section, options)
@@ -135,7 +136,7 @@ def fit_file(
         )
         with progress.stage("write"):
             elements = result.elements(keys, save_graph=options.save_graph)
-            write_elements(path, target, elements, remove=keys.all_pairs())
+            write_elements(source_path, target, elements, remove=keys.all_pairs())
     return result
 
 
@@ -194,18 +195,19 @@ def fit_files(
 
     progress = progress or Progress()
     keys = Keys(options.key_added)
-    names = _names_of(paths)
+    located = [locate(path) for path in paths]
+    names = _names_of(located)
     if options.sample_key is not None:
         msg = "Expected no `--sample-key` beside several files, which are the samples, found it. Leave it out."
         raise InputError(msg)
-    targets = [Path(path) if output is None else Path(output) / section_name(path) for path in paths]
+    targets = located if output is None else [locate(Path(output) / path.name) for path in located]
     if output is not None and not Path(output).is_dir():
         msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
         raise InputError(msg)
     with _ours(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections = []
-            for path, target in zip(paths, targets, strict=True):
+            for path, target in zip(located, targets, strict=True):
                 with checked_file(path, target, keys) as source:
                     sections.append(read_inputs(source, options, cluster))
             section = join_sections(sections, names)
@@ -216,7 +218,7 @@ def fit_files(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
         )
         with progress.stage("write"):
-            for path, target, spots in zip(paths, targets, section.spots_of_samples(), strict=True):
+            for path, target, spots in zip(located, targets, section.spots_of_samples(), strict=True):
                 elements = result.part(spots).elements(keys, save_graph=options.save_graph)
                 write_elements(path, target, elements, remove=keys.all_pairs())
     return result
@@ -235,9 +237,7 @@ def _check_model(section: Section, options: FitOptions) -> None:
 
 
 @contextmanager
-def _ours(
-    checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: str | Path
-) -> Iterator[None]:
+def _ours(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location) -> Iterator[None]:
     """Outputs and checkpoint are no other run's meanwhile; the checkpoint is open, and closed where all went well."""
     from spatialpdvi.io.storage.locks import claimed
 
@@ -249,9 +249,9 @@ def _ours(
             checkpoint.close()
 
 
-def _names_of(paths: Sequence[str | Path]) -> list[str]:
+def _names_of(paths: Sequence[Location]) -> list[str]:
     """Names of files without their endings, all different."""
-    names = [Path(section_name(path)).stem for path in paths]
+    names = [Path(path.name).stem for path in paths]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         msg = f"Expected files of different names, found {', '.join(map(repr, repeated))} twice. Rename one."

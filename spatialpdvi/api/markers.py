@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import free_memory, parse_size
 from spatialpdvi.runtime.progress import Progress
 
@@ -97,14 +98,15 @@ def markers_file(
 
     progress, keys = progress or Progress(), Keys(key_added)
     most = free_memory() if memory is None else parse_size(memory, "--memory")
-    with claimed(path if store else None):
-        with progress.stage("markers"), H5adSource(path) as source:
+    location = locate(path)
+    with claimed(location if store else None):
+        with progress.stage("markers"), H5adSource(location) as source:
             if store:
-                check_output(path, path)
+                check_output(location, location)
             table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
-                write_elements(path, path, _columns(table, keys))
+                write_elements(location, location, _columns(table, keys))
     return table
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.api.files import checked_file
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.model import Model
 from spatialpdvi.runtime.progress import Progress
 
@@ -92,17 +93,19 @@ def predict_file(
 
     progress = progress or Progress()
     keys = Keys(key_added)
-    target = path if output is None else output
+    source_path = locate(path)
+    target = source_path if output is None else locate(output)
     with claimed(target):
         with progress.stage("read") as stage:
             known = model if isinstance(model, Model) else load_model(model)
             chosen = predict_options(known, key_added=key_added, **options)
-            with checked_file(path, target, keys) as source:
+            with checked_file(source_path, target, keys) as source:
                 section = read_new(source, known, chosen)
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = predict_section(section, known, chosen, progress)
         with progress.stage("write"):
-            write_elements(path, target, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+            elements = result.elements(keys, save_graph=chosen.save_graph)
+            write_elements(source_path, target, elements, remove=keys.all_pairs())
     return result
 
 
@@ -128,7 +131,7 @@ def save_model(result: FitResult, path: str | Path) -> None:
         )
         raise InputError(msg)
     arrays, facts = result.model.parts()
-    write_archive(path, arrays, facts, option="--save-model")
+    write_archive(path, arrays, facts, option="save_model")
 
 
 def load_model(path: str | Path) -> Model:
@@ -141,5 +144,5 @@ def load_model(path: str | Path) -> Model:
     """
     from spatialpdvi.io.storage.archive import read_archive
 
-    arrays, facts = read_archive(path, option="--model")
+    arrays, facts = read_archive(path, option="model", writer=option("save_model"))
     return Model.from_parts(arrays, facts, name=Path(path).name)

@@ -1,4 +1,4 @@
-"""Output of sequencers to an AnnData: molecules sorted into squares or cells. Knows neither models nor fits."""
+"""Sort the molecules of a sequencing run into squares or cells, and write them as an AnnData."""
 
 from spatialpdvi.binning.files import DEFAULT_BIN, bin_to_file
 from spatialpdvi.binning.store import Written

@@ -1,10 +1,10 @@
-"""Cell-bin GEF of Stereo-seq: an HDF5 file with the counts of every segmented cell in a row.
+"""Cell-bin GEF of Stereo-seq: an HDF5 file with the counts of segmented cells, cell by cell.
 
-``cellBin/cell`` has a record per cell: ``id``, the centre ``x`` and ``y`` in DNBs, where its counts begin and how many
-there are (``offset``, ``geneCount``), ``dnbCount``, ``area``, and more; ``cellBin/cellExp`` the counts cell by cell
-(``geneID``, the number of a row of ``cellBin/gene``, and ``count``); ``cellBin/gene`` the names, in ``geneName`` and
-since SAW 8 ``geneID``. The file has the attributes ``offsetX``, ``offsetY`` and ``resolution``. ``geneExp`` (the same
-counts gene by gene), ``cellBorder`` and ``cellExon`` are not read.
+``cellBin/cell`` has one record per cell: ``id``, the centre ``x`` and ``y`` in DNBs, where its counts begin and how
+many there are (``offset``, ``geneCount``), ``dnbCount``, ``area``, and more. ``cellBin/cellExp`` has the counts cell by
+cell (``geneID``, the number of a row of ``cellBin/gene``, and ``count``). ``cellBin/gene`` has the names of the genes,
+in ``geneName`` and since SAW 8 also in ``geneID``. The file has the attributes ``offsetX``, ``offsetY`` and
+``resolution``. ``geneExp`` (the same counts gene by gene), ``cellBorder`` and ``cellExon`` are not read.
 
 The layout is that of the SAW User Manual, "Expression matrix format" (v8.0, stereotoolss-organization.gitbook.io),
 "GEF (Cell Bin)" in github.com/STOmics/SAW (Documents/FileFormat), and what github.com/STOmics/geftools writes
@@ -42,7 +42,7 @@ class CellGef:
     path
         Its name, for messages.
     most
-        Counts of a block at the most, unless a single cell has more.
+        The largest number of counts in a block, unless a single cell has more.
     """
 
     def __init__(self, file: h5py.File, path: Path, *, most: int) -> None:
@@ -59,7 +59,7 @@ class CellGef:
         self._check_ends()
 
     def blocks(self) -> Iterator[RowBlock]:
-        """Counts in blocks of cells."""
+        """Yield the counts in blocks of cells."""
         first, n_cells = 0, self._ends.size
         while first < n_cells:
             start = int(self._ends[first - 1]) if first else 0
@@ -70,11 +70,11 @@ class CellGef:
             first = last
 
     def genes(self) -> Genes:
-        """Genes in the order of the file."""
+        """Return the genes in the order of the file."""
         return self._genes
 
     def obs(self, rows: np.ndarray) -> pd.DataFrame:
-        """Cells by their numbers, with ``area`` and ``n_dnbs`` where the file has them."""
+        """Return a table of cells by their row numbers, with ``area`` and ``n_dnbs`` where the file has them."""
         cells = self._cells[rows.astype(np.int64)]
         fields = [name for name in cells.dtype.names or () if cells.dtype[name].kind in "iu"]
         columns = {ours: cells[name] for name, ours in _COLUMNS.items() if name in fields}
@@ -82,12 +82,12 @@ class CellGef:
         return pd.DataFrame(columns, index=pd.Index(names, dtype=object))
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Centres as the file has them, (n, 2)."""
+        """Return the centres in the file, (n, 2)."""
         cells = self._cells[rows.astype(np.int64)]
         return np.column_stack([cells["x"], cells["y"]]).astype(np.float64)
 
     def facts(self) -> dict[str, Any]:
-        """``offset`` of the frame on the chip in DNBs, ``resolution_nm``, and the version of the format."""
+        """Return the ``offset`` of the frame on the chip in DNBs, ``resolution_nm`` and the version of the format."""
         found: dict[str, Any] = {"format": _WHAT, "unit": "DNB"}
         offset = [attribute(self._file, name) for name in ("offsetX", "offsetY")]
         if None not in offset:
@@ -103,11 +103,11 @@ class CellGef:
         counts = checked_counts(part["count"], self._values.name)
         genes, n_genes = checked_counts(part["geneID"], f"geneID of {self._values.name}"), len(self._genes.ids)
         if genes.size and genes.max() >= n_genes:
-            msg = (
-                f"Expected numbers of genes below {n_genes:,} in {self._values.name} of {str(self._path)!r}, found "
-                f"{genes.max():,}. {MAKE_AGAIN}"
+            raise InputError(
+                f"numbers of genes below {n_genes:,} in {self._values.name} of {str(self._path)!r}",
+                f"{genes.max():,}",
+                MAKE_AGAIN,
             )
-            raise InputError(msg)
         indptr = np.concatenate([[0], ends - start])
         matrix = sp.csr_matrix((counts, genes, indptr), shape=(ends.size, n_genes))
         matrix.sum_duplicates()
@@ -122,14 +122,17 @@ class CellGef:
             checked_places(cells[axis], where)
         ids = checked_counts(cells["id"], f"id of {where}")
         if np.unique(ids).size != ids.size:
-            msg = f"Expected every cell once in {where}, found {ids.size - np.unique(ids).size:,} again. {MAKE_AGAIN}"
-            raise InputError(msg)
+            raise InputError(
+                f"every cell once in {where}",
+                f"{ids.size - np.unique(ids).size:,} again",
+                MAKE_AGAIN,
+            )
 
     def _check_ends(self) -> None:
         counted = int(self._ends[-1]) if self._ends.size else 0
         if counted != self.n_values:
-            msg = (
-                f"Expected the cells of {str(self._path)!r} to count its {self.n_values:,} values, found {counted:,}. "
-                f"{MAKE_AGAIN}"
+            raise InputError(
+                f"the cells of {str(self._path)!r} to count its {self.n_values:,} values",
+                f"{counted:,}",
+                MAKE_AGAIN,
             )
-            raise InputError(msg)

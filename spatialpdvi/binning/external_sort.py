@@ -1,8 +1,8 @@
-"""Counts of (row, gene) added up from records in any order, in bounded memory: an external merge sort.
+"""Add up counts by row and gene from records in any order, in bounded memory: an external merge sort.
 
-Records are sorted and added up block by block; what gets too much is kept on disk as a sorted run. In the end all runs
-are merged range by range of rows, so that memory depends on neither the number of records nor that of the results
-(Knuth, The Art of Computer Programming 3, section 5.4).
+Records are sorted and added up block by block. When the sorted runs become too large for memory, they are written to
+disk. At the end all runs are merged range by range of rows, so that the memory depends neither on the number of records
+nor on that of the results (Knuth, The Art of Computer Programming 3, section 5.4).
 """
 
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 
 __all__ = ["LARGEST_GENE", "LARGEST_ROW", "RowBlock", "Runs", "records_within"]
 
 _GENE_BITS = 18
-LARGEST_GENE = (1 << _GENE_BITS) - 1  # number of the last gene that there can be
+LARGEST_GENE = (1 << _GENE_BITS) - 1  # the largest number of a gene
 LARGEST_ROW = (1 << (64 - _GENE_BITS)) - 1
 _GENE = np.uint64(LARGEST_GENE)
 _SHIFT = np.uint64(_GENE_BITS)
 _LARGEST = np.iinfo(np.int32).max
-_RECORD_BYTES = 64  # of a record that is held, while runs are merged: itself, its place in the order, sums
-_FEWEST = 1 << 16  # records that are held in any case
+_RECORD_BYTES = 64  # of a record in memory while runs are merged: itself, its place in the order, sums
+_FEWEST = 1 << 16  # records that are in memory in any case
 
 
 class RowBlock(NamedTuple):
@@ -39,7 +39,7 @@ class _Run(NamedTuple):
 
 
 def records_within(memory: int) -> int:
-    """How many records `Runs` may hold in so many bytes."""
+    """Return how many records `Runs` may hold in ``memory`` bytes."""
     return max(_FEWEST, memory // _RECORD_BYTES)
 
 
@@ -49,48 +49,48 @@ class Runs:
     Parameters
     ----------
     folder
-        Where runs go that are too many to hold; its owner removes it.
+        Where runs are written that memory cannot hold; the caller removes it.
     most
-        Records that are held at the most.
+        The largest number of records in memory.
     """
 
     def __init__(self, folder: Path, *, most: int) -> None:
         self._folder, self._most = folder, most
-        self._held: list[_Run] = []
+        self._in_memory: list[_Run] = []
         self._files: list[Path] = []
         self.n_records = 0  # of all runs: the result has no more values
 
     def add(self, rows: np.ndarray, genes: np.ndarray, counts: np.ndarray) -> None:
         """Add records: rows (m,) uint64 up to `LARGEST_ROW`, genes (m,), counts (m,) up to 2^31 - 1."""
         run = _added_up((rows << _SHIFT) | genes.astype(np.uint64), counts.astype(np.int32))
-        self._held.append(run)
+        self._in_memory.append(run)
         self.n_records += run.keys.size
-        if sum(held.keys.size for held in self._held) > self._most:
+        if sum(run.keys.size for run in self._in_memory) > self._most:
             self._gather()
 
     def blocks(self, n_genes: int) -> Iterator[RowBlock]:
-        """The result in blocks of rows; to be called once, after the last `add`."""
-        sources = [_Source(run=run) for run in self._held] + [_Source(path=path) for path in self._files]
-        self._held.clear()
+        """Yield the result in blocks of rows; call it once, after the last `add`."""
+        sources = [_Source(run=run) for run in self._in_memory] + [_Source(path=path) for path in self._files]
+        self._in_memory.clear()
         for run in _merge(sources, max(1, self._most // 8)):
             yield _rows(run, n_genes)
 
     def _gather(self) -> None:
-        self.n_records -= sum(held.keys.size for held in self._held)
-        run = _joined(self._held)
+        self.n_records -= sum(run.keys.size for run in self._in_memory)
+        run = _joined(self._in_memory)
         self.n_records += run.keys.size
-        self._held = [run]
+        self._in_memory = [run]
         if run.keys.size > self._most // 2:
             path = self._folder / f"run{len(self._files)}"
             for part, values in run._asdict().items():
                 with _part(path, part).open("wb") as file:
                     file.write(memoryview(values).cast("B"))
             self._files.append(path)
-            self._held.clear()
+            self._in_memory.clear()
 
 
 class _Source:
-    """A sorted run read from its first record to its last, of memory or of disk."""
+    """A sorted run in memory or on disk, read from its first record to its last."""
 
     def __init__(self, *, run: _Run | None = None, path: Path | None = None) -> None:
         self.run = _Run(np.empty(0, np.uint64), np.empty(0, np.int32)) if run is None else run
@@ -98,7 +98,7 @@ class _Source:
         self.at_end = path is None
 
     def fill(self, n: int) -> None:
-        """Have ``n`` records at hand, or all that are left."""
+        """Load ``n`` records into ``run``, or all that are left."""
         wanted = n - self.run.keys.size
         if self.at_end or wanted <= 0 or self._path is None:
             return
@@ -113,19 +113,19 @@ class _Source:
         self.run = _Run(*(np.concatenate(parts) for parts in zip(self.run, read, strict=True)))
 
     def take(self, bound: np.uint64 | None) -> _Run:
-        """Records below a key, all for None, which are then no longer at hand."""
+        """Remove the records below a key, or all for None, from ``run`` and return them."""
         n = self.run.keys.size if bound is None else int(np.searchsorted(self.run.keys, bound))
         taken, self.run = _Run(*(part[:n] for part in self.run)), _Run(*(part[n:] for part in self.run))
         return taken
 
 
 def _merge(sources: list[_Source], size: int) -> Iterator[_Run]:
-    """Whole rows of all sources, about ``size`` records at once."""
+    """Yield whole rows of all sources, about ``size`` records at once."""
     share = max(1, size // max(1, len(sources)))
     while sources:
         for source in sources:
             source.fill(share)
-        # a share of each, and of what is on disk no more than is at hand: the row that it ends in has to wait
+        # a share of each source, and no more than is loaded; the row in which a share ends has to wait
         longer = [source.run.keys for source in sources if source.run.keys.size > share or not source.at_end]
         bound = min((keys[share - 1] for keys in longer), default=None)
         if bound is not None:
@@ -134,12 +134,12 @@ def _merge(sources: list[_Source], size: int) -> Iterator[_Run]:
         if parts:
             yield _joined(parts)
         else:
-            share *= 2  # not a single whole row at hand
+            share *= 2  # not a single whole row is loaded
         sources = [source for source in sources if source.run.keys.size or not source.at_end]
 
 
 def _joined(runs: list[_Run]) -> _Run:
-    """One run of several, which are no longer there."""
+    """Join several runs into one, and remove them from the list."""
     if len(runs) == 1:
         return runs.pop()
     keys = np.concatenate([run.keys for run in runs])
@@ -149,7 +149,7 @@ def _joined(runs: list[_Run]) -> _Run:
 
 
 def _added_up(keys: np.ndarray, counts: np.ndarray) -> _Run:
-    """The run of these records, both arrays of which are overwritten: a copy less is held."""
+    """Make a run of records; both arrays are overwritten, which saves a copy."""
     order = np.argsort(keys)
     keys[:] = keys[order]
     counts[:] = counts[order]
@@ -161,11 +161,11 @@ def _added_up(keys: np.ndarray, counts: np.ndarray) -> _Run:
         return _Run(keys, counts)
     sums = np.add.reduceat(counts, first, dtype=np.int64)
     if sums.max() > _LARGEST:
-        msg = (
-            f"Expected at most {_LARGEST:,} molecules of a gene in a spot, found {sums.max():,}. "
-            "Use a smaller --bin, or check the counts."
+        raise InputError(
+            f"at most {_LARGEST:,} molecules of a gene in a spot",
+            f"{sums.max():,}",
+            f"Use a smaller {option('bin_size')}, or check the counts.",
         )
-        raise InputError(msg)
     return _Run(keys[first], sums.astype(np.int32))
 
 

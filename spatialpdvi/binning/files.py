@@ -1,7 +1,5 @@
-"""Which kind of input this is, and that input into a new AnnData on disk."""
+"""Find out the kind of an input, and turn it into a new AnnData on disk."""
 
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,9 +17,10 @@ from spatialpdvi.binning.sample import BinnedSample, Sample
 from spatialpdvi.binning.spaceranger import SpaceRanger, find_outputs
 from spatialpdvi.binning.spots import Cells, Spots, Squares
 from spatialpdvi.binning.store import Written, write_sample
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors, resolve
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.paths import Location, locate, why_unreadable
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
 from spatialpdvi.runtime.progress import Progress, Stage
 
@@ -33,39 +32,45 @@ DEFAULT_BIN = 50  # DNBs: 25 micrometres
 def bin_to_file(
     path: Path, output: Path, *, bin_size: int | None, cell_bin: bool, memory: int, progress: Progress
 ) -> Written:
-    """Sort the molecules of a GEF, a GEM or a folder of Space Ranger into spots; the AnnData appears as a whole.
+    """Sort the molecules of a GEF, a GEM or a folder of Space Ranger into spots, and write an AnnData, all or nothing.
 
     Parameters
     ----------
     path
         The input, which is only read.
     output
-        An h5ad, or a zarr store where it ends in .zarr; what is there is replaced.
+        An h5ad file, or a zarr store where it ends in .zarr; an existing one is replaced.
     bin_size
-        Side of a square in DNBs; of Visium HD in micrometres; None for 50, or 8.
+        Side of a square in DNBs, or for Visium HD in micrometres; None for 50, or 8.
     cell_bin
         Whether cells become spots.
     memory
-        Bytes that sorting may take.
+        Bytes that sorting may use.
     progress
-        Shown stages.
+        Shows the stages.
+
+    Raises
+    ------
+    InputError
+        Where the input is of another kind or damaged, or the output cannot be written.
     """
     _check_options(bin_size, cell_bin=cell_bin)
-    check_distinct(output, "--output", (path,))
-    check_writable(output, "--output", as_store=output.suffix == ".zarr")
+    target = locate(output)
+    check_distinct(target, "output", (path,))
+    check_writable(target, as_store=output.suffix == ".zarr")
     with ExitStack() as stack:
-        stack.enter_context(claimed(output))
+        stack.enter_context(claimed(target))
         with progress.stage("read") as stage:
             if path.is_dir():
                 sample, facts = _space_ranger(path, bin_size, cell_bin=cell_bin)
             else:
-                stack.enter_context(clear_errors(output))
-                folder = stack.enter_context(_scratch(output))
+                stack.enter_context(clear_errors(target))
+                folder = stack.enter_context(_scratch(target))
                 sample, facts = _stereo_seq(
                     stack, path, bin_size=bin_size, cell_bin=cell_bin, folder=folder, memory=memory, stage=stage
                 )
         with progress.stage("write") as stage:
-            written = write_sample(output, sample, {"source": path.name, **facts}, name=repr(str(path)))
+            written = write_sample(target, sample, {"source": path.name, **facts}, name=repr(str(path)))
             stage.note(f"{written.n_spots:,} spots, {written.n_values:,} values")
     return written
 
@@ -80,7 +85,9 @@ def _stereo_seq(
     memory: int,
     stage: Stage,
 ) -> tuple[Sample, dict[str, Any]]:
-    _check_regular(path)
+    problem = why_unreadable(path)
+    if problem is not None:
+        raise InputError(f"{str(path)!r} to be a GEF, a GEM or a folder of Space Ranger's outputs", *problem)
     size = bin_size if bin_size is not None else DEFAULT_BIN
     records: Records
     if h5py.is_hdf5(path):
@@ -98,20 +105,21 @@ def _stereo_seq(
 
 def _space_ranger(path: Path, bin_size: int | None, *, cell_bin: bool) -> tuple[Sample, dict[str, Any]]:
     if cell_bin:
-        msg = f"Expected a cell-bin GEF or a GEM with cells for --cell-bin, found the folder {str(path)!r}. "
-        raise InputError(msg + "Leave out --cell-bin.")
+        raise InputError(
+            f"a cell-bin GEF or a GEM with cells for {option('cell_bin')}",
+            f"the folder {str(path)!r}",
+            f"Leave out {option('cell_bin')}.",
+        )
     return SpaceRanger(find_outputs(path, bin_size)), {}
 
 
 def _check_options(bin_size: int | None, *, cell_bin: bool) -> None:
     if bin_size is not None and cell_bin:
-        msg = "Expected one of --bin and --cell-bin, found both. Leave one of them out."
-        raise InputError(msg)
+        raise InputError(f"one of {option('bin_size')} and {option('cell_bin')}", "both", "Leave one of them out.")
     if bin_size is not None and not 1 <= bin_size < 1 << 22:
-        msg = (
-            f"Expected --bin to be a whole number from 1 to {(1 << 22) - 1:,}, found {bin_size}. Give 50, for example."
+        raise InputError(
+            f"a whole number from 1 to {(1 << 22) - 1:,}", f"{bin_size}", "Give 50, for example.", option="bin_size"
         )
-        raise InputError(msg)
 
 
 def _check_kind(file: h5py.File, path: Path, *, cell_bin: bool) -> None:
@@ -120,45 +128,27 @@ def _check_kind(file: h5py.File, path: Path, *, cell_bin: bool) -> None:
     if ("cellBin" if cell_bin else "geneExp") in names:
         return
     if "cellBin" in names:
-        found, hint = "a cell-bin GEF", "Give --cell-bin, or name the square-bin GEF."
+        found, advice = "a cell-bin GEF", f"Give {option('cell_bin')}, or name the square-bin GEF."
     elif "geneExp" in names:
-        found, hint = "a square-bin GEF", "Leave out --cell-bin, or name the cell-bin GEF (.cellbin.gef)."
+        found, advice = "a square-bin GEF", f"Leave out {option('cell_bin')}, or name the cell-bin GEF (.cellbin.gef)."
     elif {"obs", "var"} <= names:
-        found, hint = "an AnnData", "Give it to `spatialpdvi fit` as it is."
+        found, advice = "an AnnData", "Give it to `spatialpdvi fit` as it is."
     elif "matrix" in names:
-        found, hint = "a matrix of 10x", "Name the folder of Space Ranger's outputs that it is in."
+        found, advice = "a matrix of 10x", "Name the folder of Space Ranger's outputs that it is in."
     else:
-        found, hint = f"groups {', '.join(sorted(names)[:8]) or 'none'}", "Check the path."
+        found, advice = f"groups {', '.join(sorted(names)[:8]) or 'none'}", "Check the path."
     wanted = "cell-bin GEF (with cellBin)" if cell_bin else "square-bin GEF (with geneExp)"
-    msg = f"Expected {str(path)!r} to be a {wanted}, found {found}. {hint}"
-    raise InputError(msg)
-
-
-def _check_regular(path: Path) -> None:
-    hint = "Check the path for a typing error."
-    try:
-        status = path.stat()
-    except PermissionError:
-        found, hint = "no permission to read it", "Ask its owner for access."
-    except (OSError, ValueError):  # ValueError: a null character in the name
-        found = "no such file"
-    else:
-        if not stat.S_ISREG(status.st_mode):
-            found, hint = "a pipe or device", "Save the data as a file first."
-        elif not os.access(path, os.R_OK):
-            found, hint = "no permission to read it", "Ask its owner for access."
-        elif not status.st_size:
-            found, hint = "an empty file", "Copy or download it again."
-        else:
-            return
-    msg = f"Expected {str(path)!r} to be a GEF, a GEM or a folder of Space Ranger's outputs, found {found}. {hint}"
-    raise InputError(msg)
+    raise InputError(
+        f"{str(path)!r} to be a {wanted}",
+        found,
+        advice,
+    )
 
 
 @contextmanager
-def _scratch(output: Path) -> Iterator[Path]:
-    """A hidden folder beside the output; what a killed process leaves of it the next one removes."""
-    folder = hidden_name(resolve(output).parent)
+def _scratch(output: Location) -> Iterator[Path]:
+    """A hidden folder beside the output; if the process is killed, the next one removes it."""
+    folder = hidden_name(output.real.parent)
     try:
         folder.mkdir(mode=0o700)
         yield folder

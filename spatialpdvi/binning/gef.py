@@ -1,10 +1,10 @@
-"""Square-bin GEF of Stereo-seq: an HDF5 file with the records of every gene in a row.
+"""Square-bin GEF of Stereo-seq: an HDF5 file with records of molecules, gene by gene.
 
-``geneExp/binN/expression`` has one record (x, y, count) per place and gene, those of a gene side by side;
-``geneExp/binN/gene`` says how many records each gene has (``offset``, ``count``) and what it is called: in ``gene``, or
-in ``geneID`` and ``geneName`` since SAW 8. Of N above 1 places are corners of bins, in DNBs. ``expression`` has the
-attributes ``minX``, ``minY`` (where its frame lies on the chip) and ``resolution`` (nanometres between DNBs). The
-dataset ``exon`` beside it (how many of the molecules are of exons) is not read: they are among ``count``.
+``geneExp/binN/expression`` has one record (x, y, count) per place and gene, sorted by gene. ``geneExp/binN/gene`` says
+how many records each gene has (``offset``, ``count``) and its name: in ``gene``, or in ``geneID`` and ``geneName``
+since SAW 8. Where N is above 1, places are corners of bins, in DNBs. ``expression`` has the attributes ``minX``,
+``minY`` (where its frame lies on the chip) and ``resolution`` (nanometres between DNBs). The dataset ``exon`` beside
+it, the number of molecules from exons, is not read: ``count`` includes them.
 
 The layout is that of the SAW User Manual, "Expression matrix format" (v8.0, stereotoolss-organization.gitbook.io),
 "GEF (Square Bin)" in github.com/STOmics/SAW (Documents/FileFormat), and what github.com/STOmics/geftools writes
@@ -39,7 +39,7 @@ class GefRecords:
     path
         Its name, for messages.
     bin_size
-        Side of the squares that are wanted: the coarsest bins of the file that fill them are read.
+        Side of the wanted squares in DNBs; the coarsest bins of the file that fill them are read.
     """
 
     def __init__(self, file: h5py.File, path: Path, *, bin_size: int) -> None:
@@ -55,7 +55,7 @@ class GefRecords:
         self._check_ends()
 
     def blocks(self, size: int) -> Iterator[RecordBlock]:
-        """Blocks of ``size`` records."""
+        """Yield blocks of ``size`` records."""
         for start in range(0, self._expression.shape[0], size):
             with reading(self._path, GEF):
                 part = self._expression[start : start + size]
@@ -66,11 +66,11 @@ class GefRecords:
             yield RecordBlock(x[seen], y[seen], gene[seen], count[seen], None)
 
     def genes(self) -> Genes:
-        """Genes in the order of the file."""
+        """Return the genes in the order of the file."""
         return self._genes
 
     def facts(self) -> dict[str, Any]:
-        """``offset`` of the frame on the chip in DNBs, ``resolution_nm``, and the version of the format."""
+        """Return the ``offset`` of the frame on the chip in DNBs, ``resolution_nm`` and the version of the format."""
         found: dict[str, Any] = {"format": "GEF"}
         offset = [attribute(self._expression, name) for name in ("minX", "minY")]
         if None not in offset:
@@ -82,39 +82,48 @@ class GefRecords:
     def _check_ends(self) -> None:
         n_records, counted = self._expression.shape[0], int(self._ends[-1]) if self._ends.size else 0
         if not n_records:
-            msg = f"Expected {self._expression.name} of {str(self._path)!r} to have records, found none. {MAKE_AGAIN}"
-            raise InputError(msg)
-        if counted != n_records:
-            msg = (
-                f"Expected the genes of {str(self._path)!r} to count its {n_records:,} records, found {counted:,}. "
-                f"{MAKE_AGAIN}"
+            raise InputError(
+                f"{self._expression.name} of {str(self._path)!r} to have records",
+                "none",
+                MAKE_AGAIN,
             )
-            raise InputError(msg)
+        if counted != n_records:
+            raise InputError(
+                f"the genes of {str(self._path)!r} to count its {n_records:,} records",
+                f"{counted:,}",
+                MAKE_AGAIN,
+            )
 
     def _corners(self, values: np.ndarray) -> np.ndarray:
         values = checked_places(values, self._expression.name)
         strange = values % self.stored != 0
         if strange.any():
-            msg = (
-                f"Expected places in {self._expression.name} of {str(self._path)!r} to be multiples of {self.stored}, "
-                f"found {values[np.argmax(strange)]}. {MAKE_AGAIN}"
+            raise InputError(
+                f"places in {self._expression.name} of {str(self._path)!r} to be multiples of {self.stored}",
+                f"{values[np.argmax(strange)]}",
+                MAKE_AGAIN,
             )
-            raise InputError(msg)
         return values
 
 
 def read_genes(table: np.ndarray, where: str, path: Path) -> Genes:
-    """IDs and names of a GEF's genes; where it has one of the two, that is both."""
+    """Read the IDs and names of the genes of a GEF; where it has only one of the two, that is used for both."""
     fields = table.dtype.names or ()
     names = next((name for name in ("geneName", "gene", "geneID") if name in fields), None)
     ids = next((name for name in ("geneID", "gene", "geneName") if name in fields), None)
     if names is None or ids is None:
         found = ", ".join(fields) or "none"
-        msg = f"Expected {where} of {str(path)!r} to have gene, geneID or geneName, found fields: {found}. {MAKE_AGAIN}"
-        raise InputError(msg)
+        raise InputError(
+            f"{where} of {str(path)!r} to have gene, geneID or geneName",
+            f"fields: {found}",
+            MAKE_AGAIN,
+        )
     if table.size > LARGEST_GENE:
-        msg = f"Expected at most {LARGEST_GENE:,} genes in {where} of {str(path)!r}, found {table.size:,}. {MAKE_AGAIN}"
-        raise InputError(msg)
+        raise InputError(
+            f"at most {LARGEST_GENE:,} genes in {where} of {str(path)!r}",
+            f"{table.size:,}",
+            MAKE_AGAIN,
+        )
     found_ids, found_names = texts(table[ids]), texts(table[names])
     return Genes(found_ids, [name or gene for name, gene in zip(found_names, found_ids, strict=True)])
 
@@ -126,11 +135,15 @@ def _stored_bin(group: Any, path: Path, bin_size: int) -> int:
     if fitting:
         return fitting[-1]
     if not sizes:
-        msg = f"Expected groups bin1, bin50, ... in geneExp of {str(path)!r}, found none. {MAKE_AGAIN}"
-        raise InputError(msg)
+        raise InputError(
+            f"groups bin1, bin50, ... in geneExp of {str(path)!r}",
+            "none",
+            MAKE_AGAIN,
+        )
     listed = ", ".join(map(str, sizes))
-    msg = (
-        f"Expected --bin to be a multiple of a bin size that {str(path)!r} has ({listed}), found {bin_size}. "
-        "Give one of these or a multiple."
+    raise InputError(
+        f"a multiple of a bin size that {str(path)!r} has ({listed})",
+        f"{bin_size}",
+        "Give one of these or a multiple.",
+        option="bin_size",
     )
-    raise InputError(msg)

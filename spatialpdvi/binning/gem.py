@@ -1,10 +1,9 @@
-r"""GEM of Stereo-seq: a text of records, a line each, plain or compressed by gzip.
+r"""GEM of Stereo-seq: a text file with one record per line, plain or compressed by gzip.
 
 Lines that begin with ``#`` come first (``#OffsetX=7176``: where the frame of the places lies on the chip;
-``#BinSize``), then the names of the columns, with tabs between them: ``geneID``, ``x``, ``y`` and ``MIDCount`` (also
-``MIDCounts`` or ``UMICount``), and where there are any ``geneName``, ``ExonCount`` (among the molecules of
-``MIDCount``, not read) and ``CellID`` (``cell`` or ``label`` in older files; 0 is outside of all cells). Records come
-in any order.
+``#BinSize``), then the names of the columns, separated by tabs: ``geneID``, ``x``, ``y`` and ``MIDCount`` (also
+``MIDCounts`` or ``UMICount``), and in some files ``geneName``, ``ExonCount`` (molecules that ``MIDCount`` includes, not
+read) and ``CellID`` (``cell`` or ``label`` in older files; 0 is outside of all cells). Records come in any order.
 
 The layout is that of the SAW User Manual, "Matrices" and "Expression matrix format" (v8.0,
 stereotoolss-organization.gitbook.io), and what github.com/STOmics/geftools writes (geftogem.cpp).
@@ -24,14 +23,14 @@ import pandas as pd
 from spatialpdvi.binning.external_sort import LARGEST_GENE
 from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 
 __all__ = ["GemRecords", "is_gzip"]
 
 _COUNTS = ("MIDCount", "MIDCounts", "UMICount", "UMICounts")
 _CELLS = ("CellID", "cell_id", "cell", "label")
 _GENES = ("geneID", "gene", "geneName")
-_LONGEST = 1 << 16  # characters of a line of the head
+_LONGEST = 1 << 16  # characters of a line of the header
 
 
 class GemRecords:
@@ -40,9 +39,9 @@ class GemRecords:
     Parameters
     ----------
     path
-        The file; what it begins with says whether it is compressed.
+        The file; its first bytes tell whether it is compressed.
     with_cells
-        Whether the cells are wanted.
+        Whether to read the cells.
     """
 
     def __init__(self, path: Path, *, with_cells: bool) -> None:
@@ -52,7 +51,7 @@ class GemRecords:
         self._is_gzip = is_gzip(path)
         self._what = "gzip-compressed GEM" if self._is_gzip else "GEM"
         with reading(path, self._what), self._opened() as stream:
-            self._comments, self._columns = self._read_head(stream)
+            self._comments, self._columns = self._read_header(stream)
         self._gene = self._column(_GENES, "genes (geneID)")
         self._count = self._column(_COUNTS, f"counts ({' or '.join(_COUNTS[:3])})")
         for axis in ("x", "y"):
@@ -61,9 +60,9 @@ class GemRecords:
         self._check_bin()
 
     def blocks(self, size: int) -> Iterator[RecordBlock]:
-        """Blocks of ``size`` lines."""
+        """Yield blocks of ``size`` lines."""
         with reading(self._path, self._what), self._opened() as stream:
-            self._read_head(stream)
+            self._read_header(stream)
             for table in self._tables(stream, size):
                 count = checked_counts(self._numbers(table, self._count), f"{self._count} of {str(self._path)!r}")
                 seen = np.flatnonzero(count)
@@ -72,16 +71,19 @@ class GemRecords:
                 cell = None if self._cell is None else self._whole(table, self._cell)[seen]
                 yield RecordBlock(x, y, gene[seen], count[seen], cell)
         if not self._gene_ids:
-            msg = f"Expected records in {str(self._path)!r}, found none after its head. Export it again."
-            raise InputError(msg)
+            raise InputError(
+                f"records in {str(self._path)!r}",
+                "none after its header",
+                "Export it again.",
+            )
 
     def genes(self) -> Genes:
-        """Genes in the order in which they come first."""
+        """Return the genes in the order of their first records."""
         ids = list(self._gene_ids)
         return Genes(ids, [self._names.get(gene) or gene for gene in ids])
 
     def facts(self) -> dict[str, Any]:
-        """``offset`` of the frame on the chip in DNBs and the name of the ``chip``, where the head has them."""
+        """Return the ``offset`` of the frame on the chip in DNBs and the name of the ``chip``, where they are known."""
         found: dict[str, Any] = {"format": "GEM"}
         offset = [self._comments.get(name, "") for name in ("OffsetX", "OffsetY")]
         if all(re.fullmatch(r"-?\d{1,12}", value) for value in offset):
@@ -98,7 +100,7 @@ class GemRecords:
             else:
                 yield file
 
-    def _read_head(self, stream: BinaryIO) -> tuple[dict[str, str], list[str]]:
+    def _read_header(self, stream: BinaryIO) -> tuple[dict[str, str], list[str]]:
         comments: dict[str, str] = {}
         while True:
             line = stream.readline(_LONGEST).decode("utf-8", "replace").rstrip("\r\n")
@@ -108,31 +110,38 @@ class GemRecords:
             comments[name.strip()] = value.strip()
         columns = line.split("\t")
         if not {"x", "y"} <= set(columns) and len(columns) < 3:
-            found = repr(line[:60]) if line else "nothing"
-            msg = (
-                f"Expected {str(self._path)!r} to be a GEF, or a GEM with columns geneID, x, y and MIDCount with tabs "
-                f"between them, found {found} where their names should be. Check the path."
+            first = repr(line[:60]) if line else "nothing"
+            raise InputError(
+                f"{str(self._path)!r} to be a GEF, or a GEM with columns geneID, x, y and MIDCount separated by tabs",
+                f"{first} where their names should be",
+                "Check the path.",
             )
-            raise InputError(msg)
         return comments, columns
 
     def _column(self, names: tuple[str, ...], what: str) -> str:
         found = next((name for name in names if name in self._columns), None)
         if found is None:
             listed = ", ".join(self._columns[:12])
-            hint = "Leave out --cell-bin, or name a file with cells." if names is _CELLS else "Name these columns so."
-            msg = f"Expected a column of {what} in {str(self._path)!r}, found columns {listed}. {hint}"
-            raise InputError(msg)
+            advice = (
+                f"Leave out {option('cell_bin')}, or name a file with cells."
+                if names is _CELLS
+                else "Rename the columns accordingly."
+            )
+            raise InputError(
+                f"a column of {what} in {str(self._path)!r}",
+                f"columns {listed}",
+                advice,
+            )
         return found
 
     def _check_bin(self) -> None:
         size = self._comments.get("BinSize", "1")
         if re.fullmatch(r"[0-9]+", size) and not re.fullmatch(r"0*1", size) and self._cell is None:
-            msg = (
-                f"Expected {str(self._path)!r} to have records of single DNBs (BinSize 1), found BinSize {size[:20]}. "
-                "Export it at bin 1."
+            raise InputError(
+                f"{str(self._path)!r} to have records of single DNBs (BinSize 1)",
+                f"BinSize {size[:20]}",
+                "Export it at bin 1.",
             )
-            raise InputError(msg)
 
     def _tables(self, stream: BinaryIO, size: int) -> Iterator[pd.DataFrame]:
         named = {self._gene, "geneName"} & set(self._columns)
@@ -159,25 +168,25 @@ class GemRecords:
         if column.dtype.kind in "iuf" and not column.isna().any():
             return column.to_numpy()
         strange = column[pd.to_numeric(column, errors="coerce").isna()]
-        strange = strange if strange.size else column  # numbers that no type of 64 bits has
+        strange = strange if strange.size else column  # numbers that do not fit into 64 bits
         value = "nothing" if pd.isna(strange.iloc[0]) else repr(strange.iloc[0])
-        # a row of a block is a line of the file, of which none was left out but the head
-        msg = (
-            f"Expected numbers in column {name} of {str(self._path)!r}, found {value} in record "
-            f"{strange.index[0] + 1:,}. The file may be cut off or mixed up with another; export it again."
+        # a row of a block is a line of the file after its header
+        raise InputError(
+            f"numbers in column {name} of {str(self._path)!r}",
+            f"{value} in record {strange.index[0] + 1:,}",
+            "The file may be truncated or of another kind; export it again.",
         )
-        raise InputError(msg)
 
     def _whole(self, table: pd.DataFrame, name: str) -> np.ndarray:
         values = self._numbers(table, name)
         if values.dtype.kind == "f":
             strange = ~(np.isfinite(values) & (np.floor(values) == values) & (np.abs(values) < 2**53))
             if strange.any():
-                msg = (
-                    f"Expected whole numbers in column {name} of {str(self._path)!r}, found "
-                    f"{values[np.argmax(strange)]:.6g}. Places are in DNBs; export it again."
+                raise InputError(
+                    f"whole numbers in column {name} of {str(self._path)!r}",
+                    f"{values[np.argmax(strange)]:.6g}",
+                    "Places are in DNBs; export it again.",
                 )
-                raise InputError(msg)
         return values.astype(np.int64)
 
     def _numbered(self, table: pd.DataFrame) -> np.ndarray:
@@ -189,20 +198,20 @@ class GemRecords:
         if "" in column.categories:
             blank |= codes == column.categories.get_loc("")
         if blank.any():
-            msg = (
-                f"Expected a gene in every record of {str(self._path)!r}, found none in record "
-                f"{table.index[np.argmax(blank)] + 1:,}. The file may be cut off; export it again."
+            raise InputError(
+                f"a gene in every record of {str(self._path)!r}",
+                f"none in record {table.index[np.argmax(blank)] + 1:,}",
+                "The file may be truncated; export it again.",
             )
-            raise InputError(msg)
         new = np.empty(len(column.categories), dtype=np.int64)
         for code in present:
             new[code] = self._gene_ids.setdefault(str(column.categories[code]), len(self._gene_ids))
         if len(self._gene_ids) > LARGEST_GENE:
-            msg = (
-                f"Expected at most {LARGEST_GENE:,} genes in {str(self._path)!r}, found more. "
-                f"Check that its column {self._gene} has genes."
+            raise InputError(
+                f"at most {LARGEST_GENE:,} genes in {str(self._path)!r}",
+                "more",
+                f"Check that its column {self._gene} has genes.",
             )
-            raise InputError(msg)
         if self._gene != "geneName" and "geneName" in table:
             pairs = table[[self._gene, "geneName"]].drop_duplicates(self._gene)
             for gene, name in zip(pairs[self._gene].astype(str), pairs["geneName"].astype(str), strict=True):
@@ -211,6 +220,6 @@ class GemRecords:
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether the file begins as those of gzip do."""
+    """Whether the file begins like one of gzip."""
     with reading(path, "file"), path.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"

@@ -1,4 +1,4 @@
-"""HDF5 files of sequencers: opened, their tables and attributes read; damage is one sentence."""
+"""Open HDF5 files of sequencing software, and read their tables and attributes; damage is an `InputError`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, ResourceError
 
 __all__ = ["MAKE_AGAIN", "attribute", "group_of", "open_hdf5", "reading", "table_of", "texts"]
 
@@ -16,35 +16,41 @@ MAKE_AGAIN = "Make the GEF again with SAW or geftools."
 
 
 def open_hdf5(path: Path, what: str) -> h5py.File:
-    """The file, read-only, to be closed by the caller."""
+    """Open a file read-only; the caller closes it."""
     with reading(path, what):
         return h5py.File(path, "r")
 
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn what damaged bytes make a library raise into the sentence that names the file.
+    """Turn whatever a library raises for damaged bytes into an `InputError` that names the file.
 
-    What is raised inside is of reading alone: in a generator what its user does is not inside.
+    Only reading may be inside the block; a generator must not yield in it, or the errors of its user would be caught.
     """
     try:
         yield
     except (InputError, MemoryError):
         raise
     except PermissionError as error:
-        msg = f"Expected to read {str(path)!r}, found no permission to. Ask its owner for access."
-        raise InputError(msg) from error
+        problem = f"There is no permission to read {str(path)!r}."
+        raise ResourceError(problem, "Ask its owner for access.") from error
     except BlockingIOError as error:
-        msg = f"Expected {str(path)!r} to be free, found it open for writing elsewhere. Close it there, then run again."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{str(path)!r} to be free",
+            "it open for writing elsewhere",
+            "Close it there, then run again.",
+        ) from error
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        msg = f"Expected {str(path)!r} to be a complete {what}, found it truncated or damaged ({reason}). "
-        raise InputError(msg + "Copy or download it again.") from error
+        raise InputError(
+            f"{str(path)!r} to be a complete {what}",
+            f"it truncated or damaged ({reason})",
+            "Copy or download it again.",
+        ) from error
 
 
 def attribute(element: Any, name: str) -> int | None:
-    """First value of an attribute, a whole number; None where there is none."""
+    """Return the first value of an attribute if it is a whole number, else None."""
     values = np.ravel(element.attrs.get(name, ()))
     if not values.size or values.dtype.kind not in "iuf":
         return None
@@ -53,16 +59,19 @@ def attribute(element: Any, name: str) -> int | None:
 
 
 def group_of(parent: Any, name: str, path: Path, *, called: str) -> h5py.Group:
-    """The group ``name`` of another one, for messages ``called`` so; a KeyError where there is none."""
+    """Return the group ``name`` of another group, named ``called`` in errors; a KeyError says that there is none."""
     group = parent[name]
     if not isinstance(group, h5py.Group):
-        msg = f"Expected {called} of {str(path)!r} to be a group, found a dataset. {MAKE_AGAIN}"
-        raise InputError(msg)
+        raise InputError(
+            f"{called} of {str(path)!r} to be a group",
+            "a dataset",
+            MAKE_AGAIN,
+        )
     return group
 
 
 def table_of(group: Any, name: str, numbers: tuple[str, ...], path: Path) -> h5py.Dataset:
-    """The 1-D compound dataset ``name`` of a group, found to have these fields of numbers."""
+    """Return the 1-D compound dataset ``name`` of a group after checking that it has these fields of numbers."""
     dataset = group.get(name)
     where = f"{group.name.rstrip('/')}/{name}"
     if not isinstance(dataset, h5py.Dataset):
@@ -75,10 +84,13 @@ def table_of(group: Any, name: str, numbers: tuple[str, ...], path: Path) -> h5p
         found = f"{dataset.dtype[strange[0]]} in its field {strange[0]}"
     else:
         return dataset
-    msg = f"Expected {where} of {str(path)!r} to be a table with {', '.join(numbers)}, found {found}. {MAKE_AGAIN}"
-    raise InputError(msg)
+    raise InputError(
+        f"{where} of {str(path)!r} to be a table with {', '.join(numbers)}",
+        found,
+        MAKE_AGAIN,
+    )
 
 
 def texts(values: np.ndarray) -> list[str]:
-    """Texts of fixed or variable length as HDF5 stores them."""
+    """Return texts of fixed or variable length that were read from HDF5."""
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""What the readers of sequencer output have in common: blocks of records, genes, and the limits of both."""
+"""What the readers of sequencing output have in common: blocks of records, genes, and their limits."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -10,14 +10,14 @@ from spatialpdvi.errors import InputError
 
 __all__ = ["HALF", "Genes", "RecordBlock", "Records", "check_texts", "checked_counts", "checked_places"]
 
-HALF = 1 << 22  # places of a chip are within +-HALF: two metres of DNBs 500 nm apart
+HALF = 1 << 22  # places on a chip are within +-HALF, which is two metres of DNBs 500 nm apart
 _LARGEST = np.iinfo(np.int32).max
 
 
 class RecordBlock(NamedTuple):
     """Some molecules of a few genes at places of the chip, m records."""
 
-    x: np.ndarray  # (m,) int64, in DNBs (spots of the chip) of the file's own frame
+    x: np.ndarray  # (m,) int64, in DNBs (spots of the chip) of the file's frame
     y: np.ndarray  # (m,) int64
     gene: np.ndarray  # (m,) column of the gene
     counts: np.ndarray  # (m,) int64, molecules, at least 1
@@ -31,7 +31,7 @@ class Genes(NamedTuple):
     names: list[str]
 
     def table(self) -> pd.DataFrame:
-        """``var``: names as index, ``gene_ids`` beside them; genes that share a name are called by their IDs."""
+        """Return ``var``, with ``gene_ids`` and an index of names; genes that share a name are indexed by their IDs."""
         check_texts([*self.names, *self.ids], "genes")
         names, ids = pd.Index(self.names, dtype=object), pd.Index(self.ids, dtype=object)
         shared = names.duplicated(keep=False)
@@ -43,48 +43,51 @@ class Genes(NamedTuple):
 
 
 class Records(Protocol):
-    """Records of a file, read once from its first to its last."""
+    """The records of a file, read once from the first to the last."""
 
     def blocks(self, size: int) -> Iterator[RecordBlock]:
-        """Blocks of about ``size`` records in the order of the file."""
+        """Yield blocks of about ``size`` records in the order of the file."""
 
     def genes(self) -> Genes:
-        """Known when the last block has been read, at the latest."""
+        """Return the genes, which may be known only when the last block has been read."""
 
     def facts(self) -> dict[str, Any]:
-        """What the file says of itself: ``offset``, ``resolution`` and so on, where it does."""
+        """Return what the file says about itself (``offset``, ``resolution_nm`` and so on), if anything."""
 
 
 def checked_counts(values: np.ndarray, name: str) -> np.ndarray:
-    """Counts as int64, or the sentence that names the first value that is none."""
+    """Return counts as int64; raise an `InputError` that names the first value that is no count."""
     strange = _first_strange(values, 0, _LARGEST)
     if strange is not None:
-        msg = (
-            f"Expected the counts in {name} to be whole numbers from 0 to {_LARGEST:,}, found {strange:.6g}. "
-            "Export the raw counts again."
+        raise InputError(
+            f"the counts in {name} to be whole numbers from 0 to {_LARGEST:,}",
+            f"{strange:.6g}",
+            "Export the raw counts again.",
         )
-        raise InputError(msg)
     return values.astype(np.int64)
 
 
 def checked_places(values: np.ndarray, name: str) -> np.ndarray:
-    """Places on a chip as int64, or the sentence that names the first value that is none."""
+    """Return places on a chip as int64; raise an `InputError` that names the first value that is no place."""
     strange = _first_strange(values, -HALF, HALF - 1)
     if strange is not None:
-        msg = (
-            f"Expected places in {name} to be whole numbers within {HALF:,} DNBs of its origin, found {strange:,.12g}. "
-            "Check the columns x and y."
+        raise InputError(
+            f"places in {name} to be whole numbers within {HALF:,} DNBs of its origin",
+            f"{strange:,.12g}",
+            "Check the columns x and y.",
         )
-        raise InputError(msg)
     return values.astype(np.int64)
 
 
 def check_texts(texts: Iterable[str], of: str) -> None:
-    """Refuse names with null characters, which no HDF5 file can hold: they come of damage."""
+    """Raise an `InputError` for null characters in names, which come from damage and cannot be written to HDF5."""
     strange = next((text for text in texts if "\0" in text), None)
     if strange is not None:
-        msg = f"Expected names of {of} to be texts, found a null character in {strange[:60]!r}. Export the data again."
-        raise InputError(msg)
+        raise InputError(
+            f"names of {of} to be texts",
+            f"a null character in {strange[:60]!r}",
+            "Export the data again.",
+        )
 
 
 def _first_strange(values: np.ndarray, least: int, most: int) -> Any:

@@ -1,4 +1,4 @@
-"""A sample whose records have been sorted into spots, and what every kind of sample can say."""
+"""A sample whose records have been sorted into spots, and the interface of every kind of sample."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,19 +23,19 @@ class Sample(Protocol):
     n_values: int  # of the matrix, at the most
 
     def blocks(self) -> Iterator[RowBlock]:
-        """The counts, once."""
+        """Yield the counts; call it once."""
 
     def genes(self) -> Genes:
-        """The columns."""
+        """Return the genes, which are the columns."""
 
     def obs(self, rows: np.ndarray) -> pd.DataFrame:
-        """What is known of rows, by the numbers that `blocks` gave them."""
+        """Return a table of what is known about rows, by the numbers that `blocks` gave them."""
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Coordinates of rows, (n, 2) float64."""
+        """Return the coordinates of rows, (n, 2) float64."""
 
     def facts(self) -> dict[str, Any]:
-        """Format, unit, offset and the like, for ``uns``."""
+        """Return the format, unit, offset and so on, for ``uns``."""
 
 
 class BinnedSample:
@@ -44,23 +44,23 @@ class BinnedSample:
     Parameters
     ----------
     records
-        Read here, from the first to the last.
+        They are read here, from the first to the last.
     spots
-        What becomes a spot.
+        How records become spots.
     folder
-        For what does not fit the memory; its owner removes it.
+        For records that do not fit into memory; the caller removes it.
     memory
-        Bytes that sorting may take.
+        Bytes that sorting may use.
     stage
-        Told how many records have been read.
+        Shows how many records have been read.
     """
 
     def __init__(self, records: Records, spots: Spots, *, folder: Path, memory: int, stage: Stage) -> None:
         most = records_within(memory)
         runs, n_read = Runs(folder, most=most), 0
         for block in records.blocks(max(1, min(_LARGEST_BLOCK, most // 8))):
-            rows, kept = spots.rows(block)
-            runs.add(rows, block.gene[kept], block.counts[kept])
+            rows, inside = spots.rows(block)
+            runs.add(rows, block.gene[inside], block.counts[inside])
             n_read += block.x.size
             stage.note(f"{n_read:,} records")
         self._runs, self._spots = runs, spots
@@ -68,21 +68,21 @@ class BinnedSample:
         self.n_values = runs.n_records
 
     def blocks(self) -> Iterator[RowBlock]:
-        """The counts in blocks of rows, once."""
+        """Yield the counts in blocks of rows; call it once."""
         return self._runs.blocks(len(self._genes.ids))
 
     def genes(self) -> Genes:
-        """Genes of the file."""
+        """Return the genes of the file."""
         return self._genes
 
     def obs(self, rows: np.ndarray) -> pd.DataFrame:
-        """The names of the spots, and no more."""
+        """Return a table with the names of the spots and no columns."""
         return pd.DataFrame(index=pd.Index(self._spots.names(rows), dtype=object))
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Coordinates of the spots in DNBs, (n, 2)."""
+        """Return the coordinates of the spots in DNBs, (n, 2)."""
         return self._spots.places(rows)
 
     def facts(self) -> dict[str, Any]:
-        """Those of the file."""
+        """Return what the file says about itself."""
         return {"unit": "DNB", **self._facts}

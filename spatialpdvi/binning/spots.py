@@ -1,4 +1,4 @@
-"""What becomes a spot: a square of the chip, or a cell."""
+"""How records become spots: the squares of a chip, or its cells."""
 
 from typing import Protocol
 
@@ -16,41 +16,41 @@ _SIDE = np.uint64((1 << 23) - 1)
 
 
 class Spots(Protocol):
-    """Which spot each record belongs to, as a number that orders the rows."""
+    """The spot of each record, as a number that orders the rows."""
 
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
-        """Numbers of the spots (m,) uint64, and which records of the block they are of."""
+        """Return the numbers of the spots, (m,) uint64, and the records of the block that belong to them."""
 
     def names(self, rows: np.ndarray) -> list[str]:
-        """``obs_names`` of rows."""
+        """Return the ``obs_names`` of rows."""
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Coordinates of rows, (n, 2) float64, in DNBs of the file's own frame."""
+        """Return the coordinates of rows, (n, 2) float64, in DNBs of the file's frame."""
 
 
 class Squares:
     """Squares of ``size`` x ``size`` DNBs; their corners are multiples of the size, as in a GEF of SAW.
 
-    A square with its corner at (a, b) has the DNBs a..a+size-1, b..b+size-1, is called ``a_b`` and lies at their mean,
-    (a + (size-1)/2, b + (size-1)/2). Rows are ordered by a, then b.
+    A square with its corner at (a, b) has the DNBs a..a+size-1, b..b+size-1 and the name ``a_b``. Its coordinates are
+    their mean, (a + (size-1)/2, b + (size-1)/2). Rows are ordered by a, then b.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
-        """Column and row of the square on the chip in one number."""
+        """Return the column and row of the square on the chip in one number."""
         _check_places(block)
         column, row = ((values // self.size + HALF).astype(np.uint64) for values in (block.x, block.y))
         return (column << _SIDE_BITS) | row, slice(None)
 
     def names(self, rows: np.ndarray) -> list[str]:
-        """``x_y`` of the corners."""
+        """Return ``x_y`` of the corners."""
         corners = self._corners(rows)
         return [f"{x}_{y}" for x, y in zip(*corners.T.tolist(), strict=True)]
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Centres, (n, 2)."""
+        """Return the centres, (n, 2)."""
         return self._corners(rows) + (self.size - 1) / 2
 
     def _corners(self, rows: np.ndarray) -> np.ndarray:
@@ -59,19 +59,22 @@ class Squares:
 
 
 class Cells:
-    """Cells of a GEM: called by their numbers, each at the mean place of its molecules; those outside are left out."""
+    """Cells of a GEM, named by their numbers, at the mean place of their molecules; molecules outside are left out."""
 
     def __init__(self) -> None:
         self._sums = pd.DataFrame({"x": [], "y": [], "count": []}, dtype=np.float64, index=pd.Index([], dtype=np.int64))
 
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
-        """Numbers of the cells, of the records that lie in one."""
+        """Return the numbers of the cells, for the records inside of cells."""
         _check_places(block)
         cell = block.cell if block.cell is not None else np.zeros(block.x.size, dtype=np.int64)
         if cell.size and not (cell.min() >= 0 and cell.max() <= LARGEST_ROW):
             value = cell.min() if cell.min() < 0 else cell.max()
-            msg = f"Expected numbers of cells from 0 to {LARGEST_ROW:,}, found {value:,}. Check the column of cells."
-            raise InputError(msg)
+            raise InputError(
+                f"numbers of cells from 0 to {LARGEST_ROW:,}",
+                f"{value:,}",
+                "Check the column of cells.",
+            )
         inside = np.flatnonzero(cell)
         cell, count = cell[inside], block.counts[inside]
         # sums of whole numbers below 2^53: exact, and so the same in any order
@@ -81,11 +84,11 @@ class Cells:
         return cell.astype(np.uint64), inside
 
     def names(self, rows: np.ndarray) -> list[str]:
-        """Numbers of the cells."""
+        """Return the numbers of the cells."""
         return [str(row) for row in rows.tolist()]
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Mean places of the molecules, (n, 2)."""
+        """Return the mean places of the molecules, (n, 2)."""
         sums = self._sums.loc[rows.astype(np.int64)]
         return sums[["x", "y"]].to_numpy() / sums[["count"]].to_numpy()
 

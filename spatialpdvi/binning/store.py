@@ -1,8 +1,7 @@
-"""A sample into a new h5ad or zarr store, block by block, all or nothing."""
+"""Write a sample to a new h5ad file or zarr store, block by block, all or nothing."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import anndata as ad
@@ -13,9 +12,10 @@ from anndata.io import write_elem
 from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.sample import Sample
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
+from spatialpdvi.io.storage.atomic import clear_errors, replacing
 from spatialpdvi.io.storage.elements import is_hdf5
 from spatialpdvi.io.storage.folders import replacing_folder
+from spatialpdvi.io.storage.paths import AnyPath, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import consolidate, make_store, quiet_zarr
 
@@ -26,31 +26,31 @@ _VALUE_BYTES = 8  # a count and its column
 _SPOT_BYTES = 200  # generous: name, place, and where its counts begin
 _HEADERS = 1 << 20  # bytes
 _EMPTY = ("layers", "obsp", "varm", "varp")
-# counts are small: three of their four bytes are zeros, which shuffling brings together
+# counts are small: most of their bytes are zeros, which shuffling brings together
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
 class Written(NamedTuple):
-    """What a sample came to."""
+    """The size of a sample that was written."""
 
     n_spots: int
     n_genes: int
     n_values: int
 
 
-def write_sample(output: Path, sample: Sample, facts: Mapping[str, Any], *, name: str) -> Written:
+def write_sample(output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, name: str) -> Written:
     """Write counts in ``X`` (CSR int32), ``obs``, ``var``, ``obsm['spatial']`` and ``uns['binning']``.
 
     Parameters
     ----------
     output
-        A zarr store where it ends in .zarr, an h5ad otherwise; what is there is replaced.
+        A zarr store where it ends in .zarr, else an h5ad file; an existing one is replaced.
     sample
         Its blocks are read here.
     facts
-        For ``uns['binning']``, beside those of the sample.
+        For ``uns['binning']``, in addition to those of the sample.
     name
-        What messages call the input.
+        The name of the input in messages.
     """
     with clear_errors(output), _new_store(output, sample.n_values) as store:
         n_spots, n_values = _write_spots(store, sample, name)
@@ -64,7 +64,7 @@ def write_sample(output: Path, sample: Sample, facts: Mapping[str, Any], *, name
 
 
 @contextmanager
-def _new_store(output: Path, n_values: int) -> Iterator[Any]:
+def _new_store(output: AnyPath, n_values: int) -> Iterator[Any]:
     target = resolve(output)
     if target.suffix == ".zarr":
         with replacing_folder(target, target.parent) as temporary, quiet_zarr():
@@ -79,7 +79,7 @@ def _new_store(output: Path, n_values: int) -> Iterator[Any]:
 
 
 def _write_spots(store: Any, sample: Sample, name: str) -> tuple[int, int]:
-    """Counts, names and places block by block; how many spots and values there are."""
+    """Write counts, names and places block by block; return the numbers of spots and values."""
     n_spots = n_values = 0
     for block in sample.blocks():
         counts, obs = _with_long_rows(block, sample.n_values), sample.obs(block.rows)
@@ -98,13 +98,16 @@ def _write_spots(store: Any, sample: Sample, name: str) -> tuple[int, int]:
         n_spots += block.rows.size
         n_values += counts.nnz
     if not n_spots:
-        msg = f"Expected molecules in {name}, found none in any spot. Check that it is the file you mean."
-        raise InputError(msg)
+        raise InputError(
+            f"molecules in {name}",
+            "none in any spot",
+            "Check that this is the right file.",
+        )
     return n_spots, n_values
 
 
 def _growing(store: Any, n_axes: int) -> dict[str, Any]:
-    """What makes arrays of HDF5 extensible; those of zarr are."""
+    """The options that make arrays of HDF5 extensible; arrays of zarr always are."""
     return {"maxshape": (None,) * n_axes} if is_hdf5(store) else {}
 
 
@@ -115,7 +118,7 @@ def _append(array: Any, values: np.ndarray) -> None:
 
 
 def _with_long_rows(block: RowBlock, n_values: int) -> Any:
-    """The counts, with places of rows that can count all values of the matrix."""
+    """The counts, with row pointers of a type that can count all values of the matrix."""
     kind = np.int32 if n_values < np.iinfo(np.int32).max else np.int64
     block.counts.indptr = block.counts.indptr.astype(kind, copy=False)
     return block.counts

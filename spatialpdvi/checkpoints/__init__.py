@@ -1,4 +1,4 @@
-"""A fit kept on disk while it runs, so that one that was killed can go on to the same bits; nothing is pickled."""
+"""Save a fit while it runs, so that a fit that was killed resumes and ends with the same bits; nothing is pickled."""
 
 from spatialpdvi.checkpoints.checkpoint import EVERY, Checkpoint
 from spatialpdvi.checkpoints.codec import named_types, pack, same_shapes, unpack

@@ -1,6 +1,6 @@
-"""A fit kept on disk while it runs: two files in a folder, each replaced in one instant.
+"""Save a fit while it runs, in two files in a folder, each of which is replaced in one instant.
 
-``start.checkpoint`` has the labels of the restarts, ``fit.checkpoint`` all that the solver needs to go on. Both are npz
+``start.checkpoint`` has the labels of the restarts, ``fit.checkpoint`` the state of the solver. Both are npz files
 without pickled objects.
 """
 
@@ -8,15 +8,15 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from spatialpdvi.checkpoints.codec import pack
 from spatialpdvi.checkpoints.identity import differences, digest, identify
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, ResourceError, option
 from spatialpdvi.io.storage.archive import read_archive, write_archive
-from spatialpdvi.io.storage.atomic import check_writable
+from spatialpdvi.io.storage.atomic import check_writable, disk_error
 from spatialpdvi.io.storage.temporary import remove_abandoned
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
@@ -24,13 +24,13 @@ from spatialpdvi.runtime.progress import Progress
 __all__ = ["EVERY", "Checkpoint"]
 
 EVERY = 10  # epochs
-_FORMAT = 1
-_OPTION = "--checkpoint"
+_FORMAT = 2
+_OPTION = "checkpoint"
 _T = TypeVar("_T")
 
 
 class Checkpoint:
-    """Where a fit is kept while it runs, so that it can go on to the same bits after it was killed.
+    """A folder in which a fit is saved while it runs, so that it can resume after it was killed, with the same bits.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ class Checkpoint:
     every
         Epochs between two checkpoints.
     resume
-        Whether to go on from what the folder holds, and to begin where it holds nothing; without, a folder that holds
-        a checkpoint is refused.
+        Whether to resume from the checkpoint in the folder, or begin a fit if there is none. If False, a folder that
+        holds a checkpoint is an error.
     keep
-        Whether the files stay when the fit is done, for the caller to `close`.
+        Whether the files stay when the fit is done, until the caller calls `close`.
 
     Raises
     ------
@@ -57,14 +57,13 @@ class Checkpoint:
 
     def __init__(self, folder: str | Path, *, every: int = EVERY, resume: bool = False, keep: bool = False) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            msg = f"Expected `--checkpoint-every` to be a whole number of at least 1, found {every!r}."
-            raise InputError(msg)
+            raise InputError("a whole number of at least 1", repr(every), option="checkpoint_every")
         self.folder = Path(folder)
         self.every = every
         self.resume = resume
         self.keep = keep
         self.saved: str | None = None
-        """How far the files go, in words; None where there are none yet."""
+        """What the files hold, in words (``"epoch 20"``); None where there are none yet."""
         self._identity: dict[str, Any] = {}
         self._digests: dict[str, str] = {}
         self._since = 0
@@ -73,48 +72,57 @@ class Checkpoint:
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """Those of the fit and of its start, whether or not they are there."""
+        """The files of the fit and of its start, whether or not they exist."""
         return self.folder / "fit.checkpoint", self.folder / "start.checkpoint"
 
     def open(self, options: FitOptions, versions: Mapping[str, str], progress: Progress) -> None:
-        """Check the folder before any work, and say on ``progress`` where the fit begins.
+        """Check the folder before any work, and report on ``progress`` where the fit begins.
 
-        ``options`` are those that the user gave, ``versions`` those of spatialpdvi, numba and numpy at the least.
+        Parameters
+        ----------
+        options
+            As the user gave them.
+        versions
+            At least those of spatialpdvi, numba and numpy.
+        progress
+            Where messages are shown.
 
         Raises
         ------
         InputError
-            Where the folder cannot be written to, holds a checkpoint that `resume` does not ask for, one of another
-            fit, or a damaged one.
+            Where the folder cannot be written to, holds a checkpoint although `resume` is False, or a checkpoint of
+            another fit, or a damaged one.
         """
         self._identity, self._digests = identify(options, versions), {}
         self.saved, self._since, self._warned, self._can_go_on = None, 0, False, False
         self._check_folder()
         fit = self.files[0]
-        there = [path for path in self.files if path.exists()]
-        if there and not self.resume:
-            msg = (
-                f"Expected no checkpoint in {str(self.folder)!r}, found {there[0].name}. Go on from it with --resume, "
-                "or remove it to begin again."
+        existing = [path for path in self.files if path.exists()]
+        if existing and not self.resume:
+            raise InputError(
+                f"no checkpoint in {str(self.folder)!r}",
+                existing[0].name,
+                f"Resume from it with {option('resume', True)}, or remove it to begin again.",
             )
-            raise InputError(msg)
-        for path in there:
+        for path in existing:
             _, facts = self._read(path)
             different = differences(facts["identity"], self._identity)
             if different:
-                self._refuse(different, "Give the options that it was made with")
+                self._refuse(different, "Give the options with which it was made")
             if path == fit and facts["epoch"] >= options.max_epochs:
-                msg = (
-                    f"Expected `--max-epochs` to be more than the {facts['epoch']} epochs of the checkpoint in "
-                    f"{str(self.folder)!r}, found {options.max_epochs}. Raise it, or remove the checkpoint to begin "
-                    "again."
+                raise InputError(
+                    f"more than the {facts['epoch']} epochs of the checkpoint in {str(self.folder)!r}",
+                    f"{options.max_epochs}",
+                    "Raise it, or remove the checkpoint to begin again.",
+                    option="max_epochs",
                 )
-                raise InputError(msg)
             self.saved = self.saved or facts["saved"]
-        if there:
-            progress.message(f"Going on from the checkpoint in {str(self.folder)!r}: {self.saved}.")
+        if existing:
+            progress.message(f"The fit resumes from the checkpoint in {str(self.folder)!r}: {self.saved}.")
         elif self.resume:
-            progress.message(f"There is no checkpoint in {str(self.folder)!r} yet: the fit starts from the beginning.")
+            progress.message(
+                f"There is no checkpoint in {str(self.folder)!r} yet, so the fit starts from the beginning."
+            )
 
     def load_restarts(self, views: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
         """Return the labels (n,) of the restarts on some features that an earlier run saved; None where there are none.
@@ -144,25 +152,30 @@ class Checkpoint:
         self._write(self.files[1], {"labels": small}, "the restarts", digests={"features": digest(*views)})
 
     def begin(self, digests: dict[str, str], read: Callable[[Any, dict[str, np.ndarray]], _T]) -> _T | None:
-        """What the last checkpoint of the solver holds, by ``read(description, arrays)``; None where there is none.
+        """Return the solver's state in the last checkpoint, as ``read(description, arrays)``; None if there is none.
 
         Parameters
         ----------
         digests
-            Of all that the solver is given, by names that a user knows; they go into every checkpoint.
+            Digests of all that the solver is given, by names that a user knows; they are written into every checkpoint.
         read
-            The way back from `pack`; what is not as it must be ends in one of `unpack`'s errors.
+            Converts the result of `pack` back, and raises the errors of `unpack` where it is damaged.
 
         Raises
         ------
         InputError
-            Where the checkpoint is of other data, or damaged.
+            Where the checkpoint belongs to other data, or is damaged.
         """
         self._digests = digests
         return self.last(read) if self.resume else None
 
     def last(self, read: Callable[[Any, dict[str, np.ndarray]], _T]) -> _T | None:
-        """What the last checkpoint holds that this run began with or wrote, as `begin` does; None where there is none.
+        """Return the state in the last checkpoint that this run began with or wrote; None if there is none.
+
+        Parameters
+        ----------
+        read
+            As for `begin`.
 
         Raises
         ------
@@ -179,7 +192,7 @@ class Checkpoint:
         return None
 
     def after_epoch(self, epoch: int, value: Callable[[], Any]) -> None:
-        """Keep what ``value()`` returns if it is time; a disk that refuses it is told of, and no reason to end."""
+        """Save what ``value()`` returns if it is time to; where it cannot be written, warn and go on."""
         self._since += 1
         if self._since < self.every:
             return
@@ -189,11 +202,11 @@ class Checkpoint:
         self._write(self.files[0], arrays, f"epoch {epoch}", digests=self._digests, compress=False, **more)
 
     def reached_the_limit(self) -> None:
-        """Let the files stay: the fit has ended at its limit of epochs, and can go on with a larger one."""
+        """Keep the files: the fit has ended at its limit of epochs, and can resume with a larger one."""
         self._can_go_on = self.saved is not None
 
     def close(self) -> bool:
-        """Remove the files, and the folder if it is empty then, unless the fit can go on; whether they were removed."""
+        """Remove the files, and the folder if it is then empty, unless the fit can resume; return whether it did."""
         if self._can_go_on:
             return False
         try:
@@ -201,25 +214,26 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
             remove_abandoned(self.folder)
         except OSError as error:
-            msg = f"Expected to remove the checkpoint in {str(self.folder)!r}, found {error.strerror}. Remove it."
-            warnings.warn(msg, InputWarning, stacklevel=2)
+            text = f"The checkpoint in {str(self.folder)!r} cannot be removed ({error.strerror}). Please remove it."
+            warnings.warn(InputWarning(text), stacklevel=2)
             self.saved = None
             return False
-        with contextlib.suppress(OSError):  # the user's own files are in it
+        with contextlib.suppress(OSError):  # other files of the user are in it
             self.folder.rmdir()
         self.saved = None
         return True
 
     def _check_folder(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
-            msg = f"Expected {str(self.folder)!r} to be a folder to write into, found a file. Choose another {_OPTION}."
-            raise InputError(msg)
+            raise InputError(
+                f"{str(self.folder)!r} to be a folder to write into", "a file", f"Choose another {option(_OPTION)}."
+            )
         for path in self.files if self.folder.is_dir() else (self.folder,):
             check_writable(path, _OPTION)
 
     def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         advice = f"Remove it to begin {'at the start' if path == self.files[0] else 'again'}, then run again."
-        arrays, facts = read_archive(path, option=_OPTION, writer=_OPTION, advice=advice)
+        arrays, facts = read_archive(path, option=_OPTION, writer=option(_OPTION), advice=advice)
         if facts.get("format") != _FORMAT:
             self._refuse(f"format {facts.get('format')} there and {_FORMAT} here", "Use the version that wrote it")
         with self._checked(path):
@@ -247,28 +261,32 @@ class Checkpoint:
         except (InputError, OSError) as error:
             if not self._warned:
                 self._warned = True
-                self._tell(error)
+                self._warn(error)
         else:
             self.saved = saved if path == self.files[0] else self.saved or saved
 
-    def _tell(self, error: Exception) -> None:
-        why = str(error).partition(". Nothing was changed.")[0]
+    def _warn(self, error: InputError | OSError) -> None:
+        failure = error if isinstance(error, InputError) else disk_error(error, self.folder, option=_OPTION)
+        failure = failure or ResourceError(f"Writing {str(self.folder)!r} failed: {error}.")
         last = f"the last checkpoint is of {self.saved}" if self.saved else "there is no checkpoint yet"
-        msg = f"{why}. The fit goes on, and tries again after {self.every} epochs; {last}."
-        warnings.warn(msg, InputWarning, stacklevel=4)
-
-    def _compare(self, there: dict[str, str], here: dict[str, str]) -> None:
-        other = [name for name in here if there.get(name) != here[name]]
-        if other:
-            hint = "Give the section that it was made with, on a computer of the same kind"
-            self._refuse(f"other {' and '.join(other)}", hint)
-
-    def _refuse(self, found: str, hint: str) -> None:
-        msg = (
-            f"Expected the checkpoint in {str(self.folder)!r} to be of this very fit, found {found}. {hint}, or remove "
-            "the checkpoint to begin again."
+        text = (
+            f"{failure.but(advice='', outcome='')} The fit goes on, and tries to save again after {self.every} epochs; "
+            f"{last}."
         )
-        raise InputError(msg)
+        warnings.warn(InputWarning(text), stacklevel=4)
+
+    def _compare(self, saved: dict[str, str], here: dict[str, str]) -> None:
+        other = [name for name in here if saved.get(name) != here[name]]
+        if other:
+            advice = "Give the section with which it was made, on a computer of the same kind"
+            self._refuse(f"other {' and '.join(other)}", advice)
+
+    def _refuse(self, found: str, advice: str) -> NoReturn:
+        raise InputError(
+            f"the checkpoint in {str(self.folder)!r} to belong to this fit",
+            found,
+            f"{advice}, or remove the checkpoint to begin again.",
+        )
 
     @contextlib.contextmanager
     def _checked(self, path: Path) -> Any:
@@ -277,8 +295,8 @@ class Checkpoint:
         except InputError:
             raise
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            msg = (
-                f"Expected {str(path)!r} to hold what `spatialpdvi fit {_OPTION}` writes, found it damaged ({error}). "
-                "Remove it, then run again."
-            )
-            raise InputError(msg) from error
+            raise InputError(
+                f"{str(path)!r} to be a file that {option(_OPTION)} wrote",
+                f"it damaged ({error})",
+                "Remove it, then run again.",
+            ) from error

@@ -1,7 +1,6 @@
-"""Values of plain types, arrays and NamedTuples to a JSON description and named arrays, and back to the same bits.
+"""Convert plain values, arrays and NamedTuples to a JSON description and named arrays, and back to the same bits.
 
-Nothing is pickled: a description can name NamedTuples and enumerations of the table that the reader gives, and no
-others.
+Nothing is pickled: a description can only name NamedTuples and enumerations that the reader lists.
 """
 
 import enum
@@ -15,27 +14,37 @@ __all__ = ["named_types", "pack", "same_shapes", "unpack"]
 
 
 def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Description that JSON can hold, and the arrays that it names.
+    """Convert a value to a description that JSON can hold, and the arrays that it names.
 
-    Takes None, bool, int, float, str, arrays and scalars of NumPy, and lists, tuples, NamedTuples, dicts with keys of
-    str and enumerations of these. Floats are written by their digits to base 16, which hold infinity and NaN too.
+    Parameters
+    ----------
+    value
+        None, bool, int, float, str, arrays and scalars of NumPy, enumerations, and lists, tuples, NamedTuples and dicts
+        (with keys of str) of these. Floats are written as hexadecimal numbers, which include infinity and NaN.
 
     Raises
     ------
     TypeError
-        For any other type: a state that cannot be written whole is not written.
+        For any other type: a state that cannot be written completely is not written.
     """
     arrays: dict[str, np.ndarray] = {}
     return _describe(value, arrays), arrays
 
 
 def unpack(description: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]) -> Any:
-    """The value that `pack` was given; ``types`` are `named_types`.
+    """Return the value that `pack` was given.
+
+    Parameters
+    ----------
+    description, arrays
+        As `pack` returned them.
+    types
+        The NamedTuples and enumerations that may occur (`named_types`).
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where the description is not one of `pack`, or names an array or a type that is not there.
+        Where `pack` has not made the description, or it names an array or a type that does not exist.
     """
     (kind, content), *more = description.items()
     if more:
@@ -63,7 +72,7 @@ def unpack(description: Any, arrays: Mapping[str, np.ndarray], types: Mapping[st
 
 
 def named_types(*values: Any, also: Iterable[type] = ()) -> dict[str, type]:
-    """NamedTuples that occur in some values, and others, by the names that `pack` gives them."""
+    """Return the NamedTuples that occur in values, and those in ``also``, by the names that `pack` gives them."""
     found = {_name(kind): kind for kind in also}
     left = list(values)
     while left:
@@ -78,7 +87,7 @@ def named_types(*values: Any, also: Iterable[type] = ()) -> dict[str, type]:
 
 
 def same_shapes(value: Any, like: Any) -> bool:
-    """Whether a value is built as another is: types, lengths, shapes and dtypes; None is like anything."""
+    """Whether two values have the same types, lengths, shapes and dtypes; None matches anything."""
     if value is None or like is None:
         return True
     if isinstance(like, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: options and versions, told apart by name, and data, told apart by their digest."""
+"""The fit that a checkpoint belongs to: its options and versions by name, and its data by their digest."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,34 +7,39 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.errors import option
 from spatialpdvi.options.fit import FitOptions
 
 __all__ = ["differences", "digest", "identify"]
 
-# options that change no bit of what a checkpoint holds
+# options that do not change what a checkpoint holds
 _NO_MATTER = {"key_added", "save_graph", "memory"}
-# what the solver's own numbers depend on; other libraries make the features, whose digest tells
+# the solver's results depend on these; other libraries compute the features, which have a digest
 _VERSIONS = ("spatialpdvi", "numba", "numpy")
 
 
 def identify(options: FitOptions, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Options and versions that a run to the same bits asks for, under the names that a user knows.
+    """Return the options and versions that have to be the same for a run to end with the same bits.
 
-    A fit from one start may go on with another limit of epochs; of several starts each ended at it.
+    A fit from one start may go on with another limit of epochs. With several starts each of them ended at the limit,
+    which must then be the same.
     """
     leave_out = _NO_MATTER if options.restarts == "best" else {*_NO_MATTER, "max_epochs"}
-    chosen = {"--" + name.replace("_", "-"): value for name, value in options.__dict__.items() if name not in leave_out}
+    chosen = {name: value for name, value in options.__dict__.items() if name not in leave_out}
     return chosen | {name: versions[name] for name in _VERSIONS}
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The entries in which two identities differ, for a sentence; empty where they are equal."""
+    """Return the entries in which two identities differ, for an error; empty where they are equal."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    return ", ".join(f"{name} {_show(there.get(name))} there and {_show(here.get(name))} here" for name in names)
+    return ", ".join(
+        f"{name if name in _VERSIONS else option(name)} {_show(there.get(name))} there and {_show(here.get(name))} here"
+        for name in names
+    )
 
 
 def digest(*parts: np.ndarray | sp.csr_matrix | None) -> str:
-    """32 hexadecimal digits of arrays' types, shapes and bytes."""
+    """Return 32 hexadecimal digits computed from the types, shapes and bytes of arrays."""
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
         if part is None:

@@ -242,7 +242,7 @@ def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
     where = outputs[0] if len(outputs) == 1 else outputs
     content = {"output": where, **result.report(), "peak_memory_bytes": peak_memory()}
     with true_of_the_result(written, "the report"):
-        write_json(path, content, option="--report")
+        write_json(path, content, option="report")
 
 
 @contextmanager

@@ -69,12 +69,12 @@ def estimate(
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if json_path is not None:
-        check_distinct(json_path, "--json", (section,))
-        check_writable(json_path, "--json")
+        check_distinct(json_path, "json", (section,))
+        check_writable(json_path, "json")
     with display(quiet=quiet, verbose=verbose):
         found = estimate_file(section, chosen, markers=markers)
     if json_path is not None:
-        write_json(json_path, {"file": str(section), **found.as_dict()}, option="--json")
+        write_json(json_path, {"file": str(section), **found.as_dict()}, option="json")
     if not quiet:
         _print_table(found)
 

@@ -102,11 +102,11 @@ def fit(
     several = len(sections) > 1
     targets = [path if output is None else output / path.name if several else output for path in sections]
     if report is not None:
-        check_distinct(report, "--report", (*sections, *targets))
-        check_writable(report, "--report")
+        check_distinct(report, "report", (*sections, *targets))
+        check_writable(report, "report")
     if save_model is not None:
-        check_distinct(save_model, "--save-model", (*sections, *targets, *([] if report is None else [report])))
-        check_writable(save_model, "--save-model")
+        check_distinct(save_model, "save_model", (*sections, *targets, *([] if report is None else [report])))
+        check_writable(save_model, "save_model")
     kept = None if checkpoint is None else keep_in(checkpoint, every=checkpoint_every, resume=resume)
     with resumable(kept), true_interruption(*targets, report, save_model):
         extra: dict[str, Any] = {

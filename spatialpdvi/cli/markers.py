@@ -59,8 +59,8 @@ def markers(
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output is not None:
-        check_distinct(output, "--output", (section,))
-        check_writable(output, "--output")
+        check_distinct(output, "output", (section,))
+        check_writable(output, "output")
     with true_interruption(section if store else None, output):
         with display(quiet=quiet, verbose=verbose) as progress:
             table = markers_file(
@@ -75,7 +75,7 @@ def markers(
             )
         if output is not None:
             with true_of_the_result([section], "the table") if store else nullcontext():
-                write_text(output, table.to_csv(index=False), option="--output")
+                write_text(output, table.to_csv(index=False), option="output")
         if not quiet:
             _print_table(table)
             if store:

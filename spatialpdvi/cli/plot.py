@@ -56,7 +56,7 @@ def plot(
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.plotting import save_figure
 
-    check_distinct(output, "--output", (section,))
+    check_distinct(output, "output", (section,))
     with true_interruption(output):
         with display(quiet=quiet, verbose=verbose):
             figure = plot_file(

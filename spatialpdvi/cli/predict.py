@@ -63,10 +63,10 @@ def predict(
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     target = section if output is None else output
-    check_distinct(target, "--output", (model,))
+    check_distinct(target, "output", (model,))
     if report is not None:
-        check_distinct(report, "--report", (section, target, model))
-        check_writable(report, "--report")
+        check_distinct(report, "report", (section, target, model))
+        check_writable(report, "report")
     with true_interruption(target, report):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, progress=progress, **options)

@@ -54,8 +54,8 @@ def report(
     if output.suffix.lower() not in {".html", ".htm"}:
         msg = f"Expected --output to end in .html, found {output.name!r}. Give it this ending."
         raise InputError(msg)
-    check_distinct(output, "--output", sections)
-    check_writable(output, "--output")
+    check_distinct(output, "output", sections)
+    check_writable(output, "output")
     with true_interruption(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             page = report_files(

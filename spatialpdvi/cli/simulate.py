@@ -28,7 +28,7 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     from spatialpdvi.synthetic import simulate as make
     from spatialpdvi.synthetic import write_simulation
 
-    check_writable(output, "OUTPUT", as_store=output.suffix == ".zarr")
+    check_writable(output, None, as_store=output.suffix == ".zarr")
     with true_interruption(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             with progress.stage("simulate") as stage:

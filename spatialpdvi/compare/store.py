@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_writable, describe_failure, write_json
+from spatialpdvi.io.storage.atomic import check_writable, disk_error, write_json
 from spatialpdvi.io.storage.folders import file_status
-from spatialpdvi.io.storage.paths import table_path
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.version import __version__
 
@@ -20,9 +20,10 @@ _NO_MATTER = {"seed", "solver", "key_added", "save_graph"}
 
 def identify(path: str | Path, options: FitOptions) -> dict[str, Any]:
     """What results follow from: the input file as it stands, every option of the fit, our version."""
-    size, changed = file_status(table_path(path))
+    location = locate(path)
+    size, changed = file_status(location.table())
     return {
-        "input": str(Path(path).resolve()),
+        "input": str(location.real),
         "input_size": size,
         "input_mtime_ns": changed,
         **{name: value for name, value in options.__dict__.items() if name not in _NO_MATTER},
@@ -34,12 +35,12 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Whether results can be written into the folder, which may not exist yet while its parent does."""
     folder = Path(folder)
     if folder.is_dir():
-        check_writable(folder / "compare.json", "--output")
+        check_writable(folder / "compare.json", "output")
     elif os.path.lexists(folder):
         msg = f"Expected {str(folder)!r} to be a folder to write into, found a file. Choose another --output."
         raise InputError(msg)
     else:
-        check_writable(folder, "--output")
+        check_writable(folder, "output")
     return folder
 
 
@@ -68,8 +69,7 @@ class Store:
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = describe_failure(error, self._runs)
-            raise InputError(reason or str(error)) from error
+            raise disk_error(error, self._runs) or error from error
         write_json(self._path(name), {"identity": self._identity | more, "result": result})
 
     def changes(self, name: str, **more: Any) -> dict[str, tuple[Any, Any]]:

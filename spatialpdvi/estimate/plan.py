@@ -10,12 +10,12 @@ import numpy as np
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.estimate.work import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.layout import Layout
+from spatialpdvi.io.formats.matrices import Layout
 from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
-from spatialpdvi.io.storage.paths import table_path
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
 
@@ -44,7 +44,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         Where the file, or what the options name in it, could not be fitted either.
     """
     memory = free_memory() if options.memory is None else parse_size(options.memory, "--memory")
-    with H5adSource(path) as source:
+    location = locate(path)
+    with H5adSource(location) as source:
         labelled = read_labels(source, options.label_key)[0] is not None
         assumed = []
         if options.smooth is None:
@@ -53,7 +54,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         assumed.append(f"{epochs} epochs: most sections take {EPOCHS[0]} to {EPOCHS[2]}")
         common: dict[str, Any] = {
             "n": source.n_obs,
-            "file_bytes": file_status(table_path(path))[0],
+            "file_bytes": file_status(location.table())[0],
             "k": options.n_domains,
             "epochs": epochs,
             "n_init": options.n_init,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.extras import not_ours, read_flow, read_graph, read_number
-from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.io.results.fitted import Fitted, not_ours, read_connectivities, read_flow, read_number
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.plotting.charts import (
@@ -169,7 +168,7 @@ def _flow(view: View, axes: Axes) -> Heading:
 
 
 def _edges(view: View, axes: Axes) -> Heading:
-    edges = choose_edges(view.tissue, read_graph(view.source, view.keys))
+    edges = choose_edges(view.tissue, read_connectivities(view.source, view.keys))
     draw_edges(axes, view.tissue, edges, domains=view.domains, colours=view.colours[0])
     return Heading("Edge weights", edges.note)
 

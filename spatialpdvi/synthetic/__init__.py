@@ -13,8 +13,9 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import write_store
-from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing, resolve
+from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
 
@@ -109,7 +110,7 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
     adata
         What `simulate` returned.
     """
-    target = resolve(Path(path))
+    target = resolve(Path(path), option=None)
     if not target.parent.is_dir():
         msg = (
             f"Expected a folder that exists for the simulated section, found '{target.parent}'. "
@@ -117,11 +118,11 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
         )
         raise InputError(msg)
     if target.suffix == ".zarr":
-        check_writable(target, "OUTPUT", as_store=True)
+        check_writable(target, None, as_store=True)
         with claimed(target):
             write_store(target, adata)
         return
-    with claimed(target), clear_errors(target), replacing(target, like=target.parent) as unfinished:
+    with claimed(target), clear_errors(target, option=None), replacing(target, like=target.parent) as unfinished:
         adata.write_h5ad(unfinished, compression="gzip")
 
 

@@ -1,4 +1,4 @@
-"""What is off with a GEF or a GEM is one clear sentence, and nothing is left behind."""
+"""Whatever is wrong with a GEF or a GEM is one clear error, and nothing is left behind."""
 
 import gzip
 import re
@@ -89,7 +89,7 @@ EXPRESSION, GENE = "geneExp/bin1/expression", "geneExp/bin1/gene"
         (lambda path, _: path.touch(), "found an empty file"),
         (lambda path, _: path.write_bytes(bytes(range(256)) * 40), "where their names should be"),
         (_text("a picture\n"), "found 'a picture' where their names should be"),
-        (_text(HEAD), "found none after its head"),
+        (_text(HEAD), "found none after its header"),
         (_text("#only\n#comments\n"), "found nothing where their names should be"),
         (
             _text("geneID\tx\ty\tn\nA\t1\t1\t1\n"),
@@ -114,7 +114,7 @@ EXPRESSION, GENE = "geneExp/bin1/expression", "geneExp/bin1/gene"
         (lambda path, _: path.write_bytes(gzip.compress(b"")), "found nothing where their names should be"),
         (_cut(4000), "a complete GEF, found it truncated or damaged"),
         (_gef(lambda file: file.pop("geneExp")), "found groups wholeExp. Check the path"),
-        (_gef(lambda file: file.move("geneExp", "cellBin")), "found a cell-bin GEF. Give --cell-bin"),
+        (_gef(lambda file: file.move("geneExp", "cellBin")), "found a cell-bin GEF. Give `cell_bin`"),
         (_gef(lambda file: (file.pop("geneExp"), file.create_group("obs"), file.create_group("var"))), "an AnnData"),
         (_gef(lambda file: (file.pop("geneExp"), file.create_group("matrix"))), "found a matrix of 10x"),
         (_gef(lambda file: file["geneExp"].move("bin1", "x")), "Expected groups bin1, bin50, .* found none"),
@@ -173,8 +173,8 @@ def _cell_gef(name, change):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (write_gef, r"cell-bin GEF \(with cellBin\), found a square-bin GEF\. Leave out --cell-bin"),
-        (write_gem, r"a column of cells \(CellID\) in .* Leave out --cell-bin"),
+        (write_gef, r"cell-bin GEF \(with cellBin\), found a square-bin GEF\. Leave out `cell_bin`"),
+        (write_gem, r"a column of cells \(CellID\) in .* Leave out `cell_bin`"),
         (_text("geneID\tx\ty\tMIDCount\tCellID\nA\t1\t1\t1\t0\n"), "Expected molecules in .*, found none in any spot"),
         (_text("geneID\tx\ty\tMIDCount\tCellID\nA\t1\t1\t1\t-4\n"), "numbers of cells from 0 to .*, found -4"),
         (_cell_gef("cellBin/cellExp", None), "cellExp of .* found nothing of that name"),
@@ -204,10 +204,10 @@ def test_of_cells(tmp_path, molecules, make, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bin_size": 0}, "--bin to be a whole number from 1 to 4,194,303, found 0"),
+        ({"bin_size": 0}, "`bin_size` to be a whole number from 1 to 4,194,303, found 0"),
         ({"bin_size": -50}, "found -50"),
         ({"bin_size": 1 << 22}, "found 4194304"),
-        ({"bin_size": 50, "cell_bin": True}, "one of --bin and --cell-bin, found both"),
+        ({"bin_size": 50, "cell_bin": True}, "one of `bin_size` and `cell_bin`, found both"),
         ({"memory": "much"}, "`--memory` to be a size such as 8GB or 500MB, found 'much'"),
     ],
 )

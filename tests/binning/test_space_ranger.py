@@ -68,7 +68,7 @@ def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):
     spatial = tmp_path / "square_008um" / "spatial"
     (spatial / "tissue_positions.csv").rename(spatial / "tissue_positions.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"found it not installed\. Install it with: pip install 'spatialpdvi\[vis"):
+    with pytest.raises(InputError, match=r"is not installed\. Install it with: pip install 'spatialpdvi\[vis"):
         bin_file(tmp_path / "square_008um", tmp_path / "out.h5ad")
 
 
@@ -139,8 +139,8 @@ def test_what_is_off_is_one_sentence(tmp_path, damage, said):
 def test_options_that_do_not_fit(tmp_path):
     write_space_ranger(tmp_path / "outs")
     with pytest.raises(
-        InputError, match=r"for --bin 50, found none\. Leave out --bin: spots of Visium are as they are"
+        InputError, match=r"for `bin_size=50`, found none\. Leave out `bin_size`: spots of Visium have a fixed size"
     ):
         bin_file(tmp_path / "outs", tmp_path / "out.h5ad", bin_size=50)
-    with pytest.raises(InputError, match=r"for --cell-bin, found the folder .* Leave out --cell-bin\.$"):
+    with pytest.raises(InputError, match=r"for `cell_bin`, found the folder .* Leave out `cell_bin`\.$"):
         bin_file(tmp_path / "outs", tmp_path / "out.h5ad", cell_bin=True)

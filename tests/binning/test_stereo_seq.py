@@ -92,7 +92,8 @@ def test_coarser_bins_of_the_file_are_used_where_they_fit(tmp_path, molecules):
         del file["geneExp/bin1"]
     assert as_dict(_bin(path, tmp_path, bin_size=100)) == molecules.expected(100)
     assert as_dict(_bin(path, tmp_path, bin_size=15)) == molecules.expected(15)
-    with pytest.raises(InputError, match=r"--bin to be a multiple of a bin size that .* has \(5, 50\), found 7\. Give"):
+    text = r"`bin_size` to be a multiple of a bin size that .* has \(5, 50\), found 7\. Give"
+    with pytest.raises(InputError, match=text):
         _bin(path, tmp_path, bin_size=7)
 
 

@@ -68,7 +68,9 @@ def test_a_fit_that_is_killed_goes_on_when_the_same_line_is_run_again(section, s
             epochs.append(int(said.split()[1]) - 2)  # at the least: the line comes before the checkpoint
             assert "fit.checkpoint" in names
     result = _run(*line)
-    begun = re.search(rf"Going on from the checkpoint in {re.escape(repr(str(folder)))}: epoch (\d+)\.", result.stderr)
+    begun = re.search(
+        rf"The fit resumes from the checkpoint in {re.escape(repr(str(folder)))}: epoch (\d+)\.", result.stderr
+    )
     assert int(begun[1]) >= epochs[-1]
     _same(out, straight)
     assert not folder.exists()
@@ -95,7 +97,7 @@ def test_ctrl_c_says_how_to_go_on(section, straight, folder, tmp_path):
     assert shlex.split(said[1]) == [*line, "-v", "--resume"]
     assert "Expected no checkpoint in" in _run(*line, code=2).stderr
     result = _run(*shlex.split(said[1]))
-    assert f"Going on from the checkpoint in {str(folder)!r}: epoch " in result.stderr
+    assert f"The fit resumes from the checkpoint in {str(folder)!r}: epoch " in result.stderr
     _same(tmp_path / "out.h5ad", straight)
 
 
@@ -128,8 +130,8 @@ def test_a_disk_that_fills_up_is_told_once_and_the_fit_goes_on(section, straight
     assert done.returncode == 0, done.stderr
     (told,) = re.findall("Warning: .*", done.stderr)
     assert told == (
-        f"Warning: Expected to write {str(folder / 'fit.checkpoint')!r}, found no room left for it. The fit goes on, "
-        "and tries again after 2 epochs; the last checkpoint is of epoch 4."
+        f"Warning: There is no space left on the disk to write {str(folder / 'fit.checkpoint')!r}. The fit goes on, "
+        "and tries to save again after 2 epochs; the last checkpoint is of epoch 4."
     )
     _same(out, straight)
     assert not folder.exists()

@@ -1,5 +1,6 @@
 """A fit that was stopped goes on to the same result; what is not of this fit is refused, what is damaged is told."""
 
+import importlib
 import shutil
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_files_and_facts_are_documented(stopped, folder):
     files = sorted(folder.iterdir())
     assert len(files) == 2
     for path in files:
-        _, facts = read_archive(path, option="--checkpoint")
+        _, facts = read_archive(path, option="checkpoint")
         assert {path.name, *facts} <= words
 
 
@@ -81,7 +82,9 @@ def test_files_that_cannot_be_removed_are_told(section, options, folder, tmp_pat
 
     monkeypatch.setattr("pathlib.Path.unlink", refuse)
     kept = Checkpoint(folder, every=1)
-    with pytest.warns(InputWarning, match=r"Expected to remove the checkpoint in .*, found Permission denied\. Remove"):
+    with pytest.warns(
+        InputWarning, match=r"The checkpoint in .* cannot be removed \(Permission denied\)\. Please remove it\."
+    ):
         fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=kept)
     assert (kept.saved, kept.files[0].exists()) == (None, True)
 
@@ -121,10 +124,10 @@ def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
     heard = Heard()
     kept = Checkpoint(folder, resume=True)
     fit_file(section, stopped, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
-    assert heard.lines[0] == f"Going on from the checkpoint in {str(folder)!r}: epoch 4."
+    assert heard.lines[0] == f"The fit resumes from the checkpoint in {str(folder)!r}: epoch 4."
     heard = Heard()
     fit_file(section, stopped, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
-    assert heard.lines[0] == f"There is no checkpoint in {str(folder)!r} yet: the fit starts from the beginning."
+    assert heard.lines[0] == f"There is no checkpoint in {str(folder)!r} yet, so the fit starts from the beginning."
 
 
 def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch):
@@ -142,7 +145,7 @@ def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch)
     heard = Heard()
     kept = Checkpoint(folder, resume=True)
     result = fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=kept, progress=heard)
-    assert heard.lines[0] == f"Going on from the checkpoint in {str(folder)!r}: the restarts."
+    assert heard.lines[0] == f"The fit resumes from the checkpoint in {str(folder)!r}: the restarts."
     same_elements(result, straight)
 
 
@@ -154,7 +157,7 @@ def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
     assert len(list(folder.iterdir())) == 2
     sentence = _refusal(section, options(max_epochs=4), Checkpoint(folder, resume=True), tmp_path)
     assert sentence == (
-        f"Expected `--max-epochs` to be more than the 4 epochs of the checkpoint in {str(folder)!r}, found 4. Raise "
+        f"Expected `max_epochs` to be more than the 4 epochs of the checkpoint in {str(folder)!r}, found 4. Raise "
         "it, or remove the checkpoint to begin again."
     )
     result = fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=Checkpoint(folder, resume=True))
@@ -165,8 +168,8 @@ def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
 def test_a_checkpoint_is_not_overwritten_unasked(section, stopped, folder, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert _refusal(section, stopped, Checkpoint(folder), tmp_path) == (
-        f"Expected no checkpoint in {str(folder)!r}, found fit.checkpoint. Go on from it with --resume, or remove it "
-        "to begin again."
+        f"Expected no checkpoint in {str(folder)!r}, found fit.checkpoint. Resume from it with `resume=True`, or "
+        "remove it to begin again."
     )
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -174,16 +177,16 @@ def test_a_checkpoint_is_not_overwritten_unasked(section, stopped, folder, tmp_p
 @pytest.mark.parametrize(
     ("more", "found"),
     [
-        ({"beta": 0.5}, "--beta 1.0 there and 0.5 here"),
-        ({"seed": 1, "solver": "pdvi"}, "--solver p2dvi there and pdvi here, --seed 0 there and 1 here"),
-        ({"n_patches": 3}, "--n-patches not given there and 3 here"),
-        ({"k": 5}, "--k 4 there and 5 here"),
+        ({"beta": 0.5}, "`beta` 1.0 there and 0.5 here"),
+        ({"seed": 1, "solver": "pdvi"}, "`solver` p2dvi there and pdvi here, `seed` 0 there and 1 here"),
+        ({"n_patches": 3}, "`n_patches` not given there and 3 here"),
+        ({"k": 5}, "`k` 4 there and 5 here"),
     ],
 )
 def test_other_options_are_named(section, options, stopped, folder, tmp_path, more, found):
     assert _refusal(section, options(**more), Checkpoint(folder, resume=True), tmp_path) == (
-        f"Expected the checkpoint in {str(folder)!r} to be of this very fit, found {found}. Give the options that it "
-        "was made with, or remove the checkpoint to begin again."
+        f"Expected the checkpoint in {str(folder)!r} to belong to this fit, found {found}. Give the options with which "
+        "it was made, or remove the checkpoint to begin again."
     )
 
 
@@ -194,8 +197,7 @@ def test_options_that_change_no_bit_may_change(section, options, stopped, folder
 
 
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
-    from spatialpdvi.api import fit as fitting
-
+    fitting = importlib.import_module("spatialpdvi.api.fit")  # `spatialpdvi.api.fit` is also a function
     known = fitting.library_versions()
     monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
     sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
@@ -223,8 +225,8 @@ def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, fo
         other.obs["annotation"] = other.obs["annotation"].to_numpy()[::-1].copy()
     other.write_h5ad(tmp_path / "other.h5ad")
     sentence = _refusal(tmp_path / "other.h5ad", stopped, Checkpoint(folder, resume=True), tmp_path)
-    assert f"to be of this very fit, found {found}" in sentence
-    assert "Give the section that it was made with, on a computer of the same kind, or remove" in sentence
+    assert f"to belong to this fit, found {found}" in sentence
+    assert "Give the section with which it was made, on a computer of the same kind, or remove" in sentence
 
 
 def test_other_edges_are_named(toy_section, options, folder, tmp_path):
@@ -238,7 +240,7 @@ def test_other_edges_are_named(toy_section, options, folder, tmp_path):
     weighted.obsp["edges"] = 2.0 * weighted.obsp["edges"]
     weighted.write_h5ad(path)
     sentence = _refusal(path, chosen, Checkpoint(folder, resume=True), tmp_path)
-    assert "to be of this very fit, found other edges or patches. Give" in sentence
+    assert "to belong to this fit, found other edges or patches. Give" in sentence
 
 
 @pytest.mark.parametrize("name", ["fit.checkpoint", "start.checkpoint"])
@@ -268,12 +270,12 @@ def test_a_damaged_file_is_named(section, stopped, folder, tmp_path, name, damag
 def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_path, position):
     """Whatever byte is hit: refused in a sentence, or a byte that holds nothing."""
     path = folder / "fit.checkpoint"
-    before, _ = read_archive(path, option="--checkpoint")
+    before, _ = read_archive(path, option="checkpoint")
     content = bytearray(path.read_bytes())
     content[int(position * len(content))] ^= 0x10
     path.write_bytes(content)
     try:
-        after, _ = read_archive(path, option="--checkpoint")
+        after, _ = read_archive(path, option="checkpoint")
     except InputError:
         return
     assert after.keys() == before.keys()
@@ -284,7 +286,7 @@ def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda facts, arrays: facts.update(format=0), "found format 0 there and 1 here"),
+        (lambda facts, arrays: facts.update(format=0), "found format 0 there and 2 here"),
         (lambda facts, arrays: facts.pop("digests"), "found it damaged ('digests')"),
         (lambda facts, arrays: facts.update(epoch="four"), "found it damaged (no epoch)"),
         (lambda facts, arrays: facts.update(value={"plain": 1}), "found it damaged (no start)"),
@@ -298,30 +300,28 @@ def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_
 )
 def test_a_file_that_holds_something_else_is_refused(section, stopped, folder, tmp_path, change, found):
     path = folder / "fit.checkpoint"
-    arrays, facts = read_archive(path, option="--checkpoint")
+    arrays, facts = read_archive(path, option="checkpoint")
     change(facts, arrays)
-    write_archive(path, arrays, facts, option="--checkpoint")
+    write_archive(path, arrays, facts, option="checkpoint")
     assert found in _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(section, options, folder, tmp_path, monkeypatch):
     folder.write_text("a file")
     assert _refusal(section, options(), Checkpoint(folder), tmp_path) == (
-        f"Expected {str(folder)!r} to be a folder to write into, found a file. Choose another --checkpoint."
+        f"Expected {str(folder)!r} to be a folder to write into, found a file. Choose another `checkpoint`."
     )
     missing = tmp_path / "no" / "kept"
     assert "Expected the folder of" in _refusal(section, options(), Checkpoint(missing), tmp_path)
     folder.unlink()
     folder.mkdir()
     monkeypatch.setattr("os.access", lambda *_, **__: False)
-    assert "found it read-only. Choose another --checkpoint." in _refusal(
-        section, options(), Checkpoint(folder), tmp_path
-    )
+    assert "is read-only. Choose another `checkpoint`." in _refusal(section, options(), Checkpoint(folder), tmp_path)
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, None])
 def test_a_number_of_epochs_that_is_none(every):
-    with pytest.raises(InputError, match="Expected `--checkpoint-every` to be a whole number of at least 1, found"):
+    with pytest.raises(InputError, match="Expected `checkpoint_every` to be a whole number of at least 1, found"):
         Checkpoint("kept", every=every)
 
 
@@ -340,7 +340,9 @@ def test_a_folder_that_vanishes_is_no_reason_to_end(section, options, tmp_path):
     with pytest.warns(InputWarning) as told:
         result = fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=kept)
     assert len(told) == 1  # though every later checkpoint fails as well
-    assert "The fit goes on, and tries again after 2 epochs; the last checkpoint is of epoch 2." in str(told[0].message)
+    assert "The fit goes on, and tries to save again after 2 epochs; the last checkpoint is of epoch 2." in str(
+        told[0].message
+    )
     same_elements(result, straight)
 
 
@@ -382,6 +384,6 @@ def test_every_option_is_told_or_changes_no_bit():
 
     versions = dict.fromkeys(("spatialpdvi", "numba", "numpy"), "1")
     told = identify(FitOptions(k=2), versions)
-    silent = {name for name in FitOptions(k=2).__dict__ if "--" + name.replace("_", "-") not in told}
+    silent = {name for name in FitOptions(k=2).__dict__ if name not in told}
     assert silent == {"key_added", "save_graph", "memory", "max_epochs"}
-    assert "--max-epochs" in identify(FitOptions(k=2, restarts="best"), versions)
+    assert "max_epochs" in identify(FitOptions(k=2, restarts="best"), versions)

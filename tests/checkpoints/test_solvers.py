@@ -41,7 +41,7 @@ def test_a_run_that_is_read_from_a_file_ends_with_the_same_bits(name, settings, 
         assert epoch == run.row.epoch
         description, arrays = pack((run, dict(rng.bit_generator.state)))
         path = tmp_path / f"{run.row.epoch}"
-        write_archive(path, arrays, {"value": description}, option="--checkpoint", compress=False)
+        write_archive(path, arrays, {"value": description}, option="checkpoint", compress=False)
         kept[run.row.epoch] = path
 
     def solver():
@@ -53,7 +53,7 @@ def test_a_run_that_is_read_from_a_file_ends_with_the_same_bits(name, settings, 
     straight = optimise(LocalEngine(toy.problem), solver(), start(), rule=RULE, rng=rng, on_state=keep)
     assert list(kept) == list(range(1, RULE.max_epochs))  # none after the last
     for epoch in (1, 2, 9, 10, 23):
-        arrays, facts = read_archive(kept[epoch], option="--checkpoint")
+        arrays, facts = read_archive(kept[epoch], option="checkpoint")
         engine = LocalEngine(toy.problem)
         like = engine.state(engine.begin(solver(), start()))
         run, state = unpack(facts["value"], arrays, named_types(like, also=(State, Underway, TraceRow, Evaluation)))

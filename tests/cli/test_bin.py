@@ -124,7 +124,7 @@ def test_a_file_that_may_not_be_read(tissue, tmp_path):
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "Interrupted: nothing was written."),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, "found no room left for it. Nothing was changed."),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "There is no space left on the disk to write "),
         (MemoryError(), 2, "Expected memory for what was asked, found none left."),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_report_never_replaces_the_section(toy_file, tmp_path, name):
         report.hardlink_to(toy_file)
     before = _contents(tmp_path)
     sentence = (
-        f"Error: Expected --report to be another file than {str(toy_file)!r}, found the same. "
+        f"Error: Expected `--report` to be another file than {str(toy_file)!r}, found the same. "
         "Choose another --report.\n"
     )
     assert _refusal("fit", toy_file, *FIT, "--report", report) == sentence
@@ -73,7 +73,7 @@ def test_a_report_never_replaces_the_output(toy_file, tmp_path):
 def test_a_picture_never_replaces_the_section(fitted, tmp_path):
     section = fitted.rename(tmp_path / "section.png")
     before = _contents(tmp_path)
-    assert "Expected --output to be another file than" in _refusal("plot", section, "-o", section)
+    assert "Expected `--output` to be another file than" in _refusal("plot", section, "-o", section)
     assert _contents(tmp_path) == before
 
 
@@ -92,7 +92,7 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     )
     command = [sys.executable, "-c", code, "fit", str(toy_file), *FIT, "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert re.fullmatch(r"Error: Expected to write .*, found no room left for it\. .*\n", done.stderr), done.stderr
+    assert re.fullmatch(r"Error: There is no space left on the disk to write .*\. .*\n", done.stderr), done.stderr
     assert (done.returncode, done.stdout) == (2, "")
     assert _contents(tmp_path) == before
 
@@ -121,14 +121,14 @@ def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch)
 def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path, monkeypatch):
     from spatialpdvi.io.storage import atomic
 
-    real, out = atomic._synchronise, tmp_path / "out.h5ad"
+    real, out = atomic.synchronise, tmp_path / "out.h5ad"
 
     def stop_at_the_folder(path):
         if path.is_dir():
             raise KeyboardInterrupt
         real(path)
 
-    monkeypatch.setattr(atomic, "_synchronise", stop_at_the_folder)
+    monkeypatch.setattr(atomic, "synchronise", stop_at_the_folder)
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-o", str(out), "-q"])
     assert (result.exit_code, result.stderr) == (130, f"Interrupted: {str(out)!r} had been written, complete.\n")
     assert "pdvi" in anndata.read_h5ad(out).uns
@@ -153,7 +153,7 @@ def test_a_report_that_fails_does_not_deny_the_result(toy_file, tmp_path, monkey
     report = tmp_path / "report.json"
     monkeypatch.setattr(atomic.Path, "write_text", refuse)
     assert _refusal("fit", toy_file, *FIT, "--report", report, "-q") == (
-        f"Error: Expected to write {str(report)!r}, found no room left for it. The result is written, to "
+        f"Error: There is no space left on the disk to write {str(report)!r}. The result is written, to "
         f"{str(toy_file)!r}; the report is not. Free some space or choose another --report, then run again.\n"
     )
     assert list(tmp_path.iterdir()) == [toy_file]

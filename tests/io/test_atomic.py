@@ -7,20 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_output, describe_failure, replacing
+from spatialpdvi.errors import InputError, as_flag
+from spatialpdvi.io.results.writing import check_output
+from spatialpdvi.io.storage.atomic import disk_error, replacing
 
 AGAIN = ", then run again."
 
 
 def refusal(source: Path, output: Path) -> str:
-    """What the check says; nothing is left behind by it."""
+    """The error of the check, in the words of the command line; the check leaves nothing behind."""
     folders = {source.parent, output.parent}
     before = [sorted(folder.iterdir()) for folder in folders if folder.is_dir()]
     with pytest.raises(InputError) as caught:
         check_output(source, output)
     assert [sorted(folder.iterdir()) for folder in folders if folder.is_dir()] == before
-    return str(caught.value)
+    return caught.value.sentence(as_flag)
 
 
 def test_a_good_output_passes_and_leaves_nothing(path, tmp_path) -> None:
@@ -52,9 +53,7 @@ def test_a_pipe_as_output(path, tmp_path) -> None:
 def test_a_folder_without_permission(path, tmp_path, monkeypatch) -> None:
     output = tmp_path / "out.h5ad"
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert refusal(path, output) == (
-        f"Expected to write into the folder {str(tmp_path)!r}, found it read-only. Choose another --output."
-    )
+    assert refusal(path, output) == (f"The folder {str(tmp_path)!r} is read-only. Choose another --output.")
 
 
 def test_a_write_protected_file(path, monkeypatch) -> None:
@@ -66,8 +65,14 @@ def test_a_write_protected_file(path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EROFS, "found no permission to write there. Nothing was changed. Choose another"),
-        (errno.EDQUOT, "found no room left for it. Nothing was changed. Free some space or"),
+        (errno.EROFS, "There is no permission to write {}. Nothing was changed. Choose another --output"),
+        (
+            errno.EDQUOT,
+            (
+                "There is no space left on the disk to write {}. Nothing was changed. Free some space or choose "
+                "another --output"
+            ),
+        ),
     ],
 )
 def test_a_disk_that_refuses_new_files(path, monkeypatch, number, said) -> None:
@@ -79,13 +84,13 @@ def test_a_disk_that_refuses_new_files(path, monkeypatch, number, said) -> None:
         return create(name, flags, *rest)
 
     monkeypatch.setattr(os, "open", refuse)
-    assert refusal(path, path).startswith(f"Expected to write {str(path)!r}, {said}")
+    assert refusal(path, path) == said.format(repr(str(path))) + AGAIN
 
 
 def test_the_input_is_gone(tmp_path) -> None:
     source = tmp_path / "gone.h5ad"
     assert refusal(source, tmp_path / "out.h5ad") == (
-        f"Expected the input at {str(source)!r}, found it gone or not readable. Put it back" + AGAIN
+        f"The input {str(source)!r} is no longer there or not readable. Put it back" + AGAIN
     )
 
 
@@ -95,8 +100,8 @@ def test_too_little_space(path, tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError) as caught:
         check_output(path, output, n_bytes=2 * 10**9)
     assert str(caught.value) == (
-        f"Expected 2.0 GB of free space to write {str(output)!r}, found 0.0 MB. The new file is "
-        "complete before the old one goes: free some space, or choose an output on another disk."
+        f"Writing {str(output)!r} takes 2.0 GB of disk space, and 0.0 MB are free. The old file is removed only when "
+        "the new one is complete. Free some space, or choose an output on another disk."
     )
 
 
@@ -194,27 +199,33 @@ def test_a_folder_that_cannot_be_synchronised_is_no_failure(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.ENOSPC, "x"), "no room left for it"),
-        (RuntimeError("unable to extend file, errno = 28, error"), "no room left for it"),
-        (OSError("write failed: time, errno = 27, error message"), "no room left for it"),
-        (OSError("errno = 122"), "no room left for it"),
-        (OSError(errno.EROFS, "x"), "no permission to write there"),
-        (OSError(errno.ENOENT, "x"), "the input or the folder gone"),
-        (OSError(errno.EIO, "x"), "input/output error"),
+        (OSError(errno.ENOSPC, "x"), "There is no space left on the disk to write 'out.h5ad'."),
+        (
+            RuntimeError("unable to extend file, errno = 28, error"),
+            "There is no space left on the disk to write 'out.h5ad'.",
+        ),
+        (
+            OSError("write failed: time, errno = 27, error message"),
+            "There is no space left on the disk to write 'out.h5ad'.",
+        ),
+        (OSError("errno = 122"), "There is no space left on the disk to write 'out.h5ad'."),
+        (OSError(errno.EROFS, "x"), "There is no permission to write 'out.h5ad'."),
+        (OSError(errno.ENOENT, "x"), "The input, or the folder of 'out.h5ad', is no longer there."),
+        (OSError(errno.EIO, "x"), "Writing 'out.h5ad' failed: input/output error."),
         (OSError("no number"), None),
         (ValueError("errno = 28"), None),
     ],
 )
 def test_failures_of_the_disk_are_recognised(error, said) -> None:
-    sentence = describe_failure(error, "out.h5ad")
+    failure = disk_error(error, "out.h5ad")
     if said is None:
-        assert sentence is None
+        assert failure is None
         return
-    assert sentence.startswith(f"Expected to write 'out.h5ad', found {said}. Nothing was changed. ")
-    assert sentence.endswith(AGAIN)
+    assert str(failure).startswith(f"{said} Nothing was changed. ")
+    assert str(failure).endswith(AGAIN)
 
 
 def test_the_number_is_found_behind_another_error() -> None:
     outer = RuntimeError("cannot close")
     outer.__context__ = OSError(errno.ENOSPC, "full")
-    assert "no room left" in describe_failure(outer, "out.h5ad")
+    assert "no space left" in str(disk_error(outer, "out.h5ad"))

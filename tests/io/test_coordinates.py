@@ -52,7 +52,7 @@ def test_a_missing_key_lists_the_others(adata, source_of) -> None:
     source = source_of(adata)
     assert refusal(source, "xy") == (
         f"Expected the coordinates of the spots in obsm['xy'] of {source.name}, found keys: "
-        "'X_spatial', 'spatial'. Name yours with --spatial-key."
+        "'X_spatial', 'spatial'. Name yours with `spatial_key`."
     )
 
 
@@ -61,7 +61,7 @@ def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
     adata.obsm["spatial"] = np.zeros((12, n_columns))
     assert refusal(source_of(adata)) == (
         "Expected obsm['spatial'] to have 2 or 3 columns (x, y and perhaps z), "
-        f"found {n_columns}. Name the coordinates with --spatial-key."
+        f"found {n_columns}. Name the coordinates with `spatial_key`."
     )
 
 
@@ -110,16 +110,12 @@ def test_spots_in_one_place_are_counted(adata, source_of) -> None:
     adata.obsm["spatial"][5] *= -1.0  # minus zero is zero
     (message,) = warning(source_of(adata))
     assert message == (
-        "Expected one place per spot in obsm['spatial'], found 2 of 12 spots at the place of an "
-        "earlier one (first: 'spot5'). They are kept; if several sections are stacked here, name "
-        "the column that tells them apart with --sample-key."
+        "2 of 12 spots of obsm['spatial'] lie at the place of an earlier one (first: 'spot5'). They are used as they "
+        "are. If the file holds several sections, name the column that tells them apart with `sample_key`."
     )
 
 
-LINE = (
-    "Expected the spots of obsm['spatial'] to cover an area, found all of them on one line. "
-    "Domains will be stretches of that line; check --spatial-key."
-)
+LINE = "All spots of obsm['spatial'] lie on one line, so domains will be stretches of that line. Check `spatial_key`."
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e120])

@@ -9,7 +9,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section import counts as counts_module
 from spatialpdvi.io.section.counts import read_counts
 
-HINT = "Point --layer at the counts, or give ready features with --rep."
+ADVICE = "Name the layer of the counts with `layer`, or features with `rep`."
 
 
 def refusal(source, layer=None) -> str:
@@ -52,7 +52,7 @@ def test_raw_is_used_when_x_is_normalised(adata, source_of, caplog) -> None:
     assert found.source == "raw.X"
     assert list(found.gene_names) == [f"gene{i}" for i in range(7)]
     assert caplog.messages == [
-        f"X was passed over: it holds {first:.6g} (not a whole number).",
+        f"X is not used: it holds {first:.6g} (not a whole number).",
         "Counts are read from raw.X.",
     ]
 
@@ -71,7 +71,7 @@ def test_a_missing_layer_lists_what_there_is(adata, source_of) -> None:
     adata.layers["umi"] = adata.X.copy()
     source = source_of(adata)
     assert refusal(source, "count") == (
-        f"Expected layers['count'] to be in {source.name}, found 'X', 'umi'. Give one of these to --layer."
+        f"Expected layers['count'] to be in {source.name}, found 'X', 'umi'. Name one of these with `layer`."
     )
 
 
@@ -90,7 +90,7 @@ def test_a_named_layer_that_holds_no_counts(make, source_of, value, said) -> Non
     data.X.data[-1] = value
     data.layers["umi"] = data.X.copy()
     assert refusal(source_of(data), "umi") == (
-        f"Expected layers['umi'] to hold raw counts (whole numbers, none negative), found {said}. {HINT}"
+        f"Expected layers['umi'] to hold raw counts (whole numbers, none negative), found {said}. {ADVICE}"
     )
 
 
@@ -103,24 +103,24 @@ def test_every_candidate_is_named_with_its_reason(adata, source_of) -> None:
     assert refusal(source) == (
         "Expected raw counts (whole numbers, none negative) in layers['count'], layers['counts'], "
         f"X or raw.X of {source.name}, found 0.5 (not a whole number) in X; -1 (negative) in "
-        f"raw.X. {HINT} Not tried: layers['scaled']."
+        f"raw.X. {ADVICE} Not tried: layers['scaled']."
     )
 
 
 def test_no_matrix_at_all(make, source_of) -> None:
     source = source_of(make(X=None))
-    assert refusal(source).endswith(f"X or raw.X of {source.name}, found none of these. {HINT}")
+    assert refusal(source).endswith(f"X or raw.X of {source.name}, found none of these. {ADVICE}")
 
 
 def test_an_empty_placeholder_is_no_count_matrix(adata, source_of) -> None:
     adata.X = sp.csr_matrix(adata.shape, dtype=np.float32)
     assert refusal(source_of(adata), "X") == (
-        "Expected X to hold raw counts (whole numbers, none negative), found no value but zero. " + HINT
+        "Expected X to hold raw counts (whole numbers, none negative), found no value but zero. " + ADVICE
     )
 
 
 def test_no_genes(make, source_of) -> None:
-    assert refusal(source_of(make()[:, :0].copy())) == (f"Expected X to have at least one gene, found none. {HINT}")
+    assert refusal(source_of(make()[:, :0].copy())) == (f"Expected X to have at least one gene, found none. {ADVICE}")
 
 
 def test_a_layer_called_counts_without_counts_is_passed_over_aloud(adata, source_of) -> None:
@@ -131,8 +131,8 @@ def test_a_layer_called_counts_without_counts_is_passed_over_aloud(adata, source
     assert found.source == "X"
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "Expected layers['counts'] to hold raw counts (whole numbers, none negative), found 1.5 "
-        "(not a whole number). The counts are read from X instead; choose others with --layer."
+        "layers['counts'] does not hold raw counts (whole numbers, none negative), but 1.5 (not a whole number). The "
+        "counts are read from X instead; choose others with `layer`."
     )
 
 
@@ -157,10 +157,7 @@ def test_repeated_gene_names_are_warned_of(adata, source_of) -> None:
     with pytest.warns(InputWarning) as caught:
         read_counts(source, None)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
-    assert message == (
-        "Expected unique gene names, found 2 that repeat an earlier one (first: 'b'). Each is used "
-        "as a gene of its own."
-    )
+    assert message == ("2 gene names repeat an earlier one (first: 'b'). Each is used as a gene of its own.")
 
 
 def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
@@ -171,6 +168,6 @@ def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
         read_counts(source_of(adata), None)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "Expected every spot to have counts, found 2 of 12 without (first: 'spot3'). Their place "
-        "alone decides their domain; filter them out if they are no tissue."
+        "2 of 12 spots have no counts (first: 'spot3'). Only their neighbours decide their domain; remove them if they "
+        "are not tissue."
     )

@@ -75,7 +75,7 @@ def refusal(read, source, key) -> str:
 def test_missing_features_list_the_keys(adata, make, source_of) -> None:
     source = source_of(adata)
     assert refusal(read_features, source, "X_pca") == (
-        f"Expected obsm['X_pca'] in {source.name}, found keys: 'X', 'spatial'. Name one of these with --rep."
+        f"Expected obsm['X_pca'] in {source.name}, found keys: 'X', 'spatial'. Name one of these with `rep`."
     )
     assert "found keys: 'spatial'." in refusal(read_features, AnnDataSource(make(X=None)), "X")
 
@@ -83,7 +83,7 @@ def test_missing_features_list_the_keys(adata, make, source_of) -> None:
 def test_features_without_a_column(adata, source_of) -> None:
     adata.obsm["none"] = np.zeros((12, 0))
     assert refusal(read_features, source_of(adata), "none") == (
-        "Expected obsm['none'] to have at least one column, found none. Name another with --rep."
+        "Expected obsm['none'] to have at least one column, found none. Name another with `rep`."
     )
 
 
@@ -96,7 +96,7 @@ def test_features_must_be_finite_in_single_precision(adata, source_of, bad, stor
     adata.obsm["X_emb"] = storage(values)
     assert refusal(read_features, source_of(adata), "X_emb") == (
         "Expected obsm['X_emb'] to hold finite numbers within the range of float32, found 2 that "
-        "are not (first: spot 'spot4'). Repair them, or name another with --rep."
+        "are not (first: spot 'spot4'). Repair them, or name another with `rep`."
     )
 
 
@@ -134,7 +134,7 @@ def test_a_missing_graph_lists_the_others(adata, source_of) -> None:
     adata.obsp["ring"] = ring()
     source = source_of(adata)
     assert refusal(read_graph, source, "knn") == (
-        f"Expected obsp['knn'] in {source.name}, found keys: 'ring'. Name one of these with --graph."
+        f"Expected obsp['knn'] in {source.name}, found keys: 'ring'. Name one of these with `graph`."
     )
 
 
@@ -148,7 +148,7 @@ def test_weights_must_be_finite_and_not_negative(adata, source_of, value, said) 
     adata.obsp["ring"] = graph
     assert refusal(read_graph, source_of(adata), "ring") == (
         "Expected obsp['ring'] to hold finite weights, none negative, found 2 "
-        f"{said}. Name a graph of connectivities with --graph."
+        f"{said}. Name a graph of connectivities with `graph`."
     )
 
 
@@ -157,7 +157,7 @@ def test_a_graph_of_the_wrong_shape_in_a_handmade_file(path) -> None:
         file["obsp/mine"].attrs["shape"] = (12, 15)
     with H5adSource(path) as source:
         assert refusal(read_graph, source, "mine") == (
-            "Expected obsp['mine'] to be 12 x 12 (spots x spots), found 12 x 15. Name another graph with --graph."
+            "Expected obsp['mine'] to be 12 x 12 (spots x spots), found 12 x 15. Name another graph with `graph`."
         )
 
 
@@ -167,7 +167,7 @@ def test_a_graph_without_edges_is_usable(adata, source_of) -> None:
         graph = read_graph(source_of(adata), "loops")
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "Expected obsp['loops'] to connect spots, found no edge. The fit will not use their "
-        "places; name another graph with --graph."
+        "obsp['loops'] has no edges, so the fit will not use the coordinates of the spots. Name another graph with "
+        "`graph`."
     )
     assert graph.nnz == 0

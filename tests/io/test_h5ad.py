@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.h5ad import H5adSource, open_h5ad
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.opening import open_file
 
 
 def refusal(path: Path) -> str:
     """What opening says, without the path; the file is not changed by it."""
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(InputError) as caught:
-        open_h5ad(path)
+        open_file(path)
     assert before is None or path.read_bytes() == before
     start = f"Expected {str(path)!r} to "
     assert str(caught.value).startswith(start)
@@ -33,7 +34,10 @@ def test_no_such_file(tmp_path) -> None:
 
 
 def test_a_folder(tmp_path) -> None:
-    assert refusal(tmp_path) == "be an h5ad file, found a folder. Name the h5ad file in it."
+    assert refusal(tmp_path) == (
+        "be a zarr store of an AnnData, found a folder that is no zarr store. Name a file or a store, or write your "
+        "data with AnnData.write_zarr."
+    )
 
 
 def test_a_pipe_is_not_waited_for(tmp_path) -> None:
@@ -52,7 +56,7 @@ def test_no_permission_for_the_folder(path, monkeypatch) -> None:
 
     monkeypatch.setattr(Path, "stat", refuse)
     with pytest.raises(InputError, match=r"found no permission to read it\. Ask its owner"):
-        open_h5ad(path)
+        open_file(path)
     monkeypatch.undo()
 
 

@@ -36,7 +36,7 @@ def test_a_prefix_unfit_for_a_key_is_refused(prefix: str) -> None:
     with pytest.raises(InputError) as caught:
         Keys(prefix)
     assert str(caught.value) == (
-        "Expected --key-added to be made of letters, digits, '_', '-' and '.', "
+        "Expected `key_added` to be made of letters, digits, '_', '-' and '.', "
         f"found {prefix!r}. Choose a name such as 'pdvi' or 'pdvi_k20'."
     )
 
@@ -52,9 +52,8 @@ def test_a_prefix_that_would_replace_the_users_data_is_refused(adata: ad.AnnData
     with pytest.raises(InputError) as caught:
         check_free(AnnDataSource(adata), Keys("pca"))
     assert str(caught.value) == (
-        "Expected the names that --key-added 'pca' stands for to be free, found obsm['X_pca'], "
-        "uns['pca'] in the AnnData. Choose another --key-added, so that nothing of yours is "
-        "overwritten."
+        "Expected the names of `key_added='pca'` to be free, found obsm['X_pca'], uns['pca'] in the AnnData. Choose "
+        "another `key_added`, so that nothing of yours is overwritten."
     )
 
 

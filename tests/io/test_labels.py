@@ -59,7 +59,7 @@ def test_annotation_is_the_default_and_may_be_absent(adata, source_of) -> None:
     assert (list(labels), key) == (list("ab" * 6), "annotation")
 
 
-@pytest.mark.parametrize(("read", "option"), [(read_labels, "--label-key"), (read_initial, "--init")])
+@pytest.mark.parametrize(("read", "option"), [(read_labels, "`label_key`"), (read_initial, "`init`")])
 def test_a_missing_column_lists_the_others(adata, source_of, read, option) -> None:
     adata.obs["region"] = "a"
     source = source_of(adata)
@@ -86,15 +86,13 @@ def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
     with pytest.warns(InputWarning) as caught:
         labels, _ = read_labels(source_of(adata), "region")
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
-    assert message == (
-        "Expected every label of obs['region'] to be a text or missing, found 6 that are empty. They count as missing."
-    )
+    assert message == ("6 labels of obs['region'] are empty texts and count as missing.")
     assert labels.codes.tolist() == [0, -1, -1, 1] * 3
 
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [(["a"] * 12, "only 'a'"), (np.full(12, np.nan), "no label at all")],
+    [(["a"] * 12, "only the label 'a'"), (np.full(12, np.nan), "no label at all")],
 )
 def test_labels_that_tell_nothing_apart_are_usable(adata, source_of, column, said) -> None:
     adata.obs["region"] = column
@@ -102,8 +100,7 @@ def test_labels_that_tell_nothing_apart_are_usable(adata, source_of, column, sai
         labels, _ = read_labels(source_of(adata), "region")
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        f"Expected obs['region'] to tell at least two regions apart, found {said}. Scores against "
-        "it say nothing; name another column with --label-key."
+        f"obs['region'] has {said}, so that scores against it mean nothing. Name another column with `label_key`."
     )
     assert set(labels.codes) == {0 if said.startswith("only") else -1}
 

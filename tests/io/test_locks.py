@@ -1,5 +1,7 @@
 """One writer at a time; a lock ends with the process that holds it, and leaves nothing behind."""
 
+import errno
+import fcntl
 import os
 import re
 import signal
@@ -11,7 +13,6 @@ import pytest
 from holding import held
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.storage import locks
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.temporary import remove_abandoned
 
@@ -27,8 +28,8 @@ def test_another_process_is_refused_with_who_is_at_work(tmp_path):
             pass
         assert re.fullmatch(
             rf"Expected '{re.escape(str(out))}' to be free, found another run at work on it \(process {process.pid} on "
-            r"\S+, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\)\. Wait until that has ended, or give another name\. "
-            r"Nothing was changed\.",
+            r"\S+, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\)\. Nothing was changed\. "
+            r"Wait until that has ended, or give another name\.",
             str(refused.value),
         )
         with claimed(tmp_path / "other.h5ad", None):
@@ -124,7 +125,7 @@ def test_what_a_lock_file_says_is_shown_only_if_we_wrote_it(tmp_path):
     with held(out) as process:
         (lock,) = tmp_path.iterdir()
         lock.write_text("process 1 on \x1b[31m<b>, since ever")
-        with pytest.raises(InputError, match=r"found another run at work on it\. Wait"), claimed(out):
+        with pytest.raises(InputError, match=r"found another run at work on it\. Nothing"), claimed(out):
             pass
         process.stdin.close()
 
@@ -139,22 +140,24 @@ def test_where_nothing_may_be_written_the_checks_of_the_output_speak(tmp_path, w
         assert not list(tmp_path.rglob(".spatialpdvi*"))
 
 
-@pytest.mark.parametrize("kind", ["no locks on this disk", "no locks on this system", "a link in its place"])
-def test_a_disk_without_locks_is_told_of(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize("kind", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, "a link in its place"])
+def test_a_disk_without_locks_gives_a_warning(tmp_path, monkeypatch, kind):
     out = tmp_path / "out"
     if kind == "a link in its place":
         with claimed(out):
             (lock,) = tmp_path.iterdir()
         lock.symlink_to(tmp_path / "secret")
-    elif kind == "no locks on this system":
-        monkeypatch.setattr(locks, "fcntl", None)
     else:
 
         def refuse(*_):
-            raise OSError(38, "Function not implemented")
+            raise OSError(kind, os.strerror(kind))
 
-        monkeypatch.setattr(locks.fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "flock", refuse)
     before = _names(tmp_path)
-    with pytest.warns(InputWarning, match=r"Expected a disk with locks for .*: start no other one"), claimed(out):
+    text = (
+        rf"'{re.escape(str(out))}' cannot be locked \(.*\), so nothing keeps a second run from writing there at the "
+        r"same time\. Do not start another one\."
+    )
+    with pytest.warns(InputWarning, match=text), claimed(out):
         pass
     assert _names(tmp_path) == before

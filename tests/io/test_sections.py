@@ -57,8 +57,7 @@ def test_repeated_spot_names_are_warned_of(adata, source_of) -> None:
         read_section(source)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "Expected unique spot names, found 2 that repeat an earlier one (first: 'b'). Results are "
-        "matched by row, so none is lost."
+        "2 spot names repeat an earlier one (first: 'b'). Results are matched by row, so that none is lost."
     )
 
 

@@ -153,7 +153,8 @@ def test_what_is_no_anndata_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         AnnDataSource("embryo.h5ad")
     assert str(caught.value) == (
-        "Expected an AnnData, found str. Read your file with anndata.read_h5ad, or give its path to the command line."
+        "Expected an AnnData, found str. Read your file with anndata.read_h5ad, or give its path to "
+        "`spatialpdvi.fit_file`."
     )
 
 
@@ -168,7 +169,7 @@ def test_a_matrix_of_text_is_refused(tmp_path, make) -> None:
     )
 
 
-def test_columns_of_genes_in_files_of_any_age(adata, source_of, file_of_2018) -> None:
+def test_columns_of_genes(adata, source_of) -> None:
     adata.var["symbol"] = [f"s{i}" for i in range(adata.n_vars)]
     adata.raw = adata
     del adata.var["symbol"]
@@ -178,6 +179,3 @@ def test_columns_of_genes_in_files_of_any_age(adata, source_of, file_of_2018) ->
     assert source.var_keys("raw.X") == ["symbol"]
     assert source.var("length").tolist() == list(range(adata.n_vars))
     assert source.var("symbol", "raw.X").tolist() == [f"s{i}" for i in range(adata.n_vars)]
-    with H5adSource(file_of_2018) as old:
-        assert old.var_keys() == ["highly_variable"]
-        assert old.var("highly_variable").tolist() == [False] * adata.n_vars

@@ -7,9 +7,9 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats import chunks, streaming
-from spatialpdvi.io.formats.chunks import read_range
+from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.streaming import read_range
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.runtime.rows import JoinedRows, row_blocks
 
@@ -46,7 +46,11 @@ def test_a_matrix_stored_by_columns_cannot_be_read_by_rows(counts, tmp_path):
     path = _file(tmp_path, counts.tocsc())
     with H5adSource(path) as source:
         rows = source.rows("X")
-    with pytest.raises(InputError, match=r"^Expected X of .* to be stored by rows \(CSR\).*or give more --memory\."):
+    with pytest.raises(
+        InputError,
+        match=r"^Expected X of .* to be stored by rows \(CSR\), because it is read block by block, found it stored by "
+        r"columns\. Write it as CSR, or give more memory with `memory`\.$",
+    ):
         list(rows.blocks())
 
 
@@ -91,17 +95,17 @@ def test_joined_rows_have_their_columns_in_one_order(counts):
 )
 @pytest.mark.parametrize("ends", [(0, 5000), (123, 4567), (999, 1000), (4990, 5000)])
 def test_any_range_of_any_filter_is_what_hdf5_reads(tmp_path, monkeypatch, filters, ends):
-    monkeypatch.setattr(chunks, "_FEW", 1)
-    monkeypatch.setattr(chunks, "n_threads", lambda: 3)
+    monkeypatch.setattr(streaming, "_FEW", 1)
+    monkeypatch.setattr(streaming, "n_threads", lambda: 3)
     values = np.random.default_rng(0).integers(0, 9, size=5000).astype(np.float32)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("data", data=values, chunks=(700,), **filters)
-        assert chunks._is_plain_gzip(dataset) == (filters.get("compression") == "gzip")
+        assert streaming._is_plain_gzip(dataset) == (filters.get("compression") == "gzip")
         np.testing.assert_array_equal(read_range(dataset, *ends), values[slice(*ends)])
 
 
 def test_chunks_that_were_never_written_are_left_to_hdf5(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_FEW", 1)
+    monkeypatch.setattr(streaming, "_FEW", 1)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("data", shape=(5000,), dtype="f4", chunks=(700,), compression="gzip", fillvalue=3)
         dataset[:700] = 1

@@ -208,7 +208,10 @@ def refusal(path: Path, output: Path, elements: dict) -> str:
     return str(caught.value)
 
 
-FULL = "found no room left for it. Nothing was changed. Free some space or choose another --output, then run again."
+FULL = (
+    "There is no space left on the disk to write {!r}. Nothing was changed. Free some space or choose another "
+    "`output`, then run again."
+)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ FULL = "found no room left for it. Nothing was changed. Free some space or choos
 def test_a_disk_that_fills_up(path, output, tmp_path, monkeypatch, error) -> None:
     folder = Untouched(tmp_path)
     fail_at(monkeypatch, 3, error)
-    assert refusal(path, output, results()) == f"Expected to write {str(output)!r}, {FULL}"
+    assert refusal(path, output, results()) == FULL.format(str(output))
     folder.check()
 
 
@@ -243,7 +246,7 @@ def test_a_real_limit_of_the_file_size(path, tmp_path, limit) -> None:
     )
     folder = Untouched(tmp_path)
     run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == f"Expected to write {str(path)!r}, {FULL}"
+    assert run.stdout.strip() == FULL.format(str(path))
     folder.check()
 
 
@@ -272,7 +275,7 @@ def test_an_input_that_vanished_or_broke(path, tmp_path) -> None:
     assert "found it truncated or damaged." in refusal(path, tmp_path / "out.h5ad", {})
     folder.check()
     path.unlink()
-    assert "found it gone or not readable." in refusal(path, tmp_path / "out.h5ad", {})
+    assert "is no longer there or not readable." in refusal(path, tmp_path / "out.h5ad", {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -283,8 +286,8 @@ def test_the_folder_vanishes_half_way(path, tmp_path, monkeypatch) -> None:
     folder = Untouched(tmp_path)
     monkeypatch.setattr(Path, "replace", gone)
     assert refusal(path, path, results()) == (
-        f"Expected to write {str(path)!r}, found the input or the folder gone. Nothing was "
-        "changed. Put it back, then run again."
+        f"The input, or the folder of {str(path)!r}, is no longer there. Nothing was changed. Put it back, then run "
+        "again."
     )
     folder.check()
 

@@ -14,7 +14,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.section import read_section
-from spatialpdvi.io.storage.paths import choose_tables, section_name, table_path
+from spatialpdvi.io.storage.paths import choose_tables, locate, section_name
 
 
 @pytest.fixture(params=FORMATS)
@@ -139,12 +139,12 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
     with pytest.raises(InputError) as caught:
         H5adSource(store)
     name = f"Expected the name of one table of {str(store)!r}, found"
-    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Name one of these with --table."
+    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Name one of these with `table`."
     with pytest.raises(InputError) as caught:
         choose_tables([store], "../tables/bins")
     assert str(caught.value).startswith(f"{name} no '../tables/bins', but 'bins', 'cells'.")
     (bins,) = choose_tables([store], "bins")
-    assert bins == table_path(store, "bins") == store / "tables" / "bins"
+    assert bins == locate(store).table("bins") == store / "tables" / "bins"
     assert section_name(bins) == section_name(store) == "sdata.zarr"
     with H5adSource(bins) as source:
         assert source.n_obs == 5
@@ -152,7 +152,7 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
 
 def test_a_table_of_what_has_none(tmp_path, path, make, version):
     plain = write_zarr(tmp_path / "plain.zarr", make(), version)
-    with pytest.raises(InputError, match=r"Expected a SpatialData store with `--table cells`, found none in the input"):
+    with pytest.raises(InputError, match=r"Expected a SpatialData store with `table='cells'`, found none in the input"):
         choose_tables([path, plain, tmp_path / "gone"], "cells")
     assert choose_tables([path, plain], None) == [path, plain]
     empty = write_spatialdata(tmp_path / "empty.zarr", {}, version)
@@ -164,6 +164,6 @@ def test_a_table_without_places(tmp_path, make, version):
     store = write_spatialdata(tmp_path / "sdata.zarr", {"cells": make(obsm={})}, version)
     with (
         H5adSource(store) as source,
-        pytest.raises(InputError, match=r"obsm\['spatial'\] of .*Name yours with --spatial"),
+        pytest.raises(InputError, match=r"obsm\['spatial'\] of .*Name yours with `spatial_key`"),
     ):
         read_section(source)

@@ -1,21 +1,19 @@
-"""An AnnData from HDF5 to zarr or back: matrices block by block, all else element by element."""
+"""Copy an AnnData from HDF5 to zarr or back: matrices block by block, all else element by element."""
 
 from collections.abc import Iterator
 from typing import Any
 
-import anndata as ad
 import numpy as np
 from anndata.io import write_elem
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.legacy import is_table
-from spatialpdvi.io.storage.atomic import describe_failure
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.io.storage.atomic import disk_error
 from spatialpdvi.io.storage.elements import is_array, is_group, is_hdf5, is_packed, read
 from spatialpdvi.io.storage.zarr_stores import whole
 
 __all__ = ["convert", "converted_bytes"]
 
-_CHUNK = 1 << 18  # values of a chunk that is written: what HDF5 keeps of one by default
+_CHUNK = 1 << 18  # values of a chunk that is written; one in float32 fits the cache of HDF5
 _BLOCK = 1 << 23  # values that are copied at once
 _ENCODING = ("encoding-type", "encoding-version")
 _CONTAINERS = {"", "anndata", "dict", "raw"}  # groups of elements; all others are elements, which anndata knows
@@ -25,23 +23,13 @@ _HEADERS = 1 << 13  # bytes that HDF5 spends on an element
 def convert(source: Any, target: Any) -> None:
     """Copy all elements of an AnnData into an empty group of the other kind.
 
-    What is compressed stays so, of HDF5 by gzip. A file from before anndata 0.7 is read as a whole.
+    What is compressed stays compressed; in HDF5 by gzip.
+
+    Raises
+    ------
+    InputError
+        Where an element is damaged.
     """
-    if is_table(source.get("obs")) or "raw.X" in source:
-        write_elem(target, "/", ad.read_h5ad(source.filename))
-    else:
-        _copy_group(source, target)
-
-
-def converted_bytes(source: Any) -> int:
-    """Bytes of all elements without compression, a generous estimate."""
-    if is_array(source):
-        itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else _HEADERS // 64
-        return int(np.prod(source.shape)) * itemsize + _HEADERS
-    return _HEADERS + sum(converted_bytes(source[key]) for key in source)
-
-
-def _copy_group(source: Any, target: Any) -> None:
     target.attrs.update({name: source.attrs[name] for name in _ENCODING if name in source.attrs})
     for key in sorted(source):
         try:
@@ -50,21 +38,29 @@ def _copy_group(source: Any, target: Any) -> None:
             raise
         # Whatever a damaged element makes h5py, zarr or anndata raise, it is to blame, unless the disk is.
         except Exception as error:
-            if describe_failure(error, key) is not None:
+            if disk_error(error, key) is not None:
                 raise
-            name = f"{source.name}/{key}".lstrip("/")
             reason = (str(error).splitlines() or ["no reason"])[0].rstrip(".")
-            msg = (
-                f"Expected to copy {name}, found a damaged or unknown element ({reason}). Remove it, or choose an "
-                "--output of the input's own kind (.h5ad or .zarr), for which nothing is converted."
-            )
-            raise InputError(msg) from error
+            raise InputError(
+                f"to copy {f'{source.name}/{key}'.lstrip('/')}",
+                f"a damaged or unknown element ({reason})",
+                f"Remove it, or choose an {option('output')} of the input's own kind (.h5ad or .zarr), for which "
+                "nothing is converted.",
+            ) from error
+
+
+def converted_bytes(source: Any) -> int:
+    """Return a generous estimate of the bytes of all elements without compression."""
+    if is_array(source):
+        itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else _HEADERS // 64
+        return int(np.prod(source.shape)) * itemsize + _HEADERS
+    return _HEADERS + sum(converted_bytes(source[key]) for key in source)
 
 
 def _copy_element(element: Any, target: Any, key: str) -> None:
     kind = str(element.attrs.get("encoding-type", ""))
     if is_group(element) and kind in _CONTAINERS:
-        _copy_group(element, target.create_group(key))
+        convert(element, target.create_group(key))
     elif is_group(element) and kind.startswith(("csr", "csc")):
         group = target.create_group(key)
         shape = [int(length) for length in element.attrs["shape"]]
@@ -90,13 +86,13 @@ def _copy_array(source: Any, group: Any, key: str) -> None:
 
 
 def _chunks_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole rows, as many as make a chunk."""
+    """The shape of a chunk of whole rows."""
     width = max(1, int(np.prod(shape[1:])))
     return max(1, min(shape[0], _CHUNK // width)), *(max(1, length) for length in shape[1:])
 
 
 def _rows(shape: tuple[int, ...], chunk: int) -> Iterator[slice]:
-    """Blocks of whole chunks, which no two of them share."""
+    """Blocks of whole chunks; no chunk is in two blocks."""
     width = max(1, int(np.prod(shape[1:])))
     step = chunk * max(1, _BLOCK // (chunk * width))
     for first in range(0, shape[0], step):

@@ -1,8 +1,7 @@
-"""An h5ad file or a zarr store read element by element; no check of what the elements mean."""
+"""An h5ad file or a zarr store read element by element, without checks of what the elements mean."""
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -11,17 +10,14 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.chunks import read_range
-from spatialpdvi.io.formats.layout import Layout, layout_of
-from spatialpdvi.io.formats.legacy import column_order, is_table, quiet, read_column, read_fields, read_table
-from spatialpdvi.io.formats.matrices import as_csr, first_values, layer_of
-from spatialpdvi.io.formats.opening import open_file, open_h5ad
-from spatialpdvi.io.formats.streaming import FileRows, stored_bytes
-from spatialpdvi.io.storage.elements import close, is_array, is_group, read
-from spatialpdvi.io.storage.paths import table_path
+from spatialpdvi.io.formats.matrices import Layout, as_csr, first_values, layer_of, layout_of, stored_bytes
+from spatialpdvi.io.formats.opening import open_file
+from spatialpdvi.io.formats.streaming import FileRows, read_range
+from spatialpdvi.io.storage.elements import close, column_order, is_array, is_group, quiet, read, read_column
+from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.io.storage.zarr_stores import whole
 
-__all__ = ["H5adSource", "open_h5ad"]
+__all__ = ["H5adSource"]
 
 _T = TypeVar("_T")
 
@@ -32,13 +28,18 @@ class H5adSource:
     Parameters
     ----------
     path
-        An h5ad file, or the folder of a zarr store: of an AnnData, or of a SpatialData with one table. Every way in
-        which it may be unusable is an `InputError`.
+        An h5ad file, or the folder of a zarr store of an AnnData, or of a SpatialData store with one table.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be used; methods raise it too, where an element is damaged.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.name = repr(str(path))
-        self._path = table_path(path)
+    def __init__(self, path: AnyPath) -> None:
+        location = locate(path)
+        self.name = repr(location.given)
+        self._path = location.table()
         self._file = open_file(self._path)
 
     def __enter__(self) -> Self:
@@ -51,6 +52,11 @@ class H5adSource:
         trace: TracebackType | None,
     ) -> None:
         close(self._file)
+
+    @property
+    def root(self) -> Any:
+        """The root group of the file or store."""
+        return self._file
 
     @property
     def n_obs(self) -> int:
@@ -68,44 +74,24 @@ class H5adSource:
 
     def var_names(self, where: str = "X") -> pd.Index:
         """Names of the genes of the matrix at `where`."""
-        return self._names(self._var_table(where))
+        return self._names(_table_of(where))
 
     def var_keys(self, where: str = "X") -> list[str]:
         """Columns of the genes of the matrix at `where`."""
-        table = self._var_table(where)
-
-        def look() -> list[str]:
-            element = self._file[table]
-            if is_table(element):
-                return list(read_table(self._file, table).columns)
-            return [key for key in column_order(element) if key in element]
-
-        return self._read(f"the columns of {table}", look)
+        return self._columns(_table_of(where))
 
     def var(self, key: str, where: str = "X") -> pd.Series:
         """One column of these, (genes,)."""
-        table = self._var_table(where)
-
-        def load() -> pd.Series:
-            element = self._file[table]
-            if is_table(element):
-                return read_table(self._file, table)[key].reset_index(drop=True)
-            return pd.Series(read_column(element, key))
-
-        return self._read(f"{table}[{key!r}]", load)
+        table = _table_of(where)
+        return self._read(f"{table}[{key!r}]", lambda: pd.Series(read_column(self._file[table], key)))
 
     def obs_keys(self) -> list[str]:
         """Columns of ``obs``."""
-        if self._is_legacy:
-            return list(self._legacy_obs.columns)
-        obs = self._file["obs"]
-        return self._read("the columns of obs", lambda: [key for key in column_order(obs) if key in obs])
+        return self._columns("obs")
 
     def obs(self, key: str) -> pd.Series:
         """One column of ``obs``, (n,)."""
         name = f"obs[{key!r}]"
-        if self._is_legacy:
-            return self._legacy_obs[key].reset_index(drop=True)
         column = self._read(name, lambda: pd.Series(read_column(self._file["obs"], key)))
         return self._expect_rows(column, name)
 
@@ -116,12 +102,7 @@ class H5adSource:
     def obsm(self, key: str) -> Any:
         """One element of ``obsm``, with n rows."""
         name = f"obsm[{key!r}]"
-
-        def load() -> Any:
-            group = self._file["obsm"]
-            return read_fields(group)[key] if is_table(group) else read(whole(group[key]))
-
-        return self._expect_rows(self._read(name, load), name)
+        return self._expect_rows(self._read(name, lambda: read(whole(self._file["obsm"][key]))), name)
 
     def obsp_keys(self) -> list[str]:
         """Keys of ``obsp``."""
@@ -154,21 +135,21 @@ class H5adSource:
             return False  # HDF5 takes an empty key for the group itself, and a slash for a path
 
         def look() -> bool:
-            path = self._matrix_path(where)
+            path = _path_of(where)
             # anndata writes an absent X as an element of type "null".
             return path in self._file and self._file[path].attrs.get("encoding-type") != "null"
 
         return self._read(where, look)
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat: a glance that costs next to nothing."""
-        return self._read(where, lambda: first_values(self._file[self._matrix_path(where)]))
+        """Some of the values at `where`, flat, which are read in no time."""
+        return self._read(where, lambda: first_values(self._file[_path_of(where)]))
 
     def matrix(self, where: str) -> sp.csr_matrix:
         """The matrix at `where` as canonical CSR, (n, genes)."""
 
         def load() -> sp.csr_matrix:
-            element = whole(self._file[self._matrix_path(where)])
+            element = whole(self._file[_path_of(where)])
             if is_array(element):
                 return as_csr(element, where)
             if element.attrs.get("encoding-type") == "csr_matrix":
@@ -182,17 +163,17 @@ class H5adSource:
 
     def stored_bytes(self, where: str) -> int:
         """Memory that `matrix` would take."""
-        return self._read(where, lambda: stored_bytes(self._file[self._matrix_path(where)]))
+        return self._read(where, lambda: stored_bytes(self._file[_path_of(where)]))
 
     def layout(self, where: str) -> Layout:
-        """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; nothing of it is read."""
-        return self._read(where, lambda: layout_of(self._file[self._matrix_path(where)]))
+        """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; its values are not read."""
+        return self._read(where, lambda: layout_of(self._file[_path_of(where)]))
 
     def rows(self, where: str) -> FileRows:
-        """The matrix at `where` to be read block by block, also after the file is closed here."""
+        """The matrix at `where` to be read block by block, also after this file is closed."""
 
         def look() -> tuple[int, int]:
-            element = self._file[self._matrix_path(where)]
+            element = self._file[_path_of(where)]
             n_rows, n_columns = element.shape if is_array(element) else element.attrs["shape"]
             return int(n_rows), int(n_columns)
 
@@ -200,7 +181,7 @@ class H5adSource:
         if shape[0] != self.n_obs:
             self._refuse(where, f"{shape[0]:,} rows for {self.n_obs:,} spots")
         self._expect_genes(shape[1], where)
-        return FileRows(self._path, self._matrix_path(where), where, shape)
+        return FileRows(self._path, _path_of(where), where, shape)
 
     def _expect_genes(self, n_columns: int, where: str) -> None:
         n_genes = len(self.var_names(where))
@@ -209,37 +190,29 @@ class H5adSource:
 
     @cached_property
     def _obs_names(self) -> pd.Index:
-        return self._legacy_obs.index if self._is_legacy else self._names("obs")
+        return self._names("obs")
 
     @cached_property
     def _n_obs(self) -> int:
         def look() -> int | None:
             obs = self._file["obs"]
-            index = obs if is_table(obs) else obs[obs.attrs["_index"]]
+            index = obs[obs.attrs["_index"]]
             # A plain column tells its length without being read.
             return int(index.shape[0]) if is_array(index) else None
 
         n_rows = self._read("the names in obs", look)
         return len(self._obs_names) if n_rows is None else n_rows
 
-    @cached_property
-    def _is_legacy(self) -> bool:
-        return self._read("obs", lambda: is_table(self._file["obs"]))
+    def _columns(self, table: str) -> list[str]:
+        def look() -> list[str]:
+            element = self._file[table]
+            return [key for key in column_order(element) if key in element]
 
-    @cached_property
-    def _legacy_obs(self) -> pd.DataFrame:
-        return self._read("obs", lambda: read_table(self._file, "obs"))
-
-    def _var_table(self, where: str) -> str:
-        if where != "raw.X":
-            return "var"
-        return "raw/var" if self._read("raw", lambda: "raw/var" in self._file) else "raw.var"
+        return self._read(f"the columns of {table}", look)
 
     def _names(self, table: str) -> pd.Index:
         def load() -> pd.Index:
             element = self._file[table]
-            if is_table(element):
-                return read_table(self._file, table).index
             whole(element[element.attrs["_index"]])
             names = read_column(element, element.attrs["_index"])
             return pd.Index(np.asarray(names).astype(str), dtype=object)
@@ -249,17 +222,9 @@ class H5adSource:
     def _keys(self, group: str) -> list[str]:
         def look() -> list[str]:
             element = self._file.get(group)
-            if is_table(element):
-                return list(element.dtype.names)
             return sorted(element) if is_group(element) else []
 
         return self._read(group, look)
-
-    def _matrix_path(self, where: str) -> str:
-        if where == "raw.X":
-            return "raw/X" if "raw/X" in self._file else "raw.X"
-        layer = layer_of(where)
-        return where if layer is None else f"layers/{layer}"
 
     def _read(self, name: str, load: Callable[[], _T]) -> _T:
         try:
@@ -267,7 +232,7 @@ class H5adSource:
                 return load()
         except (InputError, MemoryError):
             raise
-        # Whatever a damaged or foreign element makes h5py, anndata or SciPy raise, the file is it.
+        # Whatever a damaged or foreign element makes h5py, anndata or SciPy raise, the file is to blame.
         except Exception as error:  # noqa: BLE001
             found = (str(error.args[0] if error.args else error).splitlines() or ["no reason"])[0].rstrip(".")
             self._refuse(name, f"{type(error).__name__}: {found}", cause=error)
@@ -282,8 +247,19 @@ class H5adSource:
         return element
 
     def _refuse(self, name: str, found: str, cause: Exception | None = None) -> NoReturn:
-        msg = (
-            f"Expected to read {name} of {self.name}, found a damaged or unknown element "
-            f"({found}). Write the file again with a current anndata, or use another element."
-        )
-        raise InputError(msg) from cause
+        raise InputError(
+            f"to read {name} of {self.name}",
+            f"a damaged or unknown element ({found})",
+            "Write the file again with a current anndata, or use another element.",
+        ) from cause
+
+
+def _table_of(where: str) -> str:
+    """Table of the genes of the matrix at an address."""
+    return "raw/var" if where == "raw.X" else "var"
+
+
+def _path_of(where: str) -> str:
+    """Path in the file of the matrix at an address."""
+    layer = layer_of(where)
+    return "raw/X" if where == "raw.X" else where if layer is None else f"layers/{layer}"

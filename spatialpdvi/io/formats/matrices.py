@@ -1,15 +1,25 @@
-"""Matrices of any storage as canonical CSR, block by block, without touching the original."""
+"""Matrices in memory or on disk: how they are stored, and their values as canonical CSR; originals stay as they are."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.elements import is_group
+from spatialpdvi.io.storage.elements import file_bytes, is_array, is_group, is_packed
 
-__all__ = ["FIRST_VALUES", "as_csr", "first_values", "layer_address", "layer_of", "numeric"]
+__all__ = [
+    "FIRST_VALUES",
+    "Layout",
+    "as_csr",
+    "first_values",
+    "layer_address",
+    "layer_of",
+    "layout_of",
+    "numeric",
+    "stored_bytes",
+]
 
 # Enough to tell counts from normalised values in nearly all files, and read in milliseconds.
 FIRST_VALUES = 1 << 18
@@ -18,30 +28,30 @@ _BLOCK_BYTES = 64 << 20
 
 
 def layer_address(key: str) -> str:
-    """How a layer is named in messages and in `Source.matrix`: ``layers['count']``."""
+    """Return how a layer is named in messages and in `Source.matrix`: ``layers['count']``."""
     return f"layers['{key}']"
 
 
 def layer_of(where: str) -> str | None:
-    """The layer an address stands for, None for ``X`` and ``raw.X``."""
+    """Return the layer that an address stands for; None for ``X`` and ``raw.X``."""
     if where.startswith("layers['") and where.endswith("']"):
         return where[len("layers['") : -len("']")]
     return None
 
 
 def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
-    """Canonical CSR (sorted, no duplicates) of a dense or sparse matrix, on disk or in memory.
+    """Return a dense or sparse matrix, on disk or in memory, as canonical CSR (sorted, no duplicates).
 
     Parameters
     ----------
     matrix
         (n, m): an array, an open HDF5 dataset or zarr array, or any SciPy sparse container.
     name
-        What messages call it.
+        Its name in messages.
 
     Returns
     -------
-    (n, m). It may share memory with `matrix`: read it, do not write to it.
+    (n, m). It may share memory with `matrix`: do not write to it.
     """
     if not sp.issparse(matrix):
         return _dense_to_csr(matrix, name)
@@ -56,7 +66,7 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
 
 
 def first_values(matrix: Any) -> np.ndarray:
-    """At most about `FIRST_VALUES` of the values of a dense or sparse matrix, flat."""
+    """Return at most about `FIRST_VALUES` of the values of a dense or sparse matrix, flat."""
     if is_group(matrix) or sp.issparse(matrix):
         data = matrix["data"] if is_group(matrix) else matrix.data
         return np.asarray(data[:FIRST_VALUES])
@@ -65,7 +75,7 @@ def first_values(matrix: Any) -> np.ndarray:
 
 
 def numeric(values: np.ndarray, name: str) -> np.ndarray:
-    """`values` in a type that SciPy can compute with; a type that holds no numbers is refused."""
+    """Return values in a type that SciPy can compute with; raise an `InputError` where they are no numbers."""
     kind = values.dtype.kind
     if kind == "b":
         return values.astype(np.uint8)
@@ -73,11 +83,62 @@ def numeric(values: np.ndarray, name: str) -> np.ndarray:
         return values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
     if kind in "iuf":
         return values
-    msg = (
-        f"Expected {name} to hold numbers, found values of type {values.dtype}. "
-        "Convert them to numbers, or name another matrix."
+    raise InputError(
+        f"{name} to hold numbers",
+        f"values of type {values.dtype}",
+        "Convert them to numbers, or name another matrix.",
     )
-    raise InputError(msg)
+
+
+class Layout(NamedTuple):
+    """How large a matrix on disk is and how it is stored."""
+
+    shape: tuple[int, int]
+    storage: str  # "csr", "csc" or "dense"
+    n_values: int  # that are stored; for a dense matrix all of them
+    value_bytes: int  # of one value
+    index_bytes: int  # of one column number; for a dense matrix, that of its CSR form
+    n_bytes: int  # of all its arrays in memory
+    packed_bytes: int  # in memory, of those that are compressed in the file
+    file_bytes: int  # in the file, compressed or not
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it can be read block by block."""
+        return self.storage != "csc"
+
+
+def layout_of(element: Any) -> Layout:
+    """Return the layout of a dense matrix on disk, or of a sparse one in anndata's form; its values are not read."""
+    if is_array(element):
+        rows, columns = element.shape if element.ndim == 2 else (element.shape[0], 1)
+        size = int(element.size) * element.dtype.itemsize
+        packed = size if is_packed(element) else 0
+        stored = file_bytes(element)
+        shape = (int(rows), int(columns))
+        return Layout(shape, "dense", int(element.size), element.dtype.itemsize, 4, size, packed, stored)
+    rows, columns = element.attrs["shape"]
+    encoding = element.attrs.get("encoding-type", "csr_matrix")
+    arrays = [element[name] for name in ("data", "indices", "indptr")]
+    sizes = [int(array.size) * array.dtype.itemsize for array in arrays]
+    return Layout(
+        shape=(int(rows), int(columns)),
+        storage="csc" if str(encoding).startswith("csc") else "csr",
+        n_values=int(arrays[0].size),
+        value_bytes=arrays[0].dtype.itemsize,
+        index_bytes=arrays[1].dtype.itemsize,
+        n_bytes=sum(sizes),
+        packed_bytes=sum(size for size, array in zip(sizes, arrays, strict=True) if is_packed(array)),
+        file_bytes=sum(file_bytes(array) for array in arrays),
+    )
+
+
+def stored_bytes(element: Any) -> int:
+    """Return the bytes that a matrix takes in memory; for a dense one the most that its CSR form can take."""
+    if is_array(element):
+        return int(element.size) * (element.dtype.itemsize + 4)
+    arrays = [element[name] for name in ("data", "indices", "indptr")]
+    return sum(int(array.size) * array.dtype.itemsize for array in arrays)
 
 
 def _dense_to_csr(matrix: Any, name: str) -> sp.csr_matrix:

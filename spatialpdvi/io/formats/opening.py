@@ -1,39 +1,44 @@
-"""An HDF5 file opened as an h5ad, or a zarr store as an AnnData, or one sentence that says why it is none."""
+"""Open an HDF5 file as an h5ad, or a zarr store as an AnnData, or say in one sentence why it is neither."""
 
-import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.legacy import is_table, quiet
-from spatialpdvi.io.storage.elements import close, is_group, is_hdf5
-from spatialpdvi.io.storage.temporary import remove_abandoned
+from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.io.storage.elements import close, is_group, is_hdf5, quiet
+from spatialpdvi.io.storage.paths import why_unreadable
 
-__all__ = ["open_file", "open_h5ad", "open_zarr", "opened"]
+__all__ = ["open_file", "opened"]
 
-# What results are written into: found to be no groups only after the fit, they would cost its time.
+# Groups into which results are written: if one of them is no group, it is better to know before the fit.
 _GROUPS = ("obsm", "obsp", "uns")
 
 
-def open_file(path: str | Path) -> Any:
-    """Root group of an h5ad or of an AnnData in a zarr store, read-only; `elements.close` closes it."""
-    path = Path(path)
-    is_folder = False
-    with suppress(OSError):  # where nobody may look, `open_h5ad` says so
-        if path.suffix == ".zarr" and not os.path.lexists(path) and path.parent.is_dir():
-            remove_abandoned(path.parent)  # a process that was killed may have left it under another name
+def open_file(path: Path) -> Any:
+    """Open an h5ad file, or an AnnData in a zarr store, read-only.
+
+    Returns
+    -------
+    The root group, which `spatialpdvi.io.storage.elements.close` closes.
+
+    Raises
+    ------
+    InputError
+        Where it is not an AnnData, is damaged or cannot be read.
+    """
+    try:
         is_folder = path.is_dir()
-    return open_zarr(path) if is_folder else open_h5ad(path)
+    except OSError:  # no permission: reported as for a file
+        is_folder = False
+    return _open_zarr(path) if is_folder else _open_h5ad(path)
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[Any]:
-    """`open_file` until the ``with`` ends."""
+def opened(path: Path) -> Iterator[Any]:
+    """`open_file` until the ``with`` block ends."""
     file = open_file(path)
     try:
         yield file
@@ -41,19 +46,16 @@ def opened(path: str | Path) -> Iterator[Any]:
         close(file)
 
 
-def open_zarr(path: str | Path) -> Any:
-    """Open an AnnData in a zarr store read-only, or say in one sentence why that cannot be done."""
+def _open_zarr(path: Path) -> Any:
     from spatialpdvi.io.storage.zarr_stores import StoreError, open_store
 
-    path = Path(path)
     try:
         store = open_store(path)
     except StoreError as error:
-        msg = f"Expected {_show(path)} to be a zarr store of an AnnData, found {error.found}. {error.hint}"
-        raise InputError(msg) from error
+        raise InputError(f"{_show(path)} to be a zarr store of an AnnData", error.found, error.advice) from error
     except PermissionError as error:
-        msg = f"Expected to read {_show(path)}, found no permission to read all of it. Ask its owner for access."
-        raise InputError(msg) from error
+        problem = f"There is no permission to read all of the zarr store {_show(path)}."
+        raise ResourceError(problem, "Ask its owner for access.") from error
     except MemoryError:
         raise
     # Whatever damaged metadata make zarr raise, the store is to blame.
@@ -63,16 +65,21 @@ def open_zarr(path: str | Path) -> Any:
     return store
 
 
-def open_h5ad(path: str | Path) -> h5py.File:
-    """Open an h5ad read-only, or say in one sentence why that cannot be done."""
-    path = Path(path)
-    _check_regular(path)
+def _open_h5ad(path: Path) -> h5py.File:
+    expected = f"{_show(path)} to be an h5ad file"
+    problem = why_unreadable(path)
+    if problem is None and not h5py.is_hdf5(path):
+        problem = _not_hdf5(path)
+    if problem is not None:
+        raise InputError(expected, *problem)
     try:
         file = h5py.File(path, "r")
     except BlockingIOError as error:
-        msg = f"Expected {_show(path)} to be free, found it open for writing elsewhere. "
-        msg += "Close it there (a notebook, another program), then run again."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{_show(path)} to be free",
+            "it open for writing elsewhere",
+            "Close it there (a notebook, another program), then run again.",
+        ) from error
     except OSError as error:
         raise _damaged(path, "h5ad file") from error
     _check(file, path, "h5ad file")
@@ -93,33 +100,7 @@ def _check(file: Any, path: Path, what: str) -> None:
 
 
 def _damaged(path: Path, what: str) -> InputError:
-    msg = f"Expected {_show(path)} to be a complete {what}, found it truncated or damaged. "
-    return InputError(msg + "Copy or download it again.")
-
-
-def _check_regular(path: Path) -> None:
-    hint = "Check the path for a typing error."
-    try:
-        mode = path.stat().st_mode
-    except PermissionError:
-        found, hint = "no permission to read it", "Ask its owner for access."
-    except (OSError, ValueError):  # ValueError: a null character in the name
-        found = "no such file"
-    else:
-        if stat.S_ISDIR(mode):
-            found, hint = "a folder", "Name the h5ad file in it."
-        elif not stat.S_ISREG(mode):
-            found, hint = "a pipe or device", "Save the data as a file first."
-        elif not os.access(path, os.R_OK):
-            found, hint = "no permission to read it", "Ask its owner for access."
-        elif path.stat().st_size == 0:
-            found, hint = "an empty file", "Copy or download it again."
-        elif not h5py.is_hdf5(path):
-            found, hint = _not_hdf5(path)
-        else:
-            return
-    msg = f"Expected {_show(path)} to be an h5ad file, found {found}. {hint}"
-    raise InputError(msg)
+    return InputError(f"{_show(path)} to be a complete {what}", "it truncated or damaged", "Copy or download it again.")
 
 
 def _not_hdf5(path: Path) -> tuple[str, str]:
@@ -134,35 +115,36 @@ def _not_hdf5(path: Path) -> tuple[str, str]:
 
 def _check_anndata(file: Any, path: Path) -> None:
     kind = "an HDF5 file" if is_hdf5(file) else "a zarr store"
-    hint = f"Write your data with AnnData.write_{'h5ad' if is_hdf5(file) else 'zarr'}."
+    advice = f"Write your data with AnnData.write_{'h5ad' if is_hdf5(file) else 'zarr'}."
     if "mod" in file:
-        found, hint = "a MuData of several modalities", "Write one modality as h5ad."
+        found, advice = "a MuData of several modalities", "Write one modality as h5ad."
     elif "tables" in file:
         found = "a SpatialData store without a table"
     elif "matrix" in file:
-        found, hint = "another kind of HDF5 file (10x or loom)", f"Read it with scanpy. {hint}"
+        found, advice = "another kind of HDF5 file (10x or loom)", f"Read it with scanpy. {advice}"
     elif {"geneExp", "cellBin"} & set(file):
-        found, hint = "a GEF of Stereo-seq", "Make an AnnData of it with `spatialpdvi bin`."
+        found, advice = "a GEF of Stereo-seq", "Make an AnnData of it with `spatialpdvi bin`."
     elif not {"obs", "var"} <= set(file):
         found = f"{kind} without obs and var"
-    elif not all(_is_frame(file[name]) for name in ("obs", "var")):
+    elif any(_is_of_old_anndata(file[name]) for name in ("obs", "var")):
+        found = "one that anndata before version 0.7 wrote"
+        advice = "Convert it with anndata 0.7 to 0.12: `anndata.read_h5ad(old).write_h5ad(new)`."
+    elif not all(_is_table(file[name]) for name in ("obs", "var")):
         found = f"{kind} whose obs or var is no table"
-    elif strange := [name for name in _GROUPS if name in file and not _is_group(file[name])]:
+    elif strange := [name for name in _GROUPS if name in file and not is_group(file[name])]:
         found = f"{kind} whose {strange[0]} is a single value or array"
     else:
         return
-    msg = f"Expected {_show(path)} to hold an AnnData, found {found}. {hint}"
-    raise InputError(msg)
+    raise InputError(f"{_show(path)} to hold an AnnData", found, advice)
 
 
-def _is_frame(element: Any) -> bool:
-    if is_group(element):
-        return element.attrs.get("_index", "?") in element
-    return is_table(element)
+def _is_of_old_anndata(element: Any) -> bool:
+    """Whether a table is one dataset with named fields, as before anndata 0.7; today it is a group of columns."""
+    return isinstance(element, h5py.Dataset) and element.dtype.names is not None
 
 
-def _is_group(element: Any) -> bool:
-    return is_group(element) or is_table(element)
+def _is_table(element: Any) -> bool:
+    return is_group(element) and element.attrs.get("_index", "?") in element
 
 
 def _show(path: Path) -> str:

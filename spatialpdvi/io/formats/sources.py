@@ -1,4 +1,4 @@
-"""One interface over an h5ad or a zarr store on disk and an AnnData in memory; no check of what is in them."""
+"""One interface to an h5ad file, a zarr store and an AnnData in memory, without checks of what is in them."""
 
 from typing import Any, NoReturn, Protocol
 
@@ -16,10 +16,10 @@ __all__ = ["AnnDataSource", "H5adSource", "Source"]
 
 
 class Source(Protocol):
-    """What the checks may ask of a section, wherever it is kept.
+    """What can be read of a section, on disk or in memory.
 
-    Matrices are addressed as ``X``, ``raw.X`` or ``layers['key']``. What is returned may share
-    memory with the original: read it, do not write to it.
+    Matrices are addressed as ``X``, ``raw.X`` or ``layers['key']``. Arrays that are returned may share memory with the
+    original: do not write to them.
     """
 
     name: str  # for messages
@@ -78,7 +78,7 @@ class Source(Protocol):
         """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat: a glance that costs next to nothing."""
+        """Some of the values at `where`, flat, which are read in no time."""
 
     def matrix(self, where: str) -> sp.csr_matrix:
         """The matrix at `where` as canonical CSR, (n, genes)."""
@@ -91,15 +91,15 @@ class Source(Protocol):
 
 
 class AnnDataSource:
-    """An AnnData in memory (a view and a backed one as well), never changed."""
+    """An AnnData in memory, which may be a view or backed; it is never changed."""
 
     def __init__(self, adata: AnnData) -> None:
         if not isinstance(adata, AnnData):
-            msg = (
-                f"Expected an AnnData, found {type(adata).__name__}. "
-                "Read your file with anndata.read_h5ad, or give its path to the command line."
+            raise InputError(
+                "an AnnData",
+                type(adata).__name__,
+                "Read your file with anndata.read_h5ad, or give its path to `spatialpdvi.fit_file`.",
             )
-            raise InputError(msg)
         self.name = "the AnnData"
         self._adata = adata
 
@@ -137,11 +137,9 @@ class AnnDataSource:
         """One column of ``obs``, (n,)."""
         column = self._adata.obs[key]
         if isinstance(column, pd.DataFrame):
-            msg = (
-                f"Expected one column {key!r} in obs of {self.name}, found {column.shape[1]} of this name. "
-                "Rename all but one."
+            raise InputError(
+                f"one column {key!r} in obs of {self.name}", f"{column.shape[1]} of this name", "Rename all but one."
             )
-            raise InputError(msg)
         return column.reset_index(drop=True)
 
     def obsm_keys(self) -> list[str]:
@@ -185,7 +183,7 @@ class AnnDataSource:
         return self._adata.X is not None if layer is None else layer in self._adata.layers
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat: a glance that costs next to nothing."""
+        """Some of the values at `where`, flat, which are read in no time."""
         return first_values(self._stored(where))
 
     def matrix(self, where: str) -> sp.csr_matrix:
@@ -193,11 +191,11 @@ class AnnDataSource:
         return as_csr(self._stored(where), where)
 
     def stored_bytes(self, where: str) -> int:
-        """None: the matrix is in memory."""
+        """0: the matrix is in memory."""
         return 0
 
     def rows(self, where: str) -> NoReturn:
-        """Of a matrix in memory there is no need of blocks."""
+        """Raise an error: a matrix in memory is not read in blocks."""
         msg = f"{where} is in memory"
         raise NotImplementedError(msg)
 
@@ -215,8 +213,5 @@ class AnnDataSource:
         if isinstance(matrix, pd.DataFrame):
             matrix = matrix.to_numpy()
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
-            msg = (
-                f"Expected {where} to be an array or a sparse matrix, found {type(matrix).__name__}. Convert it first."
-            )
-            raise InputError(msg)
+            raise InputError(f"{where} to be an array or a sparse matrix", type(matrix).__name__, "Convert it first.")
         return matrix

@@ -1,23 +1,30 @@
-"""A matrix on disk read in contiguous blocks of rows, as often as is asked; it is never in memory as a whole."""
+"""A matrix on disk, read in blocks of rows as often as needed; it is never in memory as a whole.
 
+Long arrays are read on all cores: HDF5 itself decompresses the chunks of an array one after the other.
+"""
+
+import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.chunks import read_range
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.matrices import as_csr
 from spatialpdvi.io.formats.opening import opened
-from spatialpdvi.io.storage.elements import is_array
+from spatialpdvi.io.storage.elements import is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
+from spatialpdvi.runtime.threads import n_threads
 
-__all__ = ["FileRows", "stored_bytes"]
+__all__ = ["FileRows", "read_range"]
 
 _VALUES = 1 << 23  # stored values of a block: some 100 MB with their columns
+_FEW = 1 << 20  # values: fewer are read as fast by HDF5
 
 
 class FileRows:
@@ -26,22 +33,22 @@ class FileRows:
     Parameters
     ----------
     path
-        The h5ad, or the folder of a zarr store.
+        The h5ad file, or the folder of a zarr store.
     element
-        Of the matrix in the file: ``X``, ``raw/X``, ``layers/counts``.
+        Where the matrix is in the file: ``X``, ``raw/X``, ``layers/counts``.
     name
-        What messages call it.
+        Its name in messages.
     shape
-        (n, genes) of what is read.
+        (n, genes) of the rows that are read.
     first
-        The first row that is read.
+        The first of these rows.
     """
 
     def __init__(self, path: str | Path, element: str, name: str, shape: tuple[int, int], *, first: int = 0) -> None:
         self.path, self.element, self.name, self.shape, self._first = Path(path), element, name, shape, first
 
     def split(self, n_parts: int) -> list["FileRows"]:
-        """The same rows in parts, which other processes can read."""
+        """Return the same rows in parts, which other processes can read."""
         path, bounds = self.path.absolute(), [self.shape[0] * part // n_parts for part in range(n_parts + 1)]
         return [
             FileRows(path, self.element, self.name, (last - first, self.shape[1]), first=self._first + first)
@@ -50,12 +57,12 @@ class FileRows:
         ]
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
-        """Blocks of rows in their order, canonical CSR.
+        """Yield blocks of rows in their order, as canonical CSR.
 
         Raises
         ------
         InputError
-            Where the file has gone, is damaged, or holds the matrix by columns, of which rows cannot be read.
+            Where the file is gone or damaged, or holds the matrix by columns, so that blocks of rows cannot be read.
         """
         with opened(self.path) as file:
             element = file[self.element]
@@ -65,24 +72,24 @@ class FileRows:
                     block = next(blocks)
                 except StopIteration:
                     return
-                except (InputError, MemoryError):  # a sentence of its own
+                except (InputError, MemoryError):  # an error of its own
                     raise
                 # Whatever damaged bytes make h5py, zarr or a codec raise, the file is to blame.
                 except Exception as error:
-                    msg = (
-                        f"Expected to read {self.name} of '{self.path}', found a damaged element ({error}). "
-                        "Write the file again with a current anndata."
-                    )
-                    raise InputError(msg) from error
+                    raise InputError(
+                        f"to read {self.name} of {str(self.path)!r}",
+                        f"a damaged element ({error})",
+                        "Write the file again with a current anndata.",
+                    ) from error
                 yield block
 
     def _sparse(self, group: Any) -> Iterator[sp.csr_matrix]:
-        if group.attrs.get("encoding-type", group.attrs.get("h5sparse_format")) not in {"csr_matrix", "csr"}:
-            msg = (
-                f"Expected {self.name} of '{self.path}' to be stored by rows (CSR), to be read block by block, found "
-                "it by columns. Write it as CSR, or give more --memory."
+        if group.attrs.get("encoding-type") != "csr_matrix":
+            raise InputError(
+                f"{self.name} of {str(self.path)!r} to be stored by rows (CSR), because it is read block by block",
+                "it stored by columns",
+                f"Write it as CSR, or give more memory with {option('memory')}.",
             )
-            raise InputError(msg)
         indptr = whole(group)["indptr"][self._first : self._first + self.shape[0] + 1].astype(np.int64)
         first = 0
         while first < self.shape[0]:
@@ -102,9 +109,53 @@ class FileRows:
             yield as_csr(np.asarray(dataset[first : min(first + step, end)]), self.name)
 
 
-def stored_bytes(element: Any) -> int:
-    """Memory that a matrix takes when it is read as a whole: of a dense one at most as much as it would as CSR."""
-    if is_array(element):
-        return int(element.size) * (element.dtype.itemsize + 4)
-    arrays = [element[name] for name in ("data", "indices", "indptr")]
-    return sum(int(array.size) * array.dtype.itemsize for array in arrays)
+def read_range(dataset: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Return ``dataset[start:stop]`` of a 1-D dataset of HDF5 or array of zarr.
+
+    Zarr itself decompresses chunks in parallel. In HDF5 files, chunks with no filters but gzip and shuffle are read as
+    they are stored and decompressed in parallel, which zlib does without holding the interpreter's lock; all other
+    datasets are read by HDF5.
+    """
+    stop = dataset.shape[0] if stop is None else stop
+    if not is_hdf5(dataset) or stop - start < _FEW or n_threads() < 2 or not _is_plain_gzip(dataset):
+        return np.asarray(dataset[start:stop])
+    # looked up once: h5py reads them from the file each time
+    size, shuffled = dataset.chunks[0], dataset.shuffle
+    out = np.empty(stop - start, dtype=dataset.dtype)
+
+    def load(first: int) -> None:
+        unfiltered, stored = dataset.id.read_direct_chunk((first,))
+        # a filter may have been skipped for a chunk when it was written
+        values = dataset[first : first + size] if unfiltered else _decoded(stored, out.dtype, size, shuffled=shuffled)
+        low, high = max(first, start), min(first + size, stop)
+        out[low - start : high - start] = values[low - first : high - first]
+
+    with ThreadPoolExecutor(n_threads()) as pool:
+        for _ in pool.map(load, range(start - start % size, stop, size)):
+            pass  # an exception of a chunk is raised here
+    return out
+
+
+def _is_plain_gzip(dataset: h5py.Dataset) -> bool:
+    made = dataset.id.get_create_plist()
+    filters = {made.get_filter(i)[0] for i in range(made.get_nfilters())}
+    known = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
+    return (
+        dataset.chunks is not None
+        and h5py.h5z.FILTER_DEFLATE in filters
+        and filters <= known
+        and dataset.dtype.kind in "iuf"
+        and dataset.id.get_num_chunks() == -(-dataset.shape[0] // dataset.chunks[0])  # none left unwritten
+    )
+
+
+def _decoded(stored: bytes, kind: np.dtype, size: int, *, shuffled: bool) -> np.ndarray:
+    """Return the ``size`` values of a chunk."""
+    raw = np.frombuffer(zlib.decompress(stored, bufsize=size * kind.itemsize), dtype=np.uint8)
+    if shuffled:
+        raw = np.ascontiguousarray(raw.reshape(kind.itemsize, -1).T).ravel()
+    values = raw.view(kind)
+    if values.size != size:
+        msg = f"a chunk of {values.size} values instead of {size}"
+        raise ValueError(msg)
+    return values

@@ -1,4 +1,4 @@
-"""Counts and domains of a fitted section: what genes are compared by."""
+"""Counts and domains of a fitted section, by which genes are compared."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError, list_keys
+from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import check_fitted
@@ -17,15 +17,17 @@ from spatialpdvi.runtime.rows import CountRows
 
 __all__ = ["Expression", "read_expression"]
 
-_HINT = "Point --layer at the counts; features of --rep have no genes that could be compared."
+_ADVICE = (
+    f"Name the layer of the counts with {option('layer')}; features of {option('rep')} have no genes to be compared."
+)
 
 
 class Expression(NamedTuple):
     """Counts of a fitted section."""
 
     counts: CountRows  # (n, genes), whole numbers >= 0
-    genes: np.ndarray  # (genes,) their names, as text
-    domains: pd.Categorical  # (n,); only those that have spots
+    genes: np.ndarray  # (genes,) names, as text
+    domains: pd.Categorical  # (n,); without empty categories
 
 
 def read_expression(
@@ -38,19 +40,24 @@ def read_expression(
     source
         The fitted section.
     keys
-        Names under which the fit has written.
+        The names under which the fit was written.
     layer
-        Where the counts are; None for where the fit found them, or, after a fit of ready features, to look for them.
+        Where the counts are; None for where the fit found them, or, after a fit of features, to search for them.
     gene_key
-        Column of ``var`` with the names to use; a gene without one keeps its own.
+        Column of ``var`` with the names to use; a gene without such a name keeps its own.
     memory
-        Bytes that may be taken (`read_counts`).
+        Bytes that may be used (`read_counts`).
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or there are no counts.
     """
     check_fitted(source, keys)
     domains = read_domains(source, keys.domain)
     if layer is None:
         layer = _layer_of_the_fit(source, keys)
-    found = read_counts(source, layer, memory=memory, hint=_HINT)
+    found = read_counts(source, layer, memory=memory, advice=_ADVICE)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:
         names = _named_by(source, gene_key, found.source, names)
@@ -58,11 +65,11 @@ def read_expression(
 
 
 def _layer_of_the_fit(source: Source, keys: Keys) -> str | None:
-    """The option that names the counts of the fit; None where it used none, or they are no longer there."""
+    """The value of ``layer`` for the counts of the fit; None where it used none, or they are no longer there."""
     summary = source.uns(keys.uns)
     params = summary.get("params") if isinstance(summary, Mapping) else None
     where = str(params.get("counts", "")) if isinstance(params, Mapping) else ""
-    # of several files with counts in different places a fit remembers them all
+    # a fit of several files with counts in different places has stored all these places
     if (where in {"X", "raw.X"} or layer_of(where) is not None) and source.has_matrix(where):
         return layer_of(where) or where
     return None
@@ -70,10 +77,10 @@ def _layer_of_the_fit(source: Source, keys: Keys) -> str | None:
 
 def _named_by(source: Source, key: str, where: str, names: np.ndarray) -> np.ndarray:
     if key not in source.var_keys(where):
-        msg = (
-            f"Expected a column {key!r} with names of genes in var of {source.name}, found columns: "
-            f"{list_keys(source.var_keys(where))}. Name one of these with --gene-key."
+        raise InputError(
+            f"a column {key!r} with names of genes in var of {source.name}",
+            f"columns: {list_keys(source.var_keys(where))}",
+            f"Name one of these with {option('gene_key')}.",
         )
-        raise InputError(msg)
     column = source.var(key, where)
     return np.where(column.isna(), names, column.astype(object).map(str))

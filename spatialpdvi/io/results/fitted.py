@@ -1,4 +1,4 @@
-"""The result of an earlier fit, read back from a section."""
+"""Read the result of a fit back from a section."""
 
 import warnings
 from collections.abc import Mapping
@@ -6,31 +6,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.extras import not_ours, read_number
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.coordinates import as_table, read_coordinates
 from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
 
-__all__ = ["Fitted", "check_fitted", "read_agreement", "read_fitted"]
+__all__ = [
+    "Fitted",
+    "check_fitted",
+    "not_ours",
+    "read_agreement",
+    "read_connectivities",
+    "read_fitted",
+    "read_flow",
+    "read_number",
+]
 
 _AGAIN = "Run `spatialpdvi fit` again."
-_ROUNDED = 1e-5  # sums of posteriors in single precision
+_GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
+_ROUNDED = 1e-5  # error of a sum of posteriors in single precision
 
 
 class Fitted(NamedTuple):
     """What a picture or a report needs of a fitted section."""
 
-    coordinates: np.ndarray | None  # (n, 2|3) float64; None where they were not asked for
+    coordinates: np.ndarray | None  # (n, 2|3) float64; None if they were not wanted
     domains: pd.Categorical  # (n,)
     confidence: np.ndarray  # (n,)
     calibrated: np.ndarray | None  # (n,): the calibrated confidence, where there is one
     annotation: pd.Categorical | None  # (n,); missing has code -1
-    colours: dict[str, str] | None  # of the domains by name, where they are stored; not checked to be colours
+    colours: dict[str, str] | None  # by domain, where they are stored; they may be no valid colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
-    samples: pd.Categorical | None  # (n,): the section of each spot, where there are several
+    samples: pd.Categorical | None  # (n,): section of each spot, where there are several
 
 
 def read_fitted(
@@ -41,20 +51,35 @@ def read_fitted(
     spatial_key: str | None = "spatial",
     sample_key: str | None = None,
 ) -> Fitted:
-    """Read and check what a fit with ``keys`` has written, and the annotation where there is one.
+    """Read and check what a fit has written, and the annotation where there is one.
 
-    Sections are told apart by ``sample_key``, by default the one that the fit was given. Without ``spatial_key`` there
-    are neither coordinates nor sections, as a chart needs none.
+    Parameters
+    ----------
+    source
+        The fitted section.
+    keys
+        The names under which the fit was written.
+    label_key
+        Column of ``obs`` with the annotation; None for ``annotation`` where there is one.
+    spatial_key
+        Key of ``obsm`` with the coordinates; None to read neither coordinates nor sections, which charts do not need.
+    sample_key
+        Column of ``obs`` with the section of each spot; None for the one that the fit was given.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
     annotation, _ = read_labels(source, label_key)
     summary = _read_summary(source, keys.uns)
     samples = None if spatial_key is None else _read_samples(source, summary, sample_key)
-    sure, calibrated = keys.confidence, keys.calibrated_confidence
+    calibrated = keys.calibrated_confidence
     return Fitted(
         coordinates=None if spatial_key is None else read_coordinates(source, spatial_key, samples=samples),
         domains=read_domains(source, keys.domain),
-        confidence=_read_share(source, sure),
+        confidence=_read_share(source, keys.confidence),
         calibrated=_read_share(source, calibrated) if calibrated in source.obs_keys() else None,
         annotation=annotation,
         colours=_read_colours(source, keys),
@@ -64,14 +89,14 @@ def read_fitted(
 
 
 def check_fitted(source: Source, keys: Keys) -> None:
-    """Refuse a section in which no fit has written under ``keys``."""
+    """Raise an `InputError` where no fit has been written under these names."""
     missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
     if missing or keys.uns not in source.uns_keys():
-        msg = (
-            f"Expected a fitted section with obs[{keys.domain!r}] and uns[{keys.uns!r}] in {source.name}, found "
-            f"columns: {list_keys(source.obs_keys())}. Run `spatialpdvi fit` first, or name its --key-added."
+        raise InputError(
+            f"a fitted section with obs[{keys.domain!r}] and uns[{keys.uns!r}] in {source.name}",
+            f"columns: {list_keys(source.obs_keys())}",
+            f"Run `spatialpdvi fit` first, or name its {option('key_added')}.",
         )
-        raise InputError(msg)
 
 
 def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -> pd.Categorical | None:
@@ -82,34 +107,34 @@ def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -
         if not isinstance(key, str) or not key:
             return None
         if key not in source.obs_keys():
-            msg = (
-                f"Expected obs[{key!r}], by which the fit told sections apart, in {source.name}, found no such column. "
-                "All spots are drawn as one section. Name another column with --sample-key."
+            text = (
+                f"{source.name} has no obs[{key!r}], which told the fit the section of each spot. All spots are drawn "
+                f"as one section; name another column with {option('sample_key')}."
             )
-            warnings.warn(msg, InputWarning, stacklevel=2)
+            warnings.warn(InputWarning(text), stacklevel=2)
             return None
     samples = read_samples(source, key)
     return samples if len(samples.categories) > 1 else None
 
 
 def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
-    """``obs[keys.agreement]``, (n,): the share of restarts that agree; None of a fit without restarts."""
+    """Read the agreement of each spot, (n,); None after a fit without restarts."""
     if keys.agreement not in source.obs_keys():
         return None
     return _read_share(source, keys.agreement)
 
 
 def _read_share(source: Source, key: str) -> np.ndarray:
-    """A column of obs with a share of 1 for each spot, (n,)."""
+    """Read a column of obs with values in [0, 1], (n,)."""
     values = read_number(source, key, otherwise=_AGAIN)
     outside = np.abs(values - 0.5) > 0.5 + _ROUNDED
     if outside.any():
-        raise not_ours(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is no share of 1")
+        raise not_ours(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is not between 0 and 1")
     return values
 
 
 def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
-    """``uns[keys.colours]`` by the names of the categories they are in the order of; None where it is not there."""
+    """Read the colours of the categories of the domains, by name; None where there are none."""
     if keys.colours not in source.uns_keys():
         return None
     column = source.obs(keys.domain)
@@ -122,15 +147,16 @@ def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     if isinstance(colours, list | tuple) and len(colours) >= len(names) and all(isinstance(c, str) for c in colours):
         return dict(zip(names, colours, strict=False))  # scanpy, too, takes the first of more
     found = f"{len(colours)} values" if isinstance(colours, list | tuple) else f"a {type(values).__name__}"
-    msg = (
-        f"Expected uns[{keys.colours!r}] of {source.name} to hold a colour for each of the {len(names)} categories of "
-        f"obs[{keys.domain!r}], found {found}. Mend or remove it, or run `spatialpdvi fit` again."
+    raise InputError(
+        f"uns[{keys.colours!r}] of {source.name} to hold a colour for each of the {len(names)} categories of "
+        f"obs[{keys.domain!r}]",
+        found,
+        "Correct or remove it, or run `spatialpdvi fit` again.",
     )
-    raise InputError(msg)
 
 
 def _read_summary(source: Source, key: str) -> dict[str, Any]:
-    """``uns[key]`` with a trace of numeric columns and scores that are numbers."""
+    """Read ``uns[key]``, with a trace of numeric columns and scores that are numbers."""
     summary, name = source.uns(key), f"uns[{key!r}]"
     if not isinstance(summary, Mapping):
         raise not_ours(source, name, f"a {type(summary).__name__}")
@@ -147,3 +173,67 @@ def _read_summary(source: Source, key: str) -> dict[str, Any]:
         if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
             raise not_ours(source, name, f"no number in its scores under {score!r}")
     return dict(summary)
+
+
+def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
+    """Read ``obs[key]``, a finite number for each spot, (n,) float64.
+
+    Parameters
+    ----------
+    source
+        The fitted section.
+    key
+        Column of ``obs``.
+    otherwise
+        The advice, as whole sentences, where there is no such column.
+
+    Raises
+    ------
+    InputError
+        Where there is no such column, or it is not one of finite numbers.
+    """
+    if key not in source.obs_keys():
+        raise InputError(f"obs[{key!r}] in {source.name}", "no such column", otherwise)
+    column = source.obs(key)
+    found = f"values of type {column.dtype}"
+    types = pd.api.types
+    if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if np.isfinite(values).all():
+            return np.asarray(values)
+        found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
+    raise not_ours(source, f"obs[{key!r}]", found)
+
+
+def read_flow(source: Source, keys: Keys) -> np.ndarray:
+    """Read the flow directions, (n, 2|3) float64."""
+    if keys.flow not in source.obsm_keys():
+        raise InputError(f"obsm[{keys.flow!r}] in {source.name}", "no such element", _GRAPH)
+    flow = np.asarray(as_table(source.obsm(keys.flow), f"obsm[{keys.flow!r}]"), dtype=np.float64)
+    if flow.shape[1] not in {2, 3} or not np.isfinite(flow).all():
+        found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
+        raise not_ours(source, f"obsm[{keys.flow!r}]", found)
+    return flow
+
+
+def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
+    """Read the edge weights of the objective, (n, n)."""
+    if keys.connectivities not in source.obsp_keys():
+        raise InputError(f"obsp[{keys.connectivities!r}] in {source.name}", "no such element", _GRAPH)
+    graph: Any = source.obsp(keys.connectivities)
+    name = f"obsp[{keys.connectivities!r}]"
+    if not sp.issparse(graph):
+        raise not_ours(source, name, f"a {type(graph).__name__}")
+    graph = sp.csr_matrix(graph)
+    if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
+        raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
+    return graph
+
+
+def not_ours(source: Source, name: str, found: str) -> InputError:
+    """Return the error for an element that is not what a fit writes."""
+    return InputError(
+        f"{name} of {source.name} to hold the result of a fit",
+        found,
+        f"Run `spatialpdvi fit` again, or name the {option('key_added')} of another fit.",
+    )

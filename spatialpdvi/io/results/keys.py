@@ -1,4 +1,4 @@
-"""The names of everything a fit writes into an AnnData, and whether what has such a name is ours to replace."""
+"""The names of everything that a fit writes into an AnnData, and whether a name is free or may be overwritten."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 
 __all__ = ["DEFAULT_PREFIX", "Keys", "check_free"]
@@ -15,13 +15,13 @@ DEFAULT_PREFIX = "pdvi"
 
 # One letter or digit at least: HDF5 reads a bare "." as "this very group".
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9][A-Za-z0-9_.-]*")
-# Fields of uns[prefix] by which a result of ours is told from somebody else's entry.
+# Fields of uns[prefix] by which a result of this package is recognised.
 _OUR_FIELDS = {"params", "certificate"}
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Every AnnData key that is written, as a function of the prefix (``--key-added``).
+    """Every AnnData key that is written, as a function of the prefix (``key_added``).
 
     Attributes
     ----------
@@ -34,12 +34,12 @@ class Keys:
     def __post_init__(self) -> None:
         if _PREFIX.fullmatch(self.prefix):
             return
-        found = repr(self.prefix) if self.prefix else "an empty name"
-        msg = (
-            "Expected --key-added to be made of letters, digits, '_', '-' and '.', "
-            f"found {found}. Choose a name such as 'pdvi' or 'pdvi_k20'."
+        raise InputError(
+            "made of letters, digits, '_', '-' and '.'",
+            repr(self.prefix) if self.prefix else "an empty name",
+            "Choose a name such as 'pdvi' or 'pdvi_k20'.",
+            option="key_added",
         )
-        raise InputError(msg)
 
     @property
     def domain(self) -> str:
@@ -58,7 +58,7 @@ class Keys:
 
     @property
     def agreement(self) -> str:
-        """``obs``: the share of restarts that put the spot where their consensus does, in [0, 1]."""
+        """``obs``: the share of restarts that place the spot where their consensus does, in [0, 1]."""
         return f"{self.prefix}_agreement"
 
     @property
@@ -68,12 +68,12 @@ class Keys:
 
     @property
     def calibrated(self) -> str:
-        """``obsm``: the posterior made as sure as restarts are, (n, K)."""
+        """``obsm``: the posterior calibrated by the agreement of the restarts, (n, K)."""
         return f"{self.prefix}_posterior_calibrated"
 
     @property
     def calibrated_confidence(self) -> str:
-        """``obs``: the largest calibrated posterior of the spot."""
+        """``obs``: the largest calibrated posterior of each spot."""
         return f"{self.prefix}_confidence_calibrated"
 
     @property
@@ -93,7 +93,7 @@ class Keys:
 
     @property
     def colours(self) -> str:
-        """``uns``: a colour for each category of the domains, where scanpy and squidpy look for it."""
+        """``uns``: a colour for each domain, where scanpy and squidpy find it."""
         return f"{self.domain}_colors"
 
     @property
@@ -107,7 +107,7 @@ class Keys:
         return self.prefix
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """All (group, key) that a fit or its markers may be under: what a second fit removes of the first."""
+        """Return every (group, key) that a fit or its markers may have written; a second fit removes them."""
         return (
             ("obs", self.domain),
             ("obs", self.confidence),
@@ -126,10 +126,15 @@ class Keys:
 
 
 def check_free(source: Source, keys: Keys) -> None:
-    """Refuse a prefix whose names hold somebody else's data (``pca`` would replace ``X_pca``).
+    """Check that nothing of the user's would be overwritten (the prefix ``pca`` would replace ``X_pca``).
 
-    Names in use are ours beside a ``uns[prefix]`` that a fit has written. Under the default prefix they are ours
-    also without it, as after a concatenation, where the columns of ``obs`` hold what a fit writes there.
+    Where a fit has written ``uns[prefix]``, the other names hold its results too. Under the default prefix this is also
+    assumed without ``uns[prefix]``, as after a concatenation, if the columns of ``obs`` hold what a fit writes there.
+
+    Raises
+    ------
+    InputError
+        Where a name holds other data.
     """
     if set(source.uns_fields(keys.uns)) >= _OUR_FIELDS:
         return
@@ -143,23 +148,22 @@ def check_free(source: Source, keys: Keys) -> None:
     if not taken or (keys.prefix == DEFAULT_PREFIX and _are_remains(source, keys, taken)):
         return
     names = ", ".join(f"{group}[{key!r}]" for group, key in taken)
-    msg = (
-        f"Expected the names that --key-added {keys.prefix!r} stands for to be free, "
-        f"found {names} in {source.name}. Choose another --key-added, "
-        "so that nothing of yours is overwritten."
+    raise InputError(
+        f"the names of {option('key_added', keys.prefix)} to be free",
+        f"{names} in {source.name}",
+        f"Choose another {option('key_added')}, so that nothing of yours is overwritten.",
     )
-    raise InputError(msg)
 
 
 def _are_remains(source: Source, keys: Keys, taken: list[tuple[str, str]]) -> bool:
-    """Whether elements without their ``uns`` look like those of a fit; arrays count as such beside its domains."""
+    """Whether elements without their ``uns`` look like those of a fit; arrays do if the domains are there too."""
     columns = [key for group, key in taken if group == "obs"]
     if ("uns", keys.uns) in taken or (len(columns) < len(taken) and keys.domain not in columns):
         return False
-    return all(_is_column_of_ours(source.obs(key), is_domain=key == keys.domain) for key in columns)
+    return all(_is_of_a_fit(source.obs(key), is_domain=key == keys.domain) for key in columns)
 
 
-def _is_column_of_ours(column: pd.Series, *, is_domain: bool) -> bool:
+def _is_of_a_fit(column: pd.Series, *, is_domain: bool) -> bool:
     """Domains are texts of whole numbers, confidence and entropy floats that are not negative; gaps are allowed."""
     values = column.dropna()
     if is_domain:

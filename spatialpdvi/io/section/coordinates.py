@@ -1,4 +1,4 @@
-"""Where the spots are: checked coordinates in the user's own unit."""
+"""Coordinates of the spots, checked, in the unit of the file."""
 
 import warnings
 from typing import Any
@@ -7,21 +7,36 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 
 __all__ = ["as_table", "read_coordinates"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
-_SMALLEST = 1e-140  # of distances: their squares are numbers, and so are sums of squares of their inverses
+_SMALLEST = 1e-140  # distance whose square, and sums of squares of whose inverse, are still representable
 
 
 def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None = None) -> np.ndarray:
-    """``obsm[key]`` as (n, 2) or (n, 3) float64, C-contiguous, all finite, in the file's unit.
+    """Read and check the coordinates of the spots.
 
-    A key that ``obsm`` does not have may name columns of ``obs`` instead, with commas between them.
-    Spots of different ``samples`` may lie at one place.
+    Parameters
+    ----------
+    source
+        The section.
+    key
+        A key of ``obsm``; or names of columns of ``obs`` with commas between them.
+    samples
+        The section of each spot, (n,): spots of different sections may lie at the same place.
+
+    Returns
+    -------
+    (n, 2) or (n, 3) float64, C-contiguous, all finite, in the file's unit.
+
+    Raises
+    ------
+    InputError
+        Where there are none, or some are not finite.
     """
     columns = key.split(",")
     if key in source.obsm_keys():
@@ -31,18 +46,17 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
         name = f"obs[{columns}]"
         table = as_table(_read_columns(source, columns), name)
     else:
-        msg = (
-            f"Expected the coordinates of the spots in obsm[{key!r}] of {source.name}, "
-            f"found keys: {list_keys(source.obsm_keys())}. Name yours with --spatial-key."
+        raise InputError(
+            f"the coordinates of the spots in obsm[{key!r}] of {source.name}",
+            f"keys: {list_keys(source.obsm_keys())}",
+            f"Name yours with {option('spatial_key')}.",
         )
-        raise InputError(msg)
     if table.shape[1] not in {2, 3}:
-        n_columns = table.shape[1]
-        msg = (
-            f"Expected {name} to have 2 or 3 columns (x, y and perhaps z), found {n_columns}. "
-            "Name the coordinates with --spatial-key."
+        raise InputError(
+            f"{name} to have 2 or 3 columns (x, y and perhaps z)",
+            f"{table.shape[1]}",
+            f"Name the coordinates with {option('spatial_key')}.",
         )
-        raise InputError(msg)
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
     _check_finite(coordinates, name, source.obs_names())
     _check_size(coordinates, name)
@@ -54,17 +68,17 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
 def _read_columns(source: Source, columns: list[str]) -> pd.DataFrame:
     missing = [column for column in columns if column not in source.obs_keys()]
     if missing:
-        msg = (
-            f"Expected the coordinates of the spots in the columns {', '.join(columns)} of obs of {source.name}, found "
-            f"no {', '.join(map(repr, missing))}. Name them, or a key of obsm, with --spatial-key."
+        raise InputError(
+            f"the coordinates of the spots in the columns {', '.join(columns)} of obs of {source.name}",
+            f"no {', '.join(map(repr, missing))}",
+            f"Name the columns, or a key of obsm, with {option('spatial_key')}.",
         )
-        raise InputError(msg)
     return pd.concat([source.obs(column) for column in columns], axis=1)
 
 
 def as_table(element: Any, name: str) -> np.ndarray:
-    """An array or data frame as a 2-D array of numbers; sparse and other elements are refused."""
-    hint = "Store it as a plain array of numbers."
+    """Return an array or data frame as a 2-D array of numbers; raise an `InputError` for any other element."""
+    advice = "Store it as a plain array of numbers."
     if isinstance(element, pd.DataFrame):
         kinds = [str(kind) for kind in element.dtypes if not _is_number(kind)]
         if not kinds:
@@ -78,11 +92,10 @@ def as_table(element: Any, name: str) -> np.ndarray:
         found = f"values of type {element.dtype}"
     elif element.ndim != 2:
         found = f"{element.ndim} dimension{'s' * (element.ndim != 1)}"
-        hint = "Store it with one row per spot and one column per axis."
+        advice = "Store it with one row per spot and one column per axis."
     else:
         return np.asarray(element)
-    msg = f"Expected {name} to be a table of numbers, found {found}. {hint}"
-    raise InputError(msg)
+    raise InputError(f"{name} to be a table of numbers", found, advice)
 
 
 def _is_number(kind: Any) -> bool:
@@ -95,24 +108,24 @@ def _check_finite(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> N
     lost = ~np.isfinite(coordinates).all(axis=1)
     if not lost.any():
         return
-    msg = (
-        f"Expected {name} to hold finite coordinates, found {lost.sum():,} of {len(lost):,} spots "
-        f"with NaN or infinity (first: {spot_names[lost][0]!r}). Remove these spots first."
+    raise InputError(
+        f"{name} to hold finite coordinates",
+        f"{lost.sum():,} of {len(lost):,} spots with NaN or infinity (first: {spot_names[lost][0]!r})",
+        "Remove these spots first.",
     )
-    raise InputError(msg)
 
 
 def _check_size(coordinates: np.ndarray, name: str) -> None:
-    """Refuse places whose distances overflow, or vanish, when they are squared."""
+    """Raise an error for coordinates whose distances overflow, or vanish, when they are squared."""
     largest = float(np.abs(coordinates).max(initial=0.0))
     spread = float(np.ptp(coordinates, axis=0).max(initial=0.0)) if len(coordinates) else 0.0
     if largest <= 1.0 / _SMALLEST and (spread == 0.0 or spread >= _SMALLEST):
         return
-    msg = (
-        f"Expected {name} to hold coordinates in a usual unit, found numbers of up to {largest:.3g}, {spread:.3g} "
-        "apart, whose squares cannot be told from zero or infinity. Multiply them by a constant."
+    raise InputError(
+        f"{name} to hold coordinates in a usual unit",
+        f"numbers of up to {largest:.3g}, {spread:.3g} apart, whose squares are too small or too large for a computer",
+        "Multiply them by a constant.",
     )
-    raise InputError(msg)
 
 
 def _warn_of_duplicates(
@@ -124,12 +137,12 @@ def _warn_of_duplicates(
     repeated = places.duplicated().to_numpy()
     if not repeated.any():
         return
-    msg = (
-        f"Expected one place per spot in {name}, found {repeated.sum():,} of {len(repeated):,} "
-        f"spots at the place of an earlier one (first: {spot_names[repeated][0]!r}). "
-        "They are kept; if several sections are stacked here, name the column that tells them apart with --sample-key."
+    text = (
+        f"{repeated.sum():,} of {len(repeated):,} spots of {name} lie at the place of an earlier one (first: "
+        f"{spot_names[repeated][0]!r}). They are used as they are. If the file holds several sections, name the column "
+        f"that tells them apart with {option('sample_key')}."
     )
-    warnings.warn(msg, InputWarning, stacklevel=2)
+    warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _warn_of_a_line(coordinates: np.ndarray, name: str) -> None:
@@ -140,8 +153,8 @@ def _warn_of_a_line(coordinates: np.ndarray, name: str) -> None:
     spread = np.linalg.eigvalsh(centred.T @ centred)  # (2|3,), ascending
     if spread[-2] > _ON_A_LINE * spread[-1]:
         return
-    msg = (
-        f"Expected the spots of {name} to cover an area, found all of them on one line. "
-        "Domains will be stretches of that line; check --spatial-key."
+    text = (
+        f"All spots of {name} lie on one line, so domains will be stretches of that line. Check "
+        f"{option('spatial_key')}."
     )
-    warnings.warn(msg, InputWarning, stacklevel=2)
+    warnings.warn(InputWarning(text), stacklevel=2)

@@ -1,4 +1,4 @@
-"""Which matrix of a section holds the raw counts, and the proof that it does."""
+"""Find the matrix of a section that holds raw counts, and check that it does."""
 
 import logging
 import warnings
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import CountRows, Rows
@@ -22,31 +22,30 @@ logger = logging.getLogger("spatialpdvi")
 CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
 
 _WHAT = "raw counts (whole numbers, none negative)"
-_HINT = "Point --layer at the counts, or give ready features with --rep."
-# Whole numbers beyond this are not exact in float32, in which features are computed; no spot has so many molecules.
+_ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
+# Larger whole numbers are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
-COPIES = 2  # of the counts: themselves, and what is made of them
+COPIES = 2  # of the counts in memory: the counts, and what is computed from them
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
 class CheckedRows:
-    """Counts read block by block, of which every block is found to hold counts when it is first read."""
+    """Counts that are read block by block; each block is checked when it is first read."""
 
     def __init__(self, rows: Rows, where: str) -> None:
         self._rows, self._where, self._checked = rows, where, False
         self.shape = rows.shape
 
     def split(self, n_parts: int) -> list["CheckedRows"]:
-        """The same rows in parts, each checked by whoever reads it."""
+        """Return the same rows in parts, each checked by whoever reads it."""
         return [CheckedRows(part, self._where) for part in self._rows.split(n_parts)]
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
-        """Blocks of rows in their order."""
+        """Yield blocks of rows in their order."""
         for block in self._rows.blocks():
             refusal = "" if self._checked else _refusal(block.data)
             if refusal:
-                msg = f"Expected {self._where} to hold {_WHAT}, found {refusal}. {_HINT}"
-                raise InputError(msg)
+                raise InputError(f"{self._where} to hold {_WHAT}", refusal, _ADVICE)
             yield block
         self._checked = True
 
@@ -59,49 +58,53 @@ class Counts(NamedTuple):
     gene_names: pd.Index  # (genes,)
 
 
-def read_counts(source: Source, layer: str | None, *, memory: int | None = None, hint: str = _HINT) -> Counts:
-    """Counts from the named layer, else from the first of `CANDIDATES` that holds counts.
+def read_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = _ADVICE) -> Counts:
+    """Read counts from the named layer, else from the first of `CANDIDATES` that holds counts.
 
     Parameters
     ----------
     source
         The section.
     layer
-        A key of ``layers``, or ``X`` or ``raw.X``; None to look.
+        A key of ``layers``, or ``X`` or ``raw.X``; None to search.
     memory
-        Bytes that may be taken; of counts that would take more than half of them, rows are read when they are needed,
-        and checked then. None for as much as they take.
-    hint
-        What to do where there are none.
+        Bytes that may be used. Rows of counts that would take more than half of them are read, and checked, when they
+        are needed. None for no limit.
+    advice
+        What to do where there are no counts.
+
+    Raises
+    ------
+    InputError
+        Where there are no counts.
     """
-    found = find_counts(source, layer, memory=memory, hint=hint)
+    found = find_counts(source, layer, memory=memory, advice=advice)
     logger.info("Counts are read from %s.", found.source)
     _warn(found, source.obs_names())
     return found
 
 
-def find_counts(source: Source, layer: str | None, *, memory: int | None = None, hint: str = _HINT) -> Counts:
-    """`read_counts` that says nothing; with a ``memory`` of 0 no more is read than a first glance."""
-    found = _search(source, memory, hint) if layer is None else _named(source, layer, memory=memory, hint=hint)
+def find_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = _ADVICE) -> Counts:
+    """Do as `read_counts` without warnings; with a ``memory`` of 0 only the first values are read."""
+    found = _search(source, memory, advice) if layer is None else _named(source, layer, memory=memory, advice=advice)
     if not found.matrix.shape[1]:
-        msg = f"Expected {found.source} to have at least one gene, found none. {hint}"
-        raise InputError(msg)
+        raise InputError(f"{found.source} to have at least one gene", "none", advice)
     return found
 
 
-def _named(source: Source, layer: str, *, memory: int | None, hint: str) -> Counts:
+def _named(source: Source, layer: str, *, memory: int | None, advice: str) -> Counts:
     where = layer if layer in {"X", "raw.X"} else layer_address(layer)
     if not source.has_matrix(where):
-        msg = f"Expected {where} to be in {source.name}, found {_present(source)}. Give one of these to --layer."
-        raise InputError(msg)
+        raise InputError(
+            f"{where} to be in {source.name}", _present(source), f"Name one of these with {option('layer')}."
+        )
     counts, refusal = _try(source, where, memory)
     if counts is None:
-        msg = f"Expected {where} to hold {_WHAT}, found {refusal}. {hint}"
-        raise InputError(msg)
+        raise InputError(f"{where} to hold {_WHAT}", refusal, advice)
     return counts
 
 
-def _search(source: Source, memory: int | None, hint: str) -> Counts:
+def _search(source: Source, memory: int | None, advice: str) -> Counts:
     refusals: dict[str, str] = {}
     for where in CANDIDATES:
         if not source.has_matrix(where):
@@ -113,30 +116,28 @@ def _search(source: Source, memory: int | None, hint: str) -> Counts:
         refusals[where] = refusal
     tried = "; ".join(f"{refusal} in {where}" for where, refusal in refusals.items())
     others = sorted(set(map(layer_address, source.layer_keys())) - set(CANDIDATES))
-    msg = (
-        f"Expected {_WHAT} in {', '.join(CANDIDATES[:-1])} or {CANDIDATES[-1]} of {source.name}, "
-        f"found {tried or 'none of these'}. {hint}"
+    raise InputError(
+        f"{_WHAT} in {', '.join(CANDIDATES[:-1])} or {CANDIDATES[-1]} of {source.name}",
+        tried or "none of these",
+        f"{advice} Not tried: {', '.join(others)}." if others else advice,
     )
-    if others:
-        msg += f" Not tried: {', '.join(others)}."
-    raise InputError(msg)
 
 
 def _explain(refusals: dict[str, str], chosen: str) -> None:
-    """A normalised X beside a raw.X is usual; a layer called counts without counts is not."""
+    """Log or warn of matrices without counts: a normalised X beside a raw.X is usual, such a layer of counts is not."""
     for where, refusal in refusals.items():
         if where == "X":
-            logger.info("%s was passed over: it holds %s.", where, refusal)
+            logger.info("%s is not used: it holds %s.", where, refusal)
             continue
-        msg = (
-            f"Expected {where} to hold {_WHAT}, found {refusal}. "
-            f"The counts are read from {chosen} instead; choose others with --layer."
+        text = (
+            f"{where} does not hold {_WHAT}, but {refusal}. The counts are read from {chosen} instead; choose others "
+            f"with {option('layer')}."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _try(source: Source, where: str, memory: int | None) -> tuple[Counts | None, str]:
-    """The counts at `where`, or why these are none. A glance spares reading what is none."""
+    """The counts at `where`, or why there are none; the first values are checked before the whole is read."""
     refusal = _refusal(source.first_values(where))
     if refusal:
         return None, refusal
@@ -182,22 +183,21 @@ def _present(source: Source) -> str:
 def _warn(counts: Counts, spot_names: pd.Index) -> None:
     repeated = counts.gene_names.duplicated()
     if repeated.any():
-        msg = (
-            f"Expected unique gene names, found {repeated.sum():,} that repeat an earlier one "
-            f"(first: {counts.gene_names[repeated][0]!r}). Each is used as a gene of its own."
+        text = (
+            f"{repeated.sum():,} gene names repeat an earlier one (first: {counts.gene_names[repeated][0]!r}). Each is "
+            "used as a gene of its own."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
     if isinstance(counts.matrix, sp.csr_matrix):
         warn_of_empty(np.asarray(counts.matrix.sum(axis=1)).ravel(), spot_names)
 
 
 def warn_of_empty(totals: np.ndarray, spot_names: pd.Index) -> None:
-    """Tell of spots without counts; ``totals`` (n,) of all genes."""
+    """Warn of spots without counts; ``totals`` (n,) are sums over all genes."""
     empty = totals == 0
     if empty.any():
-        msg = (
-            f"Expected every spot to have counts, found {empty.sum():,} of {len(empty):,} without "
-            f"(first: {spot_names[empty][0]!r}). Their place alone decides their domain; "
-            "filter them out if they are no tissue."
+        text = (
+            f"{empty.sum():,} of {len(empty):,} spots have no counts (first: {spot_names[empty][0]!r}). Only their "
+            "neighbours decide their domain; remove them if they are not tissue."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)

@@ -1,4 +1,4 @@
-"""Ready-made inputs of the model: features to fit, and a graph of the spots."""
+"""Inputs that the user has computed: features to fit, and a graph of the spots."""
 
 import logging
 import warnings
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.matrices import as_csr
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.coordinates import as_table
@@ -19,54 +19,76 @@ logger = logging.getLogger("spatialpdvi")
 
 
 def read_features(source: Source, rep: str) -> np.ndarray | sp.csr_matrix:
-    """``obsm[rep]``, or the main matrix for ``X``, as floats (n, d), dense or CSR, all finite.
+    """Read the features ``obsm[rep]``, or the main matrix for ``X``.
 
-    Values are kept as they are stored, in float32 where that holds them exactly and else in float64: what is not
-    written beside the result must be found again in the file, to the last digit.
+    Values are exactly those of the file, in float32 where that can hold them and else in float64: the features are not
+    written with the result, and must be found again in the file to the last digit.
+
+    Parameters
+    ----------
+    source
+        The section.
+    rep
+        A key of ``obsm``, or ``X``.
+
+    Returns
+    -------
+    (n, d), dense or CSR, all finite.
+
+    Raises
+    ------
+    InputError
+        Where there are no such features, or some are not finite.
     """
     name = name_features(source, rep)
     features = _as_float(source.matrix("X") if name == "X" else source.obsm(rep), name)
     if not features.shape[1]:
-        msg = f"Expected {name} to have at least one column, found none. Name another with --rep."
-        raise InputError(msg)
+        raise InputError(f"{name} to have at least one column", "none", f"Name another with {option('rep')}.")
     _check_finite(features, name, source.obs_names())
     return features
 
 
 def name_features(source: Source, rep: str) -> str:
-    """Where the features that ``--rep`` names are: ``obsm['X_pca']``, or ``X``."""
+    """Return where the features called ``rep`` are: ``obsm['X_pca']``, or ``X``."""
     name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
     if name == "X" and not (rep == "X" and source.has_matrix("X")):
         keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
-        msg = f"Expected obsm[{rep!r}] in {source.name}, found keys: {list_keys(keys)}. Name one of these with --rep."
-        raise InputError(msg)
+        raise InputError(
+            f"obsm[{rep!r}] in {source.name}", f"keys: {list_keys(keys)}", f"Name one of these with {option('rep')}."
+        )
     return name
 
 
 def read_graph(source: Source, key: str) -> sp.csr_matrix:
-    """``obsp[key]`` as a symmetric (n, n) float64 CSR without diagonal and without zeros."""
+    """Read ``obsp[key]`` as a symmetric (n, n) float64 CSR without diagonal and without zeros.
+
+    Raises
+    ------
+    InputError
+        Where there is no such graph, or its weights are not finite or negative.
+    """
     name = f"obsp[{key!r}]"
     if key not in source.obsp_keys():
-        msg = (
-            f"Expected {name} in {source.name}, found keys: {list_keys(source.obsp_keys())}. "
-            "Name one of these with --graph."
+        raise InputError(
+            f"{name} in {source.name}",
+            f"keys: {list_keys(source.obsp_keys())}",
+            f"Name one of these with {option('graph')}.",
         )
-        raise InputError(msg)
     element = source.obsp(key)
     if not sp.issparse(element):
         element = as_table(element, name)
     _check_shape(element.shape, source.n_obs, name)
-    graph = as_csr(element, name).astype(np.float64)  # a copy: the source's own stays as it is
+    graph = as_csr(element, name).astype(np.float64)  # a copy: that of the source must not change
     _check_weights(graph.data, name)
     graph = sp.csr_matrix(graph - sp.diags(graph.diagonal()))
     graph.eliminate_zeros()
     graph = _symmetric(graph, name)
     if not graph.nnz:
-        msg = (
-            f"Expected {name} to connect spots, found no edge. The fit will not use their places; "
-            "name another graph with --graph."
+        text = (
+            f"{name} has no edges, so the fit will not use the coordinates of the spots. Name another graph with "
+            f"{option('graph')}."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)
     return graph
 
 
@@ -77,7 +99,7 @@ def _as_float(element: Any, name: str) -> np.ndarray | sp.csr_matrix:
     csr = as_csr(element, name)
     csr = csr.astype(_float_type(csr.dtype))
     n_rows, n_columns = csr.shape
-    # A value and its column take 8 bytes in CSR: past half full, a dense array is smaller.
+    # A value and its column take 8 bytes in CSR: if more than half of the values are stored, a dense array is smaller.
     return csr.toarray() if 2 * csr.nnz > n_rows * n_columns else csr
 
 
@@ -96,21 +118,21 @@ def _check_finite(features: np.ndarray | sp.csr_matrix, name: str, spot_names: p
         row = first // features.shape[1]
     else:
         row = int(np.searchsorted(features.indptr, first, side="right")) - 1
-    msg = (
-        f"Expected {name} to hold finite numbers within the range of float32, found {bad.sum():,} "
-        f"that are not (first: spot {spot_names[row]!r}). Repair them, or name another with --rep."
+    raise InputError(
+        f"{name} to hold finite numbers within the range of float32",
+        f"{bad.sum():,} that are not (first: spot {spot_names[row]!r})",
+        f"Repair them, or name another with {option('rep')}.",
     )
-    raise InputError(msg)
 
 
 def _check_shape(shape: tuple[int, ...], n_spots: int, name: str) -> None:
     if shape == (n_spots, n_spots):
         return
-    msg = (
-        f"Expected {name} to be {n_spots:,} x {n_spots:,} (spots x spots), "
-        f"found {' x '.join(f'{size:,}' for size in shape)}. Name another graph with --graph."
+    raise InputError(
+        f"{name} to be {n_spots:,} x {n_spots:,} (spots x spots)",
+        " x ".join(f"{size:,}" for size in shape),
+        f"Name another graph with {option('graph')}.",
     )
-    raise InputError(msg)
 
 
 def _check_weights(weights: np.ndarray, name: str) -> None:
@@ -118,11 +140,11 @@ def _check_weights(weights: np.ndarray, name: str) -> None:
         if not bad.any():
             continue
         first = weights[np.argmax(bad)]
-        msg = (
-            f"Expected {name} to hold finite weights, none negative, found {bad.sum():,} "
-            f"{what} (first: {first:.6g}). Name a graph of connectivities with --graph."
+        raise InputError(
+            f"{name} to hold finite weights, none negative",
+            f"{bad.sum():,} {what} (first: {first:.6g})",
+            f"Name a graph of connectivities with {option('graph')}.",
         )
-        raise InputError(msg)
 
 
 def _symmetric(graph: sp.csr_matrix, name: str) -> sp.csr_matrix:

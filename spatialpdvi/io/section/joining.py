@@ -1,4 +1,4 @@
-"""Several sections, each of a file of its own, as one: genes by name, spots one section after the other."""
+"""Join sections of several files: genes are matched by name, spots follow one section after the other."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,39 +7,39 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.runtime.rows import CountRows, JoinedRows
 
 __all__ = ["join_sections"]
 
-_HARDLY = 0.2  # of the genes of the section with the fewest: with less in common something is wrong
-_MOSTLY = 0.8  # with less in common the user is told
+_HARDLY = 0.2  # share of the genes of the section with the fewest: if fewer are common, something is wrong
+_MOSTLY = 0.8  # if fewer are common, a warning says so
 
 
 def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
-    """One section whose `samples` are the given ones, in their order.
+    """Join sections to one, whose ``samples`` say which section each spot is from.
 
-    Counts are those of the genes that all have, in the order of the first; features (with `rep`) need equally many
-    columns. Graphs are put side by side. Labels are compared as texts.
+    Counts are those of the genes that all sections have, in the order of the first section. Features (with ``rep``)
+    must have equally many columns. The graphs become the blocks of one graph. Labels are matched as texts.
 
     Parameters
     ----------
     sections
         At least one; read with the same options.
     names
-        Of the sections, all different.
+        Names of the sections, all different.
 
     Raises
     ------
     InputError
-        Where genes hardly overlap, features or coordinates have different numbers of columns, or labels to start from
-        were asked for: their codes mean nothing across files.
+        Where few genes are common, features or coordinates have different numbers of columns, or there are labels to
+        start from, whose codes mean nothing across files.
     """
     _check_alike([s.coordinates.shape[1] for s in sections], names, "coordinates", "dimensions")
     if any(s.init_labels is not None for s in sections):
-        msg = "Expected one file with `--init`, found several. Join them into one AnnData, and name its --sample-key."
-        raise InputError(msg)
+        advice = f"Join the files into one AnnData, and name the column of the sections with {option('sample_key')}."
+        raise InputError(f"one file with {option('init')}", "several", advice)
     sizes = [s.coordinates.shape[0] for s in sections]
     codes = np.repeat(np.arange(len(sections)), sizes)
     counts: CountRows | None = None
@@ -70,23 +70,26 @@ def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[Cou
     for section, name in zip(sections, names, strict=True):
         if section.gene_names.has_duplicates:
             twice = section.gene_names[section.gene_names.duplicated()][0]
-            msg = f"Expected genes of {name!r} to have a name each, to be matched by, found {twice!r} twice. Rename it."
-            raise InputError(msg)
+            raise InputError(
+                f"the genes of {name!r} to have unique names, by which they are matched",
+                f"{twice!r} twice",
+                "Rename it.",
+            )
     common = sections[0].gene_names
     for section in sections[1:]:
         common = common[common.isin(section.gene_names)]
     fewest = min(section.gene_names.size for section in sections)
     found = f"{common.size:,} of {fewest:,}"
     if common.size < max(2, _HARDLY * fewest):
-        msg = (
-            f"Expected the sections to have genes in common, found {found} (of {names[0]!r} the first is "
-            f"{sections[0].gene_names[0]!r}, of {names[1]!r} {sections[1].gene_names[0]!r}). Give all files the same "
-            "kind of gene names."
+        first, second = sections[0].gene_names[0], sections[1].gene_names[0]
+        raise InputError(
+            "the sections to have genes in common",
+            f"{found} (the first gene of {names[0]!r} is {first!r}, that of {names[1]!r} is {second!r})",
+            "Give all files the same kind of gene names.",
         )
-        raise InputError(msg)
     if common.size < _MOSTLY * fewest:
-        msg = f"Expected the sections to share most genes, found {found} in all of them; those alone are used."
-        warnings.warn(msg, InputWarning, stacklevel=3)
+        text = f"The sections share only {found} genes, and only these are used."
+        warnings.warn(InputWarning(text), stacklevel=3)
     parts = []
     for section in sections:
         assert section.counts is not None  # read with the same options as the first
@@ -106,7 +109,7 @@ def _join_features(sections: Sequence[Section], names: Sequence[str]) -> np.ndar
 
 
 def _join_labels(sections: Sequence[Section]) -> pd.Categorical | None:
-    """Labels of all, missing for a section without any; None where none has any."""
+    """The labels of all sections, missing for a section that has none; None where no section has any."""
     if all(s.labels is None for s in sections):
         return None
     texts = [
@@ -120,8 +123,8 @@ def _join_labels(sections: Sequence[Section]) -> pd.Categorical | None:
 def _check_alike(numbers: Sequence[int], names: Sequence[str], what: str, unit: str) -> None:
     other = next((i for i, number in enumerate(numbers) if number != numbers[0]), None)
     if other is not None:
-        msg = (
-            f"Expected {what} of all sections to have the same {unit}, found {numbers[0]} in {names[0]!r} and "
-            f"{numbers[other]} in {names[other]!r}. Fit those apart."
+        raise InputError(
+            f"the {what} of all sections to have equally many {unit}",
+            f"{numbers[0]} in {names[0]!r} and {numbers[other]} in {names[other]!r}",
+            "Fit these sections separately.",
         )
-        raise InputError(msg)

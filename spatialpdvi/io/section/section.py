@@ -1,4 +1,4 @@
-"""One section of tissue, read and checked: past here, data need no more checks."""
+"""One section of tissue, read and checked, so that later code need not check it again."""
 
 import warnings
 from typing import NamedTuple
@@ -19,7 +19,7 @@ __all__ = ["Section", "read_section"]
 
 
 class Section(NamedTuple):
-    """What a fit needs of a file. Arrays may share memory with the source: do not write to them."""
+    """What a fit needs of a file. Its arrays may share memory with the source: do not write to them."""
 
     counts: CountRows | None  # (n, genes), whole numbers >= 0; None with `rep`
     counts_source: str  # "layers['count']", "X", "raw.X"; "" with `rep`
@@ -32,17 +32,17 @@ class Section(NamedTuple):
     rep: str | None
     init_labels: np.ndarray | None  # (n,) int64 codes 0, 1, ...
     graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal
-    samples: pd.Categorical | None = None  # (n,): which section of several a spot is of; none missing
+    samples: pd.Categorical | None = None  # (n,): the section of each spot, where there are several; none missing
 
     def spots_of_samples(self) -> list[np.ndarray]:
-        """Spots (ascending) of each section, in the order of the categories; all of them where there is one."""
+        """Return the spots (ascending) of each section, in the order of the categories."""
         if self.samples is None:
             return [np.arange(self.coordinates.shape[0])]
         codes = np.asarray(self.samples.codes)
         return [np.flatnonzero(codes == code) for code in range(len(self.samples.categories))]
 
     def blocks(self, *, across: bool) -> list[np.ndarray]:
-        """Spots (ascending) that can be neighbours: those of each section, or, ``across`` sections, all at once."""
+        """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
         return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
 
 
@@ -65,21 +65,26 @@ def read_section(
     source
         An `H5adSource` (of zarr stores as well) or `AnnDataSource`.
     layer
-        Where the counts are (a key of ``layers``, ``X`` or ``raw.X``); None to look for them.
+        Where the counts are (a key of ``layers``, ``X`` or ``raw.X``); None to search for them.
     spatial_key
         Key of ``obsm`` with the coordinates.
     label_key
-        Column of ``obs`` to compare with; None for ``annotation`` where there is one.
+        Column of ``obs`` with the annotation; None for ``annotation`` where there is one.
     rep
-        Key of ``obsm`` (or ``X``) with ready features; counts are then not read.
+        Key of ``obsm`` (or ``X``) with features to fit; counts are then not read.
     init
         Column of ``obs`` with the labels to start from.
     graph
         Key of ``obsp`` with a graph to use as it is.
     sample
-        Column of ``obs`` that says which section a spot is of.
+        Column of ``obs`` that names the section of each spot.
     memory
-        Bytes that may be taken (`read_counts`).
+        Bytes that may be used (`read_counts`).
+
+    Raises
+    ------
+    InputError
+        Where one of them is missing or cannot be used.
     """
     _check_spots(source)
     samples = None if sample is None else read_samples(source, sample)
@@ -107,13 +112,11 @@ def read_section(
 
 def _check_spots(source: Source) -> None:
     if not source.n_obs:
-        msg = f"Expected {source.name} to have at least one spot, found none. Check how it was filtered."
-        raise InputError(msg)
+        raise InputError(f"{source.name} to have at least one spot", "none", "Check how it was filtered.")
     repeated = source.obs_names().duplicated()
     if repeated.any():
-        msg = (
-            f"Expected unique spot names, found {repeated.sum():,} that repeat an earlier one "
-            f"(first: {source.obs_names()[repeated][0]!r}). Results are matched by row, "
-            "so none is lost."
+        text = (
+            f"{repeated.sum():,} spot names repeat an earlier one (first: {source.obs_names()[repeated][0]!r}). "
+            "Results are matched by row, so that none is lost."
         )
-        warnings.warn(msg, InputWarning, stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=2)

@@ -4,28 +4,30 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import clear_errors, replacing, resolve
+from spatialpdvi import errors
+from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.io.storage.atomic import clear_errors, replacing
+from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
 
 __all__ = ["read_archive", "write_archive"]
 
 _FACTS = "facts"  # the array that holds the facts, one JSON text
+_MODEL = errors.option("save_model")
 
 
 def write_archive(
-    path: str | Path,
+    path: AnyPath,
     arrays: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
     *,
     option: str,
     compress: bool = True,
 ) -> None:
-    """Write arrays of numbers or texts and facts that JSON has, all or nothing.
+    """Write arrays of numbers or texts, and facts that JSON can hold, all or nothing.
 
     Parameters
     ----------
@@ -36,7 +38,7 @@ def write_archive(
     facts
         What `json` can write, without NaN.
     option
-        Where another path is named, for messages.
+        The option by which the user gave the path, for errors.
     compress
         Whether to spend time on a smaller file.
     """
@@ -48,28 +50,41 @@ def write_archive(
 
 
 def read_archive(
-    path: str | Path, *, option: str, writer: str = "--save-model", advice: str | None = None
+    path: AnyPath, *, option: str, writer: str = _MODEL, advice: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and facts that `write_archive` has written; nothing in the file is run.
+    """Read the arrays and facts that `write_archive` has written; nothing in the file is run.
 
-    For messages ``option`` names the path and ``writer`` what wrote the file; ``advice`` says what to do about another.
+    Parameters
+    ----------
+    path
+        The file.
+    option
+        The option by which the user gave the path, for errors.
+    writer
+        What writes such files, for errors.
+    advice
+        What to do about another file; None to choose another path.
+
+    Raises
+    ------
+    InputError
+        Where there is no such file, or it is damaged or of another kind.
     """
-    advice = advice or f"Check {option}."
-    file = resolve(path, option=option)
+    location = locate(path)
+    expected, advice = f"{location.given!r} to be a file that {writer} wrote", advice or f"Choose {another(option)}."
+    file = resolve(location, option=option)
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file" if not file.exists() else "a pipe or device"
-        msg = f"Expected {str(path)!r} to be a file that {writer} wrote, found {found}. {advice}"
-        raise InputError(msg)
+        raise InputError(expected, found, advice)
     try:
-        # opened here: what numpy opens itself stays open where it is no archive
+        # opened here: numpy leaves a file open that it opened itself and that is no archive
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
             facts = json.loads(str(arrays.pop(_FACTS)))
         if not isinstance(facts, dict):
             raise TypeError
     except PermissionError as error:
-        msg = f"Expected to read {str(path)!r}, found no permission to. {advice}"
-        raise InputError(msg) from error
+        raise ResourceError(f"There is no permission to read {location.given!r}.", advice) from error
     except (
         AttributeError,  # an array by itself is no archive
         EOFError,
@@ -81,9 +96,5 @@ def read_archive(
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        msg = (
-            f"Expected {str(path)!r} to be a file that `spatialpdvi fit {writer}` wrote, found another kind of "
-            f"file, or a damaged one. {advice}"
-        )
-        raise InputError(msg) from error
+        raise InputError(expected, "another kind of file, or a damaged one", advice) from error
     return arrays, facts

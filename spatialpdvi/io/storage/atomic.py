@@ -1,6 +1,6 @@
 """Replace a file in one instant: on disk is the old one or the complete new one, never a mixture.
 
-Knows nothing of HDF5 or AnnData; of zarr, which folders are its stores.
+This module knows nothing of HDF5 or AnnData, and of zarr only which folders are its stores.
 """
 
 import contextlib
@@ -17,89 +17,100 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.folders import file_status
-from spatialpdvi.io.storage.paths import is_node
+from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.io.storage.paths import AnyPath, Location, another, is_node, locate, resolve
 from spatialpdvi.io.storage.temporary import create, hidden_name, remove_abandoned
 
 __all__ = [
     "check_distinct",
-    "check_output",
+    "check_space",
     "check_writable",
     "clear_errors",
-    "describe_failure",
+    "disk_error",
     "replacing",
-    "resolve",
+    "synchronise",
     "write_json",
     "write_text",
 ]
 
-_OUTPUT = "--output"  # where another file is named, unless a caller says otherwise
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def check_output(source_path: str | Path, output_path: str | Path, *, n_bytes: int = 0, as_store: bool = False) -> None:
-    """Whether a copy of the source can be written to the output: to be asked before hours of work.
+def check_writable(path: AnyPath, option: str | None = "output", *, as_store: bool = False) -> None:
+    """Check before hours of work that a file, or a zarr store, can be written.
 
     Parameters
     ----------
-    source_path
-        The file, or the folder of a zarr store, to be copied.
-    output_path
-        Where to; it may be the source itself, or a link.
-    n_bytes
-        What is added to the copy, as far as it is known.
+    path
+        The file or store, which need not exist yet.
+    option
+        The option by which the user gave the path (``"save_model"``), for the advice of errors; None for no option.
     as_store
-        Whether a zarr store will be written, in a folder.
+        Whether a zarr store will be written, which is a folder.
+
+    Raises
+    ------
+    InputError
+        Where it cannot.
     """
-    target = resolve(output_path)
-    try:
-        # a store that is replaced by itself changes what it has to
-        copied = 0 if as_store and target == resolve(source_path) else file_status(source_path)[0]
-        needed = copied + n_bytes
-    except OSError as error:
-        msg = f"Expected the input at {_show(source_path)}, found it gone or not readable. Put it back, then run again."
-        raise InputError(msg) from error
-    check_writable(output_path, _OUTPUT, as_store=as_store)
-    free = shutil.disk_usage(target.parent).free
-    if free < needed:
-        msg = (
-            f"Expected {_size(needed)} of free space to write {_show(output_path)}, found "
-            f"{_size(free)}. The new file is complete before the old one goes: free some space, "
-            "or choose an output on another disk."
+    location = locate(path)
+    target = resolve(location, option=option)
+    found = _not_a_store(target) if as_store else _not_a_file(target)
+    if found:
+        what = "a zarr store of an AnnData" if as_store else "a file"
+        raise InputError(f"{location.given!r} to be {what} to write", found, f"Choose {another(option)}.")
+    _check_outside(location, option)
+    _check_folder(target.parent, location.given, option)
+
+
+def check_space(path: AnyPath, n_bytes: int) -> None:
+    """Check that the disk of an output has ``n_bytes`` left.
+
+    Raises
+    ------
+    ResourceError
+        Where it has not.
+    """
+    location = locate(path)
+    free = shutil.disk_usage(location.real.parent).free
+    if free < n_bytes:
+        raise ResourceError(
+            f"Writing {location.given!r} takes {_size(n_bytes)} of disk space, and {_size(free)} are free.",
+            "The old file is removed only when the new one is complete. Free some space, or choose an output on "
+            "another disk.",
         )
-        raise InputError(msg)
 
 
-def check_writable(path: str | Path, option: str, *, as_store: bool = False) -> None:
-    """Whether a file, or a zarr store, can be written at ``path``; ``option`` is where another one is named."""
-    target = resolve(path, option=option)
-    (_check_store if as_store else _check_target)(target, path, option=option)
-    _check_folder(target.parent, path, option=option)
-
-
-def check_distinct(path: str | Path, option: str, others: Sequence[str | Path]) -> None:
-    """Whether ``path``, given by ``option``, is none of the files that it must not replace, nor in a zarr store.
+def check_distinct(path: AnyPath, option: str, others: Sequence[AnyPath]) -> None:
+    """Check that a path, given by ``option``, is none of the other files, and not in a zarr store.
 
     Links are followed; a hard link is the same file under another name.
+
+    Raises
+    ------
+    InputError
+        Where it is one of them, or in a store.
     """
-    _check_outside(resolve(path, option=option), path, option=option)
-    for other in others:
-        if _is_same(path, other):
-            msg = f"Expected {option} to be another file than {_show(other)}, found the same. Choose another {option}."
-            raise InputError(msg)
+    location = locate(path)
+    resolve(location, option=option)
+    _check_outside(location, option)
+    for other in map(locate, others):
+        if _is_same(location, other):
+            raise InputError(
+                f"another file than {other.given!r}", "the same", f"Choose {another(option)}.", option=option
+            )
 
 
-def write_text(path: str | Path, text: str, *, option: str = _OUTPUT) -> None:
-    """Write a small text file, all or nothing."""
+def write_text(path: AnyPath, text: str, *, option: str = "output") -> None:
+    """Write a small text file, all or nothing; ``option`` is the option by which the user gave the path."""
     target = resolve(path, option=option)
     with clear_errors(path, option=option), replacing(target, target.parent) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | Path, content: Any, *, option: str = _OUTPUT) -> None:
-    """Write a small JSON file, all or nothing; numbers that JSON does not have (NaN, infinity) become null."""
+def write_json(path: AnyPath, content: Any, *, option: str = "output") -> None:
+    """Write a small JSON file as `write_text` does; numbers that JSON does not have (NaN, infinity) become null."""
     write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n", option=option)
 
 
@@ -113,25 +124,11 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _is_same(path: str | Path, other: str | Path) -> bool:
-    # what cannot be looked at is for those to refuse who open it
-    with contextlib.suppress(InputError, OSError, ValueError):
-        return resolve(path) == resolve(other) or Path(path).samefile(other)
+def _is_same(path: Location, other: Location) -> bool:
+    # a file that cannot be examined is refused where it is opened
+    with contextlib.suppress(OSError, ValueError):
+        return path.real == other.real or path.path.samefile(other.path)
     return False
-
-
-def resolve(path: str | Path, *, option: str = _OUTPUT) -> Path:
-    """The file behind a path and its links, whether or not it exists yet."""
-    try:
-        target = Path(path).resolve()
-        target.exists()  # refuses a name that no file can have
-    except (OSError, RuntimeError, ValueError) as error:
-        too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
-        found = "a name that is too long" if too_long else "a link that leads nowhere"
-        msg = f"Expected {_show(path)} to be the path of a file, found {found}. "
-        msg += f"Choose another {option}."
-        raise InputError(msg) from error
-    return target
 
 
 @contextlib.contextmanager
@@ -152,7 +149,7 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
     try:
         create(temporary, mode)
         yield temporary
-        _synchronise(temporary)
+        synchronise(temporary)
         if replaced is not None:
             with contextlib.suppress(PermissionError):  # only root may give files away
                 os.chown(temporary, replaced.st_uid, replaced.st_gid)
@@ -161,39 +158,51 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
     except BaseException:  # Ctrl-C as well: nothing is left behind
         temporary.unlink(missing_ok=True)
         raise
-    # The new file is in place; that some network disks cannot do this for folders is no failure.
+    # The new file is in place; some network disks cannot do this for folders, which is no failure.
     with contextlib.suppress(OSError):
-        _synchronise(target.parent)
+        synchronise(target.parent)
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file or folder has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def clear_errors(output_path: str | Path, *, option: str = _OUTPUT) -> Iterator[None]:
-    """Turn failures that the disk is to blame for into the user's sentence; all others pass."""
+def clear_errors(path: AnyPath, *, option: str | None = "output") -> Iterator[None]:
+    """Turn failures of the disk while ``path`` is written into a `ResourceError`; all others pass."""
     try:
         yield
     except InputError:
         raise
     except (OSError, RuntimeError) as error:  # RuntimeError: some of HDF5's
-        msg = describe_failure(error, output_path, option=option)
-        if msg is None:
+        failure = disk_error(error, path, option=option)
+        if failure is None:
             raise
-        raise InputError(msg) from error
+        raise failure from error
 
 
-def describe_failure(error: BaseException, output_path: str | Path, *, option: str = _OUTPUT) -> str | None:
-    """The sentence for a failure that the disk is to blame for; None for any other."""
-    number = _error_number(error)
+def disk_error(error: BaseException, path: AnyPath, *, option: str | None = "output") -> ResourceError | None:
+    """Return the error to raise for a failure of the disk while ``path`` is written; None for any other failure."""
+    number, shown = _error_number(error), repr(locate(path).given)
     if number is None:
         return None
-    if number in _NO_ROOM:
-        found, hint = "no room left for it", f"Free some space or choose another {option}"
+    if number in _NO_SPACE:
+        problem, advice = (
+            f"There is no space left on the disk to write {shown}.",
+            f"Free some space or choose {another(option)}",
+        )
     elif number in _NOT_ALLOWED:
-        found, hint = "no permission to write there", f"Choose another {option}"
+        problem, advice = f"There is no permission to write {shown}.", f"Choose {another(option)}"
     elif number == errno.ENOENT:
-        found, hint = "the input or the folder gone", "Put it back"
+        problem, advice = f"The input, or the folder of {shown}, is no longer there.", "Put it back"
     else:
-        found, hint = os.strerror(number).lower(), "Check the disk"
-    return f"Expected to write {_show(output_path)}, found {found}. Nothing was changed. {hint}, then run again."
+        problem, advice = f"Writing {shown} failed: {os.strerror(number).lower()}.", "Check the disk"
+    return ResourceError(problem, f"{advice}, then run again.", outcome="Nothing was changed.")
 
 
 def _error_number(error: BaseException | None) -> int | None:
@@ -210,56 +219,41 @@ def _error_number(error: BaseException | None) -> int | None:
     return None
 
 
-def _check_target(target: Path, output_path: str | Path, *, option: str) -> None:
+def _not_a_file(target: Path) -> str:
+    """Why a path is not a file that may be replaced or made; empty where it is one."""
     if not target.exists():
-        return
+        return ""
     if target.is_dir():
-        found = "a folder"
-    elif not target.is_file():
-        found = "a pipe or device"
-    elif not os.access(target, os.W_OK):
-        found = "a file that is write-protected"
-    else:
-        return
-    msg = f"Expected {_show(output_path)} to be a file to write, found {found}. "
-    msg += f"Choose another {option}."
-    raise InputError(msg)
+        return "a folder"
+    if not target.is_file():
+        return "a pipe or device"
+    return "" if os.access(target, os.W_OK) else "a file that is write-protected"
 
 
-def _check_store(target: Path, output_path: str | Path, *, option: str) -> None:
-    """Whether a folder is free, or an AnnData that may be replaced: nobody's other folder is."""
+def _not_a_store(target: Path) -> str:
+    """Why a folder is neither free nor an AnnData that may be replaced; empty where it is."""
     if not os.path.lexists(target):
-        return
+        return ""
     if not target.is_dir():
-        found = "a file"
-    elif not is_node(target) or not ((target / "obs").is_dir() and (target / "var").is_dir()):
-        found = "a SpatialData store" if (target / "tables").is_dir() else "a folder of something else"
-    elif not os.access(target, os.W_OK):
-        found = "a store that is write-protected"
-    else:
-        return
-    msg = f"Expected {_show(output_path)} to be a zarr store of an AnnData to write, found {found}. "
-    raise InputError(msg + f"Choose another {option}.")
+        return "a file"
+    if not is_node(target) or not ((target / "obs").is_dir() and (target / "var").is_dir()):
+        return "a SpatialData store" if (target / "tables").is_dir() else "a folder of something else"
+    return "" if os.access(target, os.W_OK) else "a store that is write-protected"
 
 
-def _check_outside(path: Path, output_path: str | Path, *, option: str) -> None:
-    store = next((folder for folder in path.parents if is_node(folder)), None)
-    if store is not None:
-        msg = (
-            f"Expected {_show(output_path)} to be outside of zarr stores, found it in {_show(store)}, which is not "
-            f"changed. Choose another {option}."
+def _check_outside(location: Location, option: str | None) -> None:
+    if location.store is not None:
+        raise InputError(
+            f"{location.given!r} to be outside of zarr stores",
+            f"it in {str(location.store)!r}, which is not changed",
+            f"Choose {another(option)}.",
         )
-        raise InputError(msg)
 
 
-def _check_folder(folder: Path, output_path: str | Path, *, option: str) -> None:
-    _check_outside(folder / "file", output_path, option=option)
+def _check_folder(folder: Path, shown: str, option: str | None) -> None:
     if not folder.is_dir():
-        msg = (
-            f"Expected the folder of {_show(output_path)} to exist, found no {_show(folder)}. "
-            f"Create it, or choose another {option}."
-        )
-        raise InputError(msg)
+        advice = f"Create it, or choose {another(option)}."
+        raise InputError(f"the folder of {shown!r} to exist", f"no {str(folder)!r}", advice)
     cause: OSError | None = None
     if os.access(folder, os.W_OK | os.X_OK):
         # Quotas, network disks and root's powers: only creating a file shows what is allowed.
@@ -271,23 +265,9 @@ def _check_folder(folder: Path, output_path: str | Path, *, option: str) -> None
             cause = error
         else:
             return
-    reason = describe_failure(cause, output_path, option=option) if cause else None
-    msg = reason or (f"Expected to write into the folder {_show(folder)}, found it read-only. Choose another {option}.")
-    raise InputError(msg) from cause
-
-
-def _synchronise(path: Path) -> None:
-    """Wait until a file or folder has reached the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    failure = None if cause is None else disk_error(cause, shown, option=option)
+    raise failure or ResourceError(f"The folder {str(folder)!r} is read-only.", f"Choose {another(option)}.") from cause
 
 
 def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def _show(path: str | Path) -> str:
-    return repr(str(path))

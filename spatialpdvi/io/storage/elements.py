@@ -1,31 +1,47 @@
-"""What HDF5 and zarr have in common, and the little that has to be asked of each in its own way.
+"""What HDF5 and zarr have in common, and the few things that differ between them.
 
-Groups of both are mappings with ``attrs``, arrays of both have ``shape``, ``dtype``, ``chunks`` and slices; past here
-and `opening` nobody asks which of the two an element is of. What is not h5py's is zarr's, which need not be imported to
-say so.
+Groups of both are mappings with ``attrs``; arrays of both have ``shape``, ``dtype``, ``chunks`` and slices. Outside of
+this module and `opening`, no code asks which of the two an element belongs to. Whatever is not an object of h5py is one
+of zarr, which need not be imported to find out.
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
+from anndata import OldFormatWarning
 from anndata.io import read_elem
 
-__all__ = ["close", "file_bytes", "is_array", "is_group", "is_hdf5", "is_packed", "read"]
+__all__ = [
+    "close",
+    "column_order",
+    "file_bytes",
+    "is_array",
+    "is_group",
+    "is_hdf5",
+    "is_packed",
+    "quiet",
+    "read",
+    "read_column",
+]
 
 
 def is_hdf5(element: Any) -> bool:
-    """Whether a group or an array is of an HDF5 file."""
+    """Whether a group or an array belongs to an HDF5 file."""
     return isinstance(element, h5py.Group | h5py.Dataset)
 
 
 def is_group(element: Any) -> bool:
-    """Whether this is a group of a file, and not an array of one or anything in memory."""
+    """Whether this is a group of a file, and neither an array of a file nor anything in memory."""
     return hasattr(element, "keys") and hasattr(element, "attrs") and not hasattr(element, "shape")
 
 
 def is_array(element: Any) -> bool:
-    """Whether this is an array of a file; not of a group, nor of nothing (None)."""
+    """Whether this is an array of a file; False for a group and for None."""
     return hasattr(element, "shape") and hasattr(element, "attrs")
 
 
@@ -37,18 +53,49 @@ def is_packed(array: Any) -> bool:
 
 
 def file_bytes(array: Any) -> int:
-    """Bytes that an array takes in the file."""
+    """Return the bytes that an array takes in the file."""
     return int(array.id.get_storage_size() if is_hdf5(array) else array.nbytes_stored())
 
 
 def close(group: Any) -> None:
-    """Close the file or store whose root a group is."""
+    """Close the file or store whose root is this group."""
     (group if is_hdf5(group) else group.store).close()
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide warnings of anndata and zarr that a user of this package need not act on.
+
+    They are about the age of an element, about files of other programs in a zarr store (``.DS_Store``), and about the
+    codec of texts, which the specification of zarr's format 3 did not have yet when the first versions already used it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OldFormatWarning)
+        warnings.filterwarnings("ignore", "Object at .* is not recognized as a component", UserWarning)
+        warnings.filterwarnings("ignore", "The codec `vlen-utf8` is currently not part", UserWarning)
+        yield
+
+
 def read(element: Any) -> Any:
-    """An element as anndata reads it; texts of both are arrays of objects (of zarr they are NumPy's own texts)."""
+    """Read an element as anndata does; arrays of texts are arrays of objects, also from zarr."""
     return _with_objects(read_elem(element))
+
+
+def column_order(table: Any) -> list[str]:
+    """Return the columns of a table in order; programs in other languages write their names as bytes."""
+    names = table.attrs.get("column-order", ())
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+
+
+def read_column(table: Any, key: str) -> Any:
+    """Read a column of a table."""
+    column = table[key]
+    if "categories" not in column.attrs:
+        return read(column)
+    # Files of anndata 0.7 hold the categories elsewhere and refer to them.
+    categories = table[column.attrs["categories"]]
+    ordered = bool(categories.attrs.get("ordered", False))
+    return pd.Categorical.from_codes(column[()], read(categories), ordered=ordered)
 
 
 def _with_objects(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Folders of files that stand for one file: their size, their copy, and their replacement in one instant.
+"""Folders that are used as one file: their size, their copy, and their replacement in one instant.
 
-Knows nothing of zarr or AnnData.
+This module knows nothing of zarr or AnnData.
 """
 
 import contextlib
@@ -13,18 +13,19 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from spatialpdvi.io.storage.atomic import synchronise
 from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_abandoned, remove_folder
 
 __all__ = ["copy_folder", "entries", "file_status", "replacing_folder"]
 
 _HERE = -100  # AT_FDCWD of Linux
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
-# What disks answer that cannot link, or exchange two names.
+# The answers of disks that cannot link, or exchange two names.
 _NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK, errno.EXDEV}
 
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything in a folder and the folders in it, in the order of names; links are not followed."""
+    """Yield everything in a folder and the folders in it, in the order of names; links are not followed."""
     with os.scandir(folder) as found:
         ordered = sorted(found, key=lambda entry: entry.name)
     for entry in ordered:
@@ -34,7 +35,7 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def file_status(path: str | Path) -> tuple[int, int]:
-    """Bytes of a file, or of all files in a folder, and when the newest was changed (nanoseconds)."""
+    """Return the bytes of a file, or of all files in a folder, and when the newest was changed (nanoseconds)."""
     own = Path(path).stat()
     if not stat.S_ISDIR(own.st_mode):
         return own.st_size, own.st_mtime_ns
@@ -49,8 +50,13 @@ def file_status(path: str | Path) -> tuple[int, int]:
 def copy_folder(source: Path, target: Path, *, linked: Callable[[str], bool] = lambda _: False) -> None:
     """Copy the files and folders in a folder into another one that exists; anything else is left out.
 
-    Files of the names that are to be ``linked`` get a second name instead of a copy, where the disk can do that: it
-    is for a folder that is going to be removed, and for files that nobody writes to.
+    Parameters
+    ----------
+    source, target
+        The folders.
+    linked
+        Whether a file of this name gets a second name instead of a copy, where the disk can do that. It is meant for a
+        folder that will be removed, and for files that nobody writes to.
     """
     can_link = True
     for entry in entries(source):
@@ -91,11 +97,11 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
     finally:  # Ctrl-C as well: nothing is left behind, be it unfinished or what was replaced
         remove_folder(temporary)
     with contextlib.suppress(OSError):
-        _synchronise(target.parent)
+        synchronise(target.parent)
 
 
 def _link(source: str, copy: Path) -> bool:
-    """Whether a file has got a second name."""
+    """Give a file a second name; whether the disk can do that."""
     try:
         os.link(source, copy, follow_symlinks=False)
     except OSError as error:
@@ -106,29 +112,21 @@ def _link(source: str, copy: Path) -> bool:
 
 
 def _settle(folder: Path, owner: os.stat_result | None) -> None:
-    """Wait until a folder has reached the disk; files that have a second name have done so before."""
+    """Wait until a folder has reached the disk, except files with a second name, which have reached it before."""
     for path in (folder, *(Path(entry.path) for entry in entries(folder))):
         status = path.lstat()
         if owner is not None and (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
             with contextlib.suppress(PermissionError):  # only root may give files away
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-            _synchronise(path)
-
-
-def _synchronise(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            synchronise(path)
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Let two folders change names, in one instant where the system can do that.
+    """Exchange the names of two folders, in one instant where the system can do that.
 
-    Elsewhere the old one is moved aside first; should the process be killed before the new one has its name, the
-    next `remove_abandoned` puts the old one back.
+    Elsewhere the old one is moved aside first. If the process is killed before the new one has its name, the next
+    `remove_abandoned` puts the old one back.
     """
     if _exchange_names(new, old):
         return
@@ -147,7 +145,7 @@ def _exchange(new: Path, old: Path) -> None:
 
 
 def _exchange_names(one: Path, other: Path) -> bool:
-    """Whether the system has exchanged them; False where it, or the disk, does not know how."""
+    """Whether the system has exchanged the names; False where it, or the disk, cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     names = [os.fsencode(one), os.fsencode(other)]
     if sys.platform == "linux" and hasattr(library, "renameat2"):

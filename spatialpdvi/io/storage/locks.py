@@ -1,13 +1,13 @@
 """One writer at a time: an output is locked from before the work until it is written.
 
-The lock is the system's (``flock``) on a hidden file beside the output: it ends with the process that holds it, however
-that ends, so a lock is never stale. The hidden file is removed with the lock; that of a process which was killed stays,
-unlocked, until the next run there. Locks are advisory: they tell runs of this program from each other, no others.
+The lock is one of the operating system on a hidden file beside the output, taken with the package `filelock`. It ends
+with the process that holds it, however that ends, so a lock is never stale. The hidden file is removed with the lock;
+after a process was killed it stays, unlocked, until the next run in that folder. Locks are advisory: they only keep
+runs of this program apart.
 """
 
 import contextlib
 import errno
-import hashlib
 import os
 import platform
 import re
@@ -18,41 +18,35 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
+from filelock import BaseFileLock, FileLock, Timeout
+
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.storage.paths import is_node
+from spatialpdvi.io.storage.paths import AnyPath, locate
+from spatialpdvi.io.storage.temporary import lock_name
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["claimed"]
 
-__all__ = ["claimed", "remove_if_free"]
-
-_NAME = re.compile(r"\.spatialpdvi-[0-9a-f]{12}\.lock")
 _OWNER = re.compile(r"process \d+ on [\w.-]+, since [\d :-]+", re.ASCII)
-_ATTEMPTS, _PAUSE = 5, 0.05  # who tidies up holds a lock for an instant: a look is not enough
-# Where nothing can be made there is nothing to lock: the checks of the output say so in their own words.
-_SAID_LATER = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
-# What the code that runs now has claimed: a function that claims what its caller has claimed goes on. Another thread
-# starts with nothing, and so is refused as another process is.
+_PATIENCE = 0.2  # seconds: a process that only tidies up holds a lock for an instant
+_FOR_ALL = 0o666  # another user of the same folder must be able to open the lock file
+# Where nothing can be written there is nothing to lock, and the checks of the output raise an error of their own.
+_REFUSED_LATER = {errno.EACCES, errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS}
+# The outputs that the running code has claimed: a function may claim again what its caller has claimed. Another thread
+# starts with none, and is therefore refused as another process is.
 _CLAIMED: ContextVar[frozenset[Path]] = ContextVar("claimed", default=frozenset())
 
 
 @contextlib.contextmanager
-def claimed(*outputs: str | Path | None) -> Iterator[None]:
-    """Keep files, zarr stores and folders to ourselves while the ``with`` lasts; None is nothing.
+def claimed(*outputs: AnyPath | None) -> Iterator[None]:
+    """Keep other runs from writing to files, zarr stores and folders while the ``with`` block lasts.
 
-    To be entered before hours of work. Links are followed. Of what cannot be locked (a disk without locks, Windows) a
-    warning tells, and the work goes on.
+    Enter it before hours of work. Links are followed. Where a disk has no locks, a warning says so and the work goes
+    on.
+
+    Parameters
+    ----------
+    outputs
+        Paths, which need not exist yet; None is skipped.
 
     Raises
     ------
@@ -61,123 +55,77 @@ def claimed(*outputs: str | Path | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for output in outputs:
-            target = None if output is None else _target(output)
-            if target is not None and target not in _CLAIMED.get():
-                stack.enter_context(_locked(target, str(output)))
-                token = _CLAIMED.set(_CLAIMED.get() | {target})
+            location = None if output is None else locate(output)
+            # where nothing can be written, the checks of the output say so
+            if location is None or location.problem or location.kind == "device" or location.store is not None:
+                continue
+            if location.real not in _CLAIMED.get() and location.real.parent.is_dir():
+                stack.enter_context(_locked(location.real, location.given))
+                token = _CLAIMED.set(_CLAIMED.get() | {location.real})
                 stack.callback(_CLAIMED.reset, token)
         yield
 
 
-def remove_if_free(path: Path) -> None:
-    """Remove the lock file of a process that is gone; any other file, and a lock that is held, stays."""
-    if fcntl is None or not _NAME.fullmatch(path.name) or not stat.S_ISREG(path.lstat().st_mode):
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(descriptor, path):
-            path.unlink()
-    finally:
-        os.close(descriptor)
-
-
-def _target(output: str | Path) -> Path | None:
-    """What to lock; None where nothing may be written, which the checks of the output say."""
-    try:
-        target = Path(output).resolve()
-        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
-    except (OSError, RuntimeError, ValueError):
-        return None
-    is_device = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-    return None if is_device or any(map(is_node, target.parents)) else target
-
-
 @contextlib.contextmanager
 def _locked(target: Path, shown: str) -> Iterator[None]:
-    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=6).hexdigest()
-    place = target.parent / f".spatialpdvi-{digest}.lock"
-    descriptor = None
+    file = lock_name(target)
+    lock = _acquired(file, shown)
     try:
-        descriptor = _acquire(place, shown)
         yield
     finally:
-        if descriptor is not None:
-            with contextlib.suppress(OSError):  # gone, or in somebody else's sticky folder
-                place.unlink()  # while it is locked: who waits for it looks whether it is still there
-            os.close(descriptor)
+        if lock is not None:
+            with contextlib.suppress(OSError):  # gone, or in another user's sticky folder
+                file.unlink()  # while it is locked: whoever waits for it finds that it has no name any more
+            lock.release()
 
 
-def _acquire(place: Path, shown: str) -> int | None:
-    """The open file that is locked, or None where there are no locks."""
-    if fcntl is None:
-        _warn(shown, "this system has none")
-        return None
-    owner = None
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(_PAUSE)
-        try:
-            descriptor = _open(place)
-        except OSError as error:
-            if os.path.lexists(place) or error.errno not in _SAID_LATER:
-                _warn(shown, os.strerror(error.errno or 0).lower())
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _owner(descriptor)
-            os.close(descriptor)
-        except OSError as error:
-            os.close(descriptor)
-            place.unlink(missing_ok=True)
+def _acquired(file: Path, shown: str) -> BaseFileLock | None:
+    """Lock a file; None where there are no locks."""
+    lock = FileLock(file, timeout=_PATIENCE, mode=_FOR_ALL, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        owner = _owner(file)
+        raise InputError(
+            f"{shown!r} to be free",
+            f"another run at work on it{f' ({owner})' if owner else ''}",
+            "Wait until that has ended, or give another name.",
+            outcome="Nothing was changed.",
+        ) from error
+    except OSError as error:
+        if os.path.lexists(file) or error.errno not in _REFUSED_LATER:
             _warn(shown, os.strerror(error.errno or 0).lower())
-            return None
-        else:
-            if _is_at(descriptor, place):
-                _sign(descriptor)
-                return descriptor
-            os.close(descriptor)  # its last owner has removed it meanwhile
-    msg = (
-        f"Expected {shown!r} to be free, found another run at work on it{f' ({owner})' if owner else ''}. "
-        "Wait until that has ended, or give another name. Nothing was changed."
-    )
-    raise InputError(msg)
+        if error.errno not in _REFUSED_LATER:
+            _remove_file(file)  # made for a lock that the disk does not have
+        return None
+    _sign(file)
+    return lock
 
 
-def _open(place: Path) -> int:
-    try:
-        return os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except PermissionError:
-        return os.open(place, os.O_RDONLY | os.O_NOFOLLOW)  # of another user, in a folder of both
-
-
-def _is_at(descriptor: int, place: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), place.lstat())
-    except FileNotFoundError:
-        return False
-
-
-def _sign(descriptor: int) -> None:
-    """Write who holds the lock, for the sentence of the next one."""
-    node = re.sub(r"[^\w.-]", "_", platform.node(), flags=re.ASCII) or "_"
-    text = f"process {os.getpid()} on {node}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    with contextlib.suppress(OSError):  # a full disk: the lock holds without
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, text.encode())
-
-
-def _owner(descriptor: int) -> str | None:
+def _remove_file(file: Path) -> None:
     with contextlib.suppress(OSError):
-        text = os.read(descriptor, 512).decode(errors="replace")
+        if stat.S_ISREG(file.lstat().st_mode):
+            file.unlink()
+
+
+def _sign(file: Path) -> None:
+    """Write who holds the lock, for the error of the next process."""
+    node = re.sub(r"[^\w.-]", "_", platform.node(), flags=re.ASCII) or "_"
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without
+        file.write_text(f"process {os.getpid()} on {node}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+
+
+def _owner(file: Path) -> str | None:
+    """Who holds the lock, where the file says so in the words of `_sign`."""
+    with contextlib.suppress(OSError):
+        text = file.read_bytes()[:512].decode(errors="replace")
         return text if _OWNER.fullmatch(text) else None
     return None
 
 
 def _warn(shown: str, why: str) -> None:
-    msg = (
-        f"Expected a disk with locks for {shown!r}, found that it cannot be locked ({why}). Nothing keeps a second run "
-        "from writing there at the same time: start no other one."
+    text = (
+        f"{shown!r} cannot be locked ({why}), so nothing keeps a second run from writing there at the same time. Do "
+        "not start another one."
     )
-    warnings.warn(msg, InputWarning, stacklevel=4)
+    warnings.warn(InputWarning(text), stacklevel=5)

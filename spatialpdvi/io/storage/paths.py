@@ -1,26 +1,169 @@
-"""Tables of SpatialData stores: each is an AnnData in a folder of its own, and is read as one."""
+"""Where a path leads, looked up once: links, zarr stores, and the tables of SpatialData stores.
+
+Each table of a SpatialData store is an AnnData in a folder of its own, and is read as one.
+"""
 
 import contextlib
+import errno
+import os
+import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from spatialpdvi import errors
 from spatialpdvi.errors import InputError, list_keys
+from spatialpdvi.io.storage.temporary import remove_abandoned
 
-__all__ = ["choose_tables", "is_node", "section_name", "table_path"]
+__all__ = [
+    "AnyPath",
+    "Location",
+    "another",
+    "choose_tables",
+    "is_node",
+    "locate",
+    "resolve",
+    "section_name",
+    "why_unreadable",
+]
 
 _MARKS = ("zarr.json", ".zgroup")  # files that make a folder a zarr group, in its formats 3 and 2
-_ROOMS = ("tables", "table")  # what their folder is called; the second by the first versions of SpatialData
+_TABLES = (
+    "tables",
+    "table",
+)  # what the folder of the tables is called; the second by the first versions of SpatialData
+
+
+@dataclass(frozen=True)
+class Location:
+    """A path that the user gave and what was found there, looked up once by `locate`.
+
+    Attributes
+    ----------
+    given
+        The path as the user wrote it, for messages.
+    path
+        The same path, to open it.
+    real
+        The path with all links followed; ``path`` where that is not possible.
+    problem
+        Why no file can have this path; empty where one can.
+    kind
+        ``"file"``, ``"folder"``, ``"device"`` (a pipe or device), or ``"missing"``.
+    store
+        The innermost zarr store or group in which it lies; None outside of all of them.
+    tables
+        Folders of the tables where this is a SpatialData store, in the order of their names.
+    """
+
+    given: str
+    path: Path
+    real: Path
+    problem: str = ""
+    kind: str = "missing"
+    store: Path | None = None
+    tables: tuple[Path, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The file's name; for a table the name of its store, because tables of several stores share their names."""
+        folder = self.path.parent
+        is_table = folder.name in _TABLES and is_node(self.path) and is_node(folder.parent)
+        return folder.parent.name if is_table else self.path.name
+
+    def table(self, name: str | None = None) -> Path:
+        """Return the path of the AnnData: a table of a SpatialData store, or else the path itself.
+
+        Parameters
+        ----------
+        name
+            The table; None for the only one.
+
+        Raises
+        ------
+        InputError
+            Where there is no table of that name, or there are several and none is named.
+        """
+        tables = {folder.name: folder for folder in self.tables}
+        if not tables or (name is None and len(tables) == 1):
+            return next(iter(tables.values()), self.path)
+        if name in tables:
+            return tables[name]
+        found = f"{f'{len(tables)}:' if name is None else f'no {name!r}, but'} {list_keys(tables)}"
+        raise InputError(
+            f"the name of one table of {self.given!r}", found, f"Name one of these with {errors.option('table')}."
+        )
+
+
+AnyPath = str | Path | Location
+
+
+def locate(path: AnyPath) -> Location:
+    """Look up where a path leads; a `Location` is returned as it is, and a path that leads nowhere is no error."""
+    if isinstance(path, Location):
+        return path
+    given, path = str(path), Path(path)
+    try:
+        if path.suffix == ".zarr" and not os.path.lexists(path) and path.parent.is_dir():
+            remove_abandoned(path.parent)  # a process that was killed may have left the store under another name
+        real = path.resolve()
+        kind = _kind(real)
+    except (OSError, RuntimeError, ValueError) as error:
+        return Location(given, path, path, problem=_problem(error))
+    store = next((folder for folder in real.parents if is_node(folder)), None)
+    return Location(given, path, real, kind=kind, store=store, tables=_tables(path) if kind == "folder" else ())
+
+
+def resolve(path: AnyPath, *, option: str | None = "output") -> Path:
+    """Return the file behind a path and its links, whether or not it exists yet.
+
+    Parameters
+    ----------
+    path
+        Where the file is or will be.
+    option
+        The option by which the user gave it, for the advice of the error; None for no option.
+
+    Raises
+    ------
+    InputError
+        Where no file can have this path.
+    """
+    location = locate(path)
+    if location.problem:
+        raise InputError(f"{location.given!r} to be the path of a file", location.problem, f"Choose {another(option)}.")
+    return location.real
+
+
+def another(option: str | None) -> str:
+    """Return what to choose instead of a path: another value of the option by which it was given."""
+    return f"another {'path' if option is None else errors.option(option)}"
 
 
 def is_node(folder: Path) -> bool:
     """Whether a folder is a group of zarr."""
-    with contextlib.suppress(OSError):  # where nobody may look
+    with contextlib.suppress(OSError):  # a folder without permission
         return any((folder / mark).is_file() for mark in _MARKS)
     return False
 
 
+def why_unreadable(path: Path) -> tuple[str, str] | None:
+    """Say why there is no file at a path that can be read, and what to do; None where there is one."""
+    try:
+        status = path.stat()
+    except PermissionError:
+        return "no permission to read it", "Ask its owner for access."
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        return "no such file", "Check the path for a typing error."
+    if not stat.S_ISREG(status.st_mode):
+        return "a pipe or device", "Save the data as a file first."
+    if not os.access(path, os.R_OK):
+        return "no permission to read it", "Ask its owner for access."
+    return None if status.st_size else ("an empty file", "Copy or download it again.")
+
+
 def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
-    """Paths of sections, those of SpatialData stores with their table ``table`` (the only one for None).
+    """Return the paths of sections, those of SpatialData stores with their table ``table`` (the only one for None).
 
     Raises
     ------
@@ -29,44 +172,43 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     """
     if table is None:
         return list(paths)
-    if not any(map(_tables, paths)):
-        msg = f"Expected a SpatialData store with `--table {table}`, found none in the input. Leave --table out."
-        raise InputError(msg)
-    return [table_path(path, table) for path in paths]
+    locations = [locate(path) for path in paths]
+    if not any(location.tables for location in locations):
+        raise InputError(
+            f"a SpatialData store with {errors.option('table', table)}",
+            "none in the input",
+            f"Leave out {errors.option('table')}.",
+        )
+    return [location.table(table) for location in locations]
 
 
-def table_path(path: str | Path, table: str | None = None) -> Path:
-    """Folder of a table of a SpatialData store; the path itself where it is not of such a store.
-
-    Raises
-    ------
-    InputError
-        Where there is no table of that name, or there are several and none is named.
-    """
-    path = Path(path)
-    tables = _tables(path)
-    if not tables or (table is None and len(tables) == 1):
-        return next(iter(tables.values()), path)
-    if table in tables:
-        return tables[table]
-    found = f"{f'{len(tables)}:' if table is None else f'no {table!r}, but'} {list_keys(tables)}"
-    msg = f"Expected the name of one table of {str(path)!r}, found {found}. Name one of these with --table."
-    raise InputError(msg)
+def section_name(path: AnyPath) -> str:
+    """Return the name of a section's file or store (`Location.name`)."""
+    return locate(path).name
 
 
-def section_name(path: str | Path) -> str:
-    """Name of a file; of a table the name of its store, which tells sections apart where the tables' own do not."""
-    path = Path(path)
-    inside = path.parent.name in _ROOMS and is_node(path) and is_node(path.parent.parent)
-    return path.parent.parent.name if inside else path.name
+def _kind(real: Path) -> str:
+    try:
+        mode = real.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "device"
 
 
-def _tables(path: Path) -> dict[str, Path]:
-    """Folders of the tables by their names; none of what is no SpatialData store."""
+def _problem(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return "a name that is too long"
+    if isinstance(error, PermissionError):
+        return "no permission to look there"
+    return "a null character in it" if isinstance(error, ValueError) else "a link that leads nowhere"
+
+
+def _tables(path: Path) -> tuple[Path, ...]:
+    """Folders of the tables; none where this is no SpatialData store."""
     try:
         if not is_node(path) or (path / "obs").exists():
-            return {}
-        rooms = [path / room for room in _ROOMS if (path / room).is_dir()]
-        return {table.name: table for room in rooms for table in sorted(room.iterdir()) if is_node(table)}
-    except (OSError, ValueError):  # for those to refuse who open it
-        return {}
+            return ()
+        folders = [path / name for name in _TABLES if (path / name).is_dir()]
+        return tuple(table for folder in folders for table in sorted(folder.iterdir()) if is_node(table))
+    except (OSError, ValueError):  # whoever opens the store says why it cannot be read
+        return ()

@@ -1,4 +1,7 @@
-"""Unfinished files and folders: their names, their room on the disk, and those that killed processes left behind."""
+"""Hidden files and folders beside an output: their names, their space on the disk, and what killed processes left.
+
+They are unfinished files, and the files that locks are on.
+"""
 
 import contextlib
 import errno
@@ -13,39 +16,46 @@ import stat
 import uuid
 from pathlib import Path
 
-from spatialpdvi.io.storage.locks import remove_if_free
+from filelock import FileLock, Timeout
 
-__all__ = ["ASIDE", "create", "hidden_name", "remove_abandoned", "remove_folder", "reserve"]
+__all__ = ["ASIDE", "create", "hidden_name", "lock_name", "remove_abandoned", "remove_folder", "reserve"]
 
 ASIDE = "old"  # ending of a folder that holds what is replaced until the new one has its name
 
 _NAME = re.compile(r"\.spatialpdvi-(?P<place>[0-9a-f]{12})-(?P<pid>[1-9][0-9]*)-[0-9a-f]{12}\.(?P<kind>part|old)")
-# What disks answer that cannot set room aside: zeros have to be written.
+_LOCK = re.compile(r"\.spatialpdvi-[0-9a-f]{12}\.lock")
+# The answers of disks that cannot set space aside: zeros have to be written.
 _NOT_KNOWN = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _ZEROS = bytes(1 << 20)
 
 
 def hidden_name(folder: Path, kind: str = "part") -> Path:
-    """A new name for an unfinished file, which tells where and by which process it is written."""
+    """Return a new name for an unfinished file, which tells where and by which process it is written."""
     return folder / f".spatialpdvi-{_place()}-{os.getpid()}-{secrets.token_hex(6)}.{kind}"
 
 
+def lock_name(target: Path) -> Path:
+    """Return the file that the lock of an output is on."""
+    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=6).hexdigest()
+    return target.parent / f".spatialpdvi-{digest}.lock"
+
+
 def create(path: Path, mode: int) -> None:
-    """Make an empty file that must not be there yet, with the permissions of ``mode``."""
+    """Make an empty file, which must not exist yet, with the permissions of ``mode``."""
     # The user's umask applies, as to any file they make; the owner must be able to write.
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, (mode & 0o666) | 0o600))
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished files and folders of processes that are gone, where that is certain.
+    """Remove the hidden files and folders of processes that have ended, where that is certain.
 
-    A folder that was moved aside for another one gets its name back where the other one has not got it.
+    A folder that was moved aside for another one gets its name back if the other one has not taken it.
 
-    On a shared disk the number of a process says nothing about those of other machines, and in a container nothing
-    about those outside; so only files of this very place are looked at. Files from before a restart of the machine
-    stay: nobody can tell them from those of another machine.
+    On a shared disk the number of a process says nothing about the processes of other machines, and in a container
+    nothing about those outside. Therefore only files of this machine, since it was started, and of this container are
+    considered.
     """
-    with contextlib.suppress(OSError):  # tidying up is no reason to fail
+    with contextlib.suppress(OSError):  # tidying up must not make a run fail
         for path in list(folder.iterdir()):
             found = _NAME.fullmatch(path.name)
             if found and found["place"] == _place() and not _runs(int(found["pid"])):
@@ -58,13 +68,20 @@ def remove_abandoned(folder: Path) -> None:
                             _put_back(path)
                         remove_folder(path)
             elif not found:
-                with contextlib.suppress(OSError):
-                    remove_if_free(path)
+                with contextlib.suppress(OSError, Timeout):
+                    _remove_lock(path)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, where it is there."""
+    """Remove a folder with all that is in it, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_lock(path: Path) -> None:
+    """Remove the lock file of a process that has ended; any other file, and a lock that is held, stays."""
+    if _LOCK.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+        with FileLock(path, timeout=0, fallback_to_soft=False):
+            path.unlink()
 
 
 def _put_back(aside: Path) -> None:
@@ -74,9 +91,9 @@ def _put_back(aside: Path) -> None:
 
 
 def reserve(path: Path, n_bytes: int) -> None:
-    """Make sure that a file can grow by so many bytes; an `OSError` says why it cannot.
+    """Make sure that a file can grow by ``n_bytes``; an `OSError` says why it cannot.
 
-    HDF5 does not survive a full disk: it fails again in every clean-up, and may end the process. The room is
+    HDF5 does not survive a full disk: it fails again in every clean-up, and may end the process. The space is
     therefore taken and given back before HDF5 opens the file.
     """
     descriptor = os.open(path, os.O_RDWR)
@@ -84,7 +101,7 @@ def reserve(path: Path, n_bytes: int) -> None:
         size = os.fstat(descriptor).st_size
         try:
             _extend(descriptor, size, n_bytes)
-            os.fsync(descriptor)  # some disks and quotas say no only now
+            os.fsync(descriptor)  # some disks and quotas refuse only now
         finally:
             os.ftruncate(descriptor, size)
     finally:
@@ -111,18 +128,18 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # somebody else's process, or no number of a process at all
+    except (OSError, OverflowError):  # another user's process, or not the number of a process
         return True
     return True
 
 
 @functools.cache
 def _place() -> str:
-    """The machine, its present run and the space of process numbers, as 12 hexadecimal digits."""
+    """Identify the machine, its present run and the container by 12 hexadecimal digits."""
     parts = [platform.node()]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    except OSError:  # no Linux: the network card tells machines of one name apart
+    except OSError:  # not Linux: the network card tells machines of the same name apart
         parts.append(f"{uuid.getnode():x}")
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()

@@ -1,7 +1,8 @@
-"""Zarr stores in a folder, of formats 2 and 3: opened with nothing in them that could harm, made, and finished.
+"""Zarr stores in a folder, of formats 2 and 3: opened without running anything in them, made, and finished.
 
-Zarr reads an array through the codecs that the store names. One of them, pickle, runs what the store holds as a
-program; so every array's codecs are looked at before zarr is, and only those that are known to be harmless pass.
+Zarr reads an array through the codecs that the store names. One of them, pickle, runs the contents of the store as a
+program. Therefore the codecs of every array are checked before zarr opens it, and only codecs that are known to be
+harmless are accepted.
 """
 
 import itertools
@@ -25,31 +26,30 @@ _CODECS = {
     *("blosc", "bytes", "bz2", "crc32c", "endian", "gzip", "lz4", "lzma", "sharding_indexed", "shuffle", "transpose"),
     *("vlen-bytes", "vlen-utf8", "zlib", "zstd"),
 }
-_INNER = "blosc inside of another codec"  # where `CheckedStore` does not see its chunks
-_MOST_EMPTY = 1000  # chunks of zeros, which have no file, for each that has one
-_FEW = 1_000_000  # chunks that nobody has to wait for
+_INNER = "blosc inside of another codec"  # where `CheckedStore` cannot check its chunks
+_MOST_EMPTY = 1000  # chunks of zeros, which have no file, for each chunk that has one
+_FEW = 1_000_000  # chunks that are looked up quickly
 _TEXTS = {"vlen-bytes", "vlen-utf8"}
-_OBJECTS = {"object", "pickle", "json2", "msgpack2", "vlen-array"}  # the first where there is no codec at all
+_OBJECTS = {"object", "pickle", "json2", "msgpack2", "vlen-array"}  # the first stands for no codec at all
 
 
 class StoreError(ValueError):
-    """What is wrong with a store: what was found in it, and what to do."""
+    """What is wrong with a store: what was found in it, and what to do about it."""
 
-    def __init__(self, found: str, hint: str) -> None:
-        super().__init__(f"{found}. {hint}")
-        self.found, self.hint = found, hint
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(f"{found}. {advice}")
+        self.found, self.advice = found, advice
 
 
 def open_store(folder: Path, *, writable: bool = False) -> Any:
-    """Root group of a store, each element of which is read from its own files.
+    """Open a store and return its root group; each element is read from its own files.
 
-    A summary of the store's metadata (consolidated), which may have been left as it was when the store was changed
-    and is not what is checked here, is not used.
+    Consolidated metadata are not used: they may be out of date, and are not what is checked here.
 
     Raises
     ------
     StoreError
-        Where it is no store, or one with links or with codecs that are not known to be harmless.
+        Where it is no store, or has links, or codecs that are not known to be harmless.
     """
     import zarr
 
@@ -66,12 +66,12 @@ def open_store(folder: Path, *, writable: bool = False) -> Any:
 
 
 def is_chunk(name: str) -> bool:
-    """Whether a file of a store holds values, and is removed rather than changed when its array is."""
+    """Whether a file of a store holds values; such a file is removed, never changed, when its array is replaced."""
     return name not in _METADATA
 
 
 def make_store(folder: Path) -> Any:
-    """Root group of a new store in an empty folder, in the format that anndata writes."""
+    """Make a store in an empty folder, in the format that anndata writes, and return its root group."""
     import zarr
     from zarr.storage import LocalStore
 
@@ -79,14 +79,14 @@ def make_store(folder: Path) -> Any:
 
 
 def _format() -> Literal[2, 3]:
-    """Format in which the anndata that is installed writes: 2, or 3."""
+    """The format in which the installed anndata writes: 2 or 3."""
     import anndata
 
     return 3 if getattr(anndata.settings, "zarr_write_format", 2) == 3 else 2
 
 
 def consolidate(group: Any) -> None:
-    """Sum up the metadata of a store, as anndata does for what it writes."""
+    """Consolidate the metadata of a store, as anndata does."""
     import zarr
 
     with quiet_zarr():
@@ -94,10 +94,10 @@ def consolidate(group: Any) -> None:
 
 
 def whole(element: Any) -> Any:
-    """The element itself, found to have lost no rows; those of an HDF5 file never do.
+    """Return the element itself after checking that no rows are missing, which cannot happen in an HDF5 file.
 
-    Of a zarr array a chunk that is not there stands for zeros, and may have got lost as well. Rows all of whose
-    chunks are missing are none that tissue has: places of spots, their names, values and columns of sparse matrices.
+    In a zarr array, a chunk that is missing stands for zeros, but it may also have been lost. Rows of which all chunks
+    are missing do not occur in the arrays of a section: coordinates, names, and the parts of sparse matrices.
 
     Raises
     ------
@@ -118,10 +118,10 @@ def whole(element: Any) -> Any:
 
 @contextmanager
 def quiet_zarr() -> Iterator[None]:
-    """Write without what zarr and anndata say to those who write programs.
+    """Hide warnings of zarr and anndata that only concern programmers.
 
-    That summaries of metadata are no part of format 3 yet (anndata writes them, and we as it does), and that a later
-    anndata will put chunks together by default.
+    They say that consolidated metadata are not part of format 3 yet (anndata writes them, and so do we), and that a
+    later anndata will write shards by default.
     """
     import anndata
 
@@ -141,7 +141,7 @@ def _no_group(folder: Path) -> tuple[str, str]:
 
 
 def _check_entries(folder: Path) -> list[str]:
-    """Paths of the arrays that blosc has compressed; links, pipes and other codecs are refused."""
+    """Paths of the arrays that blosc has compressed; raise an error for links, pipes and unknown codecs."""
     blosc = []
     for entry in entries(folder):
         place = Path(entry.path).relative_to(folder).as_posix()
@@ -158,14 +158,14 @@ def _check_entries(folder: Path) -> list[str]:
 
 
 def _check_codecs(file: Path, place: str) -> set[str]:
-    """Codecs of an array; none of a group."""
+    """The codecs of an array; none for a group."""
     try:
         described = json.loads(file.read_bytes())
         if described.get("node_type", "array") == "group":
             return set()
         codecs = set(_codecs_of(described))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        found = f"metadata that are damaged ({place})"
+        found = f"damaged metadata in it ({place})"
         raise StoreError(found, "Copy or download it again.") from error
     unknown = sorted(codecs - _CODECS)
     if unknown:
@@ -177,7 +177,7 @@ def _check_codecs(file: Path, place: str) -> set[str]:
 
 
 def _codecs_of(described: dict[str, Any]) -> Iterator[str]:
-    """Names of the codecs of an array; of objects without one that makes texts of them, what such arrays are."""
+    """Yield the names of an array's codecs, and ``object`` for an array of objects without a codec for texts."""
     if described["zarr_format"] == 3:
         *inner, last = _names(described["codecs"])
         yield from (_INNER if name == "blosc" else name for name in inner)
@@ -194,7 +194,7 @@ def _codecs_of(described: dict[str, Any]) -> Iterator[str]:
 
 
 def _names(codecs: Iterable[dict[str, Any] | str]) -> Iterator[str]:
-    """Names in format 3, those within shards too."""
+    """Yield the names of codecs in format 3, also of those within shards."""
     for codec in codecs:
         if isinstance(codec, str):
             yield codec.removeprefix("numcodecs.")
@@ -206,7 +206,7 @@ def _names(codecs: Iterable[dict[str, Any] | str]) -> Iterator[str]:
 
 
 def _check_rows(array: Any) -> None:
-    """Refuse an array with a row of chunks none of which is there."""
+    """Raise an error where all chunks of a row of chunks are missing."""
     if not array.size or not array.ndim:
         return
     folder = Path(array.store.root) / array.path
@@ -221,12 +221,12 @@ def _check_rows(array: Any) -> None:
 
     lost = sum(not is_there(row) for row in first)
     if lost:
-        msg = f"{lost} of {len(first)} chunks of {array.path} missing"
+        msg = f"{lost} of {len(first)} chunks of {array.path} are missing"
         raise ValueError(msg)
 
 
 def _check_number(array: Any, n_chunks: int, n_files: int) -> None:
-    """Refuse a shape that is no array's: to look for each of its chunks would take for ever."""
+    """Raise an error for a shape that no array can have: looking for each of its chunks would never end."""
     if n_chunks > max(_FEW, _MOST_EMPTY * n_files):
-        msg = f"shape {array.shape} of {array.path}, of whose {n_chunks:,} chunks {n_files:,} are there"
+        msg = f"{array.path} has the shape {array.shape}, but only {n_files:,} of its {n_chunks:,} chunks exist"
         raise ValueError(msg)
