@@ -7,7 +7,7 @@ exception is a fault of this package and keeps its traceback.
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "as_argument",
     "as_flag",
     "expect_finite",
+    "in_words",
     "list_keys",
     "option",
 ]
@@ -65,8 +66,8 @@ def as_argument(name: str, *value: Any) -> str:
     return f"`{name}={value[0]!r}`" if value else f"`{name}`"
 
 
-def _in_words(text: str, name_option: NameOption) -> str:
-    """Return a text with its placeholders replaced by the names of options."""
+def in_words(text: str, name_option: NameOption) -> str:
+    """Return a text with the placeholders of `option` replaced by what ``name_option`` calls these options."""
 
     def name(match: re.Match[str]) -> str:
         return name_option(match[1], *(() if match[2] is None else (json.loads(match[2]),)))
@@ -107,11 +108,22 @@ class InputError(ValueError):
         else:
             subject = "" if self.option is None else f"`{name_option(self.option).strip('`')}` to be "
             stated = f"Expected {subject}{self.expected}, found {self.found}."
-        return _in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
+        return in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
 
     def but(self, **facts: str) -> Self:
         """Return the same error with some of its facts replaced."""
         return type(self)(**(self.__dict__ | facts))
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the same error about options that the caller knows by other names: ``{"k": "n_components"}``."""
+
+        def rename(name: str, *value: Any) -> str:
+            return option(names.get(name, name), *value)
+
+        facts = {key: in_words(fact, rename) for key, fact in self.__dict__.items() if fact}
+        if self.option is not None:
+            facts["option"] = names.get(self.option, self.option)
+        return self.but(**facts)
 
     def __str__(self) -> str:
         return self.sentence()
@@ -133,8 +145,9 @@ class ResourceError(InputError):
         self.args = (problem, advice, outcome)
 
     def but(self, **facts: str) -> Self:
-        """Return the same error with some of its facts replaced."""
-        return type(self)(**({"problem": self.expected, "advice": self.advice, "outcome": self.outcome} | facts))
+        """Return the same error with some of its facts replaced; the problem is its fact ``expected``."""
+        facts = {"expected": self.expected, "advice": self.advice, "outcome": self.outcome} | facts
+        return type(self)(facts.pop("expected"), **facts)
 
 
 class InputWarning(UserWarning):
@@ -145,7 +158,7 @@ class InputWarning(UserWarning):
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
         """Return the warning in words, with options named as ``name_option`` does."""
-        return _in_words(str(self.args[0]), name_option)
+        return in_words(str(self.args[0]), name_option)
 
     def __str__(self) -> str:
         return self.sentence()

@@ -17,10 +17,7 @@ __all__ = ["read_inputs"]
 
 def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" = None) -> Section:
     """Section that a fit with these options needs, read and checked; counts are left to a ``cluster`` to read."""
-    if cluster is not None:
-        memory = 0
-    else:
-        memory = free_memory() if options.memory is None else parse_size(options.memory, "--memory")
+    memory = free_memory() if options.memory is None else parse_size(options.memory)
     section = read_section(
         source,
         layer=options.layer,
@@ -30,7 +27,7 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         init=options.init,
         graph=options.graph,
         sample=options.sample_key,
-        memory=memory,
+        memory=memory if cluster is None else 0,
     )
     if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):
         return section

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import FeatureSet, RawFeatures, make_features
 from spatialpdvi.graph.build import lay_graph
 from spatialpdvi.graph.patches import Patching
@@ -91,7 +91,7 @@ def prepare(
     n = section.coordinates.shape[0]
     _check_sizes(n, options)
     for idle, chosen in idle_options(options):
-        msg = f"Expected no {idle} beside {chosen}, which leaves it nothing to do; {idle} is not used."
+        msg = f"{option(idle)} has no effect together with {option(chosen)}, and is not used."
         warnings.warn(msg, InputWarning, stacklevel=2)
     if features is None:
         features = make_features(section, options, progress, raw=raw)

@@ -225,5 +225,5 @@ def test_an_anndata_is_untouched_by_an_error(section):
 
 
 def test_an_option_without_effect_is_said(section):
-    with pytest.warns(InputWarning, match=r"Expected no --n-top-genes beside --rep, which leaves it nothing to do"):
+    with pytest.warns(InputWarning, match=r"^`n_top_genes` has no effect together with `rep`, and is not used\.$"):
         _fit(section, rep="X_pca")

@@ -114,7 +114,9 @@ def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch)
         _interrupt_in(patch, module, "report_result")
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 130
-    assert result.stderr == (f"Interrupted: {str(toy_file)!r} had been written, complete; {str(report)!r} had not.\n")
+    assert result.stderr == (
+        f"Interrupted. {str(toy_file)!r} was written completely; {str(report)!r} was not written.\n"
+    )
     assert "pdvi" in anndata.read_h5ad(toy_file).uns
 
 
@@ -130,7 +132,7 @@ def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path
 
     monkeypatch.setattr(atomic, "_synchronise", stop_at_the_folder)
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-o", str(out), "-q"])
-    assert (result.exit_code, result.stderr) == (130, f"Interrupted: {str(out)!r} had been written, complete.\n")
+    assert (result.exit_code, result.stderr) == (130, f"Interrupted. {str(out)!r} was written completely.\n")
     assert "pdvi" in anndata.read_h5ad(out).uns
 
 
@@ -140,7 +142,7 @@ def test_an_interruption_before_the_write(toy_file, monkeypatch):
     before = toy_file.read_bytes()
     _interrupt_in(monkeypatch, spatialpdvi.api.fit, "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
-    assert (result.exit_code, result.stderr) == (130, "Interrupted: nothing was written.\n")
+    assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
     assert toy_file.read_bytes() == before
 
 

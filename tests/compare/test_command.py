@@ -280,7 +280,7 @@ def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
     arguments = ["compare", toy_file, *FAST, *endless, "--seeds", "100", "--solvers", "cavi", "-o", out, "-v"]
     code, stdout, stderr = interrupt_at("cavi, seed 1: epoch 5 ", arguments)
     assert code == 130
-    assert f"Interrupted: finished runs are kept in {out}" in stderr
+    assert f"Interrupted. Finished runs were saved in {out}. Run the same command again to continue." in stderr
     assert "Traceback" not in stdout + stderr
     kept = sorted(path.name for path in (out / "runs").iterdir())
     assert kept[0] == "cavi.seed0.json"
