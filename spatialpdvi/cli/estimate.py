@@ -88,18 +88,18 @@ def _print_table(found: "Estimate") -> None:
     sizes = f"{work.n:,} spots"
     if work.genes:
         sizes += f" x {work.genes:,} genes, {work.values:,} counts in {found.plan.source}"
-    click.echo(f"{sizes}; {found.threads} threads")
+    click.echo(f"{sizes}; {found.threads} thread{'' if found.threads == 1 else 's'}")
     click.echo(f"{'stage':<9}  {'seconds':>8}  {'peak memory':>11}")
     for stage, seconds in prediction.seconds.items():
         click.echo(f"{stage:<9}  {seconds:>8.1f}  {show_size(prediction.peak_bytes[stage]):>11}")
-    click.echo(f"{'in all':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
+    click.echo(f"{'total':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
     low, high = found.seconds_range
     few, many = found.epochs_range
     click.echo(f"{low:.0f} to {high:.0f} s with {few} to {many} epochs")
     click.echo(f"assumed: {'; '.join(found.plan.assumed)}")
     if work.genes:
-        how = "in memory" if found.in_memory else "block by block, in every pass again"
+        how = "in memory" if found.in_memory else "block by block"
         click.echo(
-            f"counts: read {how}; in memory they need {show_size(found.plan.needed)} of the "
-            f"{show_size(found.plan.memory)} that the fit may take"
+            f"counts: read {how}; as a whole they need {show_size(found.plan.needed)}, and the fit may use "
+            f"{show_size(found.plan.memory)}"
         )

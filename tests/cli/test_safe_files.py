@@ -1,5 +1,6 @@
 """No command replaces a file of the user's by mistake, and what it says of its files is true."""
 
+import importlib
 import os
 import re
 import signal
@@ -105,8 +106,6 @@ def _interrupt_in(monkeypatch, target, name):
 
 
 def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch):
-    import importlib
-
     report = tmp_path / "report.json"
     arguments = ["fit", str(toy_file), *FIT, "--report", str(report), "-q"]
     module = importlib.import_module("spatialpdvi.cli.fit")
@@ -137,10 +136,8 @@ def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path
 
 
 def test_an_interruption_before_the_write(toy_file, monkeypatch):
-    import spatialpdvi.api
-
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, spatialpdvi.api.fit, "fit_section")
+    _interrupt_in(monkeypatch, importlib.import_module("spatialpdvi.api.fit"), "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
     assert toy_file.read_bytes() == before
