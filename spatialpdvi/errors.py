@@ -29,7 +29,7 @@ __all__ = [
 NameOption = Callable[..., str]
 
 # stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
-_MARK = re.compile("\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f")
+_MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
 
 
 def option(name: str, *value: Any) -> str:
@@ -70,7 +70,10 @@ def in_words(text: str, name_option: NameOption) -> str:
     """Return a text with the placeholders of `option` replaced by what ``name_option`` calls these options."""
 
     def name(match: re.Match[str]) -> str:
-        return name_option(match[1], *(() if match[2] is None else (json.loads(match[2]),)))
+        before, known, value, after = match.groups()
+        name = name_option(known, *(() if value is None else (json.loads(value),)))
+        # no double quotes where the text quotes the option and `as_argument` does too
+        return f"{before}{name.strip('`') if before and after else name}{after}"
 
     return _MARK.sub(name, text)
 
@@ -102,11 +105,14 @@ class InputError(ValueError):
         self.expected, self.found, self.advice, self.option, self.outcome = expected, found, advice, option, outcome
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
-        """Return the error in words, with options named as ``name_option`` does (`as_flag` or `as_argument`)."""
+        """Return the error in words, with options named as ``name_option`` does.
+
+        That is `as_flag` or `as_argument`; `option` leaves placeholders, so that the words can be part of another text.
+        """
         if self.found is None:
             stated = self.expected
         else:
-            subject = "" if self.option is None else f"`{name_option(self.option).strip('`')}` to be "
+            subject = "" if self.option is None else f"`{option(self.option)}` to be "
             stated = f"Expected {subject}{self.expected}, found {self.found}."
         return in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
@@ -17,52 +17,58 @@ _REACH = 0.999  # of the spots of a fit: what is farther from every domain is un
 
 
 def check_keepable(section: Section, options: FitOptions) -> None:
-    """Refuse, before a fit, to keep a model that could not be used on another section."""
+    """Raise, before a fit begins, where its model could not be used on another section."""
     reason = unkept(section, options)
-    if reason:
-        raise InputError(reason)
+    if reason is not None:
+        raise reason
 
 
-def unkept(section: Section, options: FitOptions) -> str:
-    """Why a fit's model could not be used on another section, as an error says it; empty where it can."""
+def unkept(section: Section, options: FitOptions) -> InputError | None:
+    """Return why the model of a fit could not be used on another section, as an error; None where it can."""
+    saving, other = option("save_model"), f"Leave {option('save_model')} out, or choose another"
     if options.graph is not None:
-        return (
-            f"Expected no --graph with --save-model, found {options.graph!r}: another section has neighbours of its "
-            "own. Leave one of them out."
+        return InputError(
+            f"no {option('graph')} with {saving}",
+            repr(options.graph),
+            "The neighbours of another section are not in it. Leave one of them out.",
         )
     if options.correct == "harmony":
-        return (
-            "Expected --correct none or center with --save-model, found harmony, which asks all spots of all sections "
-            "at once and cannot be repeated for another section. Leave --save-model out, or choose another --correct."
+        return InputError(
+            f"{option('correct', 'none')} or {option('correct', 'center')} with {saving}",
+            option("correct", "harmony"),
+            "Harmony uses the spots of all sections at once, and cannot be repeated for another section. "
+            f"{other} correction.",
         )
     if section.features is None:
         return _unkept_genes(section, options)
     if not isinstance(section.features, np.ndarray):
-        return (
-            f"Expected dense features with --save-model, found a sparse {section.rep!r}. Leave --save-model out, or "
-            "choose another --rep."
-        )
-    return ""
+        return InputError(f"dense features with {saving}", f"a sparse {section.rep!r}", f"{other} {option('rep')}.")
+    return None
 
 
-def _unkept_genes(section: Section, options: FitOptions) -> str:
+def _unkept_genes(section: Section, options: FitOptions) -> InputError | None:
+    saving, other = option("save_model"), f"Leave {option('save_model')} out, or choose another"
     if options.transform not in PER_SPOT:
-        return (
-            f"Expected a --transform of each spot by itself with --save-model, found {options.transform}, which asks "
-            "all spots of a section. Leave --save-model out, or choose another --transform."
+        return InputError(
+            f"{option('transform')} to be one of {', '.join(PER_SPOT)} with {saving}",
+            options.transform,
+            f"It needs all spots of a section. {other} {option('transform')}.",
         )
     if options.n_pcs == 0:
-        return (
-            "Expected `--n-pcs` of at least 1 with --save-model, found 0: genes that are fitted themselves are not "
-            "kept. Leave --save-model out, or choose another --n-pcs."
+        return InputError(
+            f"at least 1 with {saving}",
+            "0",
+            f"A fit of the genes themselves has no model to save. {other} {option('n_pcs')}.",
+            option="n_pcs",
         )
     if section.gene_names.has_duplicates:
         twice = section.gene_names[section.gene_names.duplicated()][0]
-        return (
-            f"Expected genes to have a name each with --save-model, to be matched by, found {twice!r} twice. Rename "
-            "it, or leave --save-model out."
+        return InputError(
+            f"genes with different names with {saving}, which matches genes by name",
+            f"{twice!r} twice",
+            f"Rename one of them, or leave {saving} out.",
         )
-    return ""
+    return None
 
 
 def keep(

@@ -59,7 +59,7 @@ def test_a_kept_model_finds_its_domains_again(kept, model, toy_file, tmp_path):
     fitted.write_bytes(kept[1])
     found, expected = anndata.read_h5ad(out), anndata.read_h5ad(fitted)
     assert (found.obs["pdvi_domain"] == expected.obs["pdvi_domain"]).mean() > 0.98
-    assert "domain sizes, in the model's order: " in shown.stdout
+    assert "domain sizes, in the order of the model: " in shown.stdout
     assert "each spot by itself" in shown.stdout
     assert "the domains are the model's" in shown.stdout
     content = json.loads(report.read_text())
@@ -103,9 +103,12 @@ def test_a_joint_fit_is_kept_as_well(toy_section, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--transform", "pearson"], "of each spot by itself with --save-model, found pearson"),
-        (["--n-pcs", "0"], "Expected `--n-pcs` of at least 1 with --save-model, found 0"),
-        (["--graph", "joined"], "Expected no --graph with --save-model, found 'joined'"),
+        (
+            ["--transform", "pearson"],
+            "Expected --transform to be one of none, log1p, sqrt with --save-model, found pearson.",
+        ),
+        (["--n-pcs", "0"], "Expected `--n-pcs` to be at least 1 with --save-model, found 0."),
+        (["--graph", "joined"], "Expected no --graph with --save-model, found 'joined'."),
         (["--rep", "X_sparse"], "Expected dense features with --save-model, found a sparse 'X_sparse'"),
     ],
 )
