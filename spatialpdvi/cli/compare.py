@@ -8,7 +8,7 @@ import click
 from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, Plan, parse_solvers
+from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, ComparisonPlan, parse_solvers
 from spatialpdvi.options.fit import FitOptions
 
 __all__ = ["compare"]
@@ -60,9 +60,9 @@ def compare(
       spatialpdvi compare slice.h5ad --k 7 -o slice_solvers
       spatialpdvi compare slice.h5ad --k 7 --solvers p2dvi,cavi,adam --seeds 3 -o slice_solvers
     """
-    plan = Plan(options=FitOptions(**options), solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
+    plan = ComparisonPlan(options=FitOptions(**options), solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
     limit_threads(threads)
-    from spatialpdvi.compare.session import compare_file
+    from spatialpdvi.compare.comparison import compare_file
     from spatialpdvi.io.storage.locks import claimed
 
     try:

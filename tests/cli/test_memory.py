@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from spatialpdvi.cli import main
-from spatialpdvi.compare import bench, work
+from spatialpdvi.compare import bench, comparison
 from spatialpdvi.prediction import predict as prediction
 
 fitting = importlib.import_module("spatialpdvi.api.fit")  # in `spatialpdvi.api` the name is that of the function
@@ -70,12 +70,12 @@ def test_of_a_prediction(fitted, tmp_path, monkeypatch):
 
 def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
     arguments = ["compare", toy_file, "--k", "4", "--rep", "X_pca", "--solvers", "cavi,memoized", "--seeds", "1"]
-    original = work.run_solver
+    original = comparison.run_solver
 
     def second_fails(prepared, name, **options):
         return original(prepared, name, **options) if name == "cavi" else _too_much()
 
-    monkeypatch.setattr(work, "run_solver", second_fails)
+    monkeypatch.setattr(comparison, "run_solver", second_fails)
     out = tmp_path / "out"
     said = _sentence(_run(*arguments, "-o", out))
     assert re.search(NEEDED, said)
