@@ -60,7 +60,8 @@ def compare(
       spatialpdvi compare slice.h5ad --k 7 -o slice_solvers
       spatialpdvi compare slice.h5ad --k 7 --solvers p2dvi,cavi,adam --seeds 3 -o slice_solvers
     """
-    plan = ComparisonPlan(options=FitOptions(**options), solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
+    chosen = FitOptions(**options)
+    plan = ComparisonPlan(options=chosen, solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
     limit_threads(threads)
     from spatialpdvi.compare.comparison import compare_file
     from spatialpdvi.io.storage.locks import claimed

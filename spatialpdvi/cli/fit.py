@@ -51,7 +51,7 @@ __all__ = ["fit"]
     "--dask",
     metavar="WHERE",
     help="Run the solver on a Dask cluster. local:N starts N workers on this computer; tcp://HOST:PORT or a scheduler "
-    "file connects to a running scheduler. The result is the same. Default: no cluster.",
+    "file connects to a running scheduler. The result does not depend on it. Default: no cluster.",
 )
 @click.option(
     "--save-model",
@@ -68,8 +68,8 @@ __all__ = ["fit"]
 @click.option(
     "--resume",
     is_flag=True,
-    help="Resume the fit in the folder of --checkpoint. The result is that of a fit without interruption. If there is "
-    "no checkpoint, begin a new fit. Default: off.",
+    help="Resume the fit from the folder of --checkpoint. The result is the same as without the interruption. If there "
+    "is no checkpoint, begin a new fit. Default: off.",
 )
 @verbosity
 @user_errors

@@ -80,9 +80,8 @@ def compare_file(
 
 def _read(path: str | Path, plan: ComparisonPlan) -> tuple[Section, dict[str, Any]]:
     with H5adSource(path) as source:
-        identity = identify(
-            path, plan.options
-        )  # before the data are read: a file that changes meanwhile then counts as another one
+        # identified before the data are read: a file that changes meanwhile then counts as another one
+        identity = identify(path, plan.options)
         section = read_inputs(source, plan.options)
     return section, identity
 

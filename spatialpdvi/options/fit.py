@@ -68,8 +68,8 @@ class FitOptions:
 
     k: int | str = field(
         metadata={
-            "help": "Number of domains, at least 2. The command `fit` also takes a range such as 4:15, or auto for 2 "
-            "to 20, and chooses a number from it.",
+            "help": "Number of domains, at least 2. `fit` also accepts a range such as 4:15, or auto (2 to 20), and "
+            "chooses the number.",
             "group": "Model",
             "type": str,
         }
@@ -77,8 +77,8 @@ class FitOptions:
 
     layer: str | None = _option(
         None,
-        "Where the raw counts are: the name of a layer, X or raw.X. Default: the first of the layers count and counts, "
-        "X and raw.X that holds non-negative integers.",
+        "Where the raw counts are: the name of a layer, X or raw.X. Default: the first of layer count, layer counts, X "
+        "and raw.X that holds non-negative integers.",
         group="Input",
     )
     spatial_key: str = _option(
@@ -109,10 +109,12 @@ class FitOptions:
     target_sum: float = _option(1e4, "Total counts of each spot after normalisation.", group="Features")
     transform: str = _option(
         "none",
-        f"Transformation of the normalised counts before they are scaled, one of {', '.join(TRANSFORMS)}.",
+        f"Transformation of the normalised counts before scaling, one of {', '.join(TRANSFORMS)}.",
         group="Features",
     )
-    clip: float = _option(10.0, "Scaled expression values above this are set to it.", group="Features")
+    clip: float = _option(
+        10.0, "Upper limit of scaled expression values. Larger values are set to it.", group="Features"
+    )
     n_pcs: int | None = _option(
         None,
         "Number of principal components to fit; 0 fits the scaled genes themselves, as a sparse matrix. Default: "
@@ -179,8 +181,8 @@ class FitOptions:
 
     n_patches: int | None = _option(
         None,
-        "Number of patches that the spots are divided into. Default: 30 for 150,000 spots, in proportion to the cube "
-        f"root of the number of spots, times {option('batch_patches')}.",
+        "Number of patches that the spots are divided into. Default: 30 for 150,000 spots. The default grows with the "
+        f"cube root of the number of spots, and is multiplied by {option('batch_patches')}.",
         group="Patches",
     )
     cross_patch_edges: bool = _option(True, "Keep the edges between spots of different patches.", group="Patches")
