@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.fitting.export import unkept
+from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -165,7 +165,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.n_iter_ = int(result.trace["epoch"][-1])
         self.neg_elbo_ = float(result.trace["neg_elbo"][-1])
         self.n_features_in_ = int(adata.obsm[_FEATURES].shape[1])
-        self._no_model = unkept(section, options)
+        self._no_model = why_no_model(section, options)
         return self
 
     def predict(self, X: ArrayLike, *, coordinates: ArrayLike | None = None) -> np.ndarray:  # noqa: N803

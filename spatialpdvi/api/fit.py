@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.fitting.export import check_keepable
+from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import section_name
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
@@ -82,7 +83,7 @@ def fit(
     source = AnnDataSource(adata)
     check_free(source, keys)
     progress = progress or Progress()
-    with _opened(checkpoint, chosen, progress):
+    with _ours(checkpoint, chosen, progress):
         result = fit_section(
             read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
         )
@@ -149,12 +150,12 @@ def fit_file(
     progress = progress or Progress()
     keys = Keys(options.key_added)
     target = path if output is None else output
-    with _opened(checkpoint, options, progress, target):
+    with _ours(checkpoint, options, progress, target):
         with progress.stage("read") as stage:
             with checked_file(path, target, keys) as source:
                 section = read_inputs(source, options, cluster)
                 if keep_model:
-                    check_keepable(section, options)
+                    _check_model(section, options)
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = fit_section(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
@@ -225,7 +226,7 @@ def fit_files(
         raise InputError(
             f"an existing folder, for {len(paths)} files", repr(str(output)), "Create the folder.", option="output"
         )
-    with _opened(checkpoint, options, progress, *targets):
+    with _ours(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections = []
             for path, target in zip(paths, targets, strict=True):
@@ -233,7 +234,7 @@ def fit_files(
                     sections.append(read_inputs(source, options, cluster))
             section = join_sections(sections, names)
             if keep_model:
-                check_keepable(section, options)
+                _check_model(section, options)
             stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
         result = fit_section(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
@@ -245,20 +246,15 @@ def fit_files(
     return result
 
 
-@contextmanager
-def checked_file(path: str | Path, target: str | Path, keys: Keys) -> "Iterator[H5adSource]":
-    """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.writing import check_output
-
-    with H5adSource(path) as source:
-        check_output(path, target)
-        check_free(source, keys)
-        yield source
+def _check_model(section: Section, options: FitOptions) -> None:
+    """Raise before a fit whose model could not be saved."""
+    error = why_no_model(section, options)
+    if error is not None:
+        raise error
 
 
 @contextmanager
-def _opened(
+def _ours(
     checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: str | Path
 ) -> Iterator[None]:
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
@@ -279,3 +275,15 @@ def _names_of(paths: Sequence[str | Path]) -> list[str]:
     if repeated:
         raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
     return names
+
+
+@contextmanager
+def checked_file(path: str | Path, target: str | Path, keys: Keys) -> "Iterator[H5adSource]":
+    """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.writing import check_output
+
+    with H5adSource(path) as source:
+        check_output(path, target)
+        check_free(source, keys)
+        yield source

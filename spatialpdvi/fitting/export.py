@@ -11,62 +11,63 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.version import __version__
 
-__all__ = ["check_keepable", "keep", "unkept"]
+__all__ = ["keep", "why_no_model"]
 
 _REACH = 0.999  # of the spots of a fit: what is farther from every domain is unlike them
 
 
-def check_keepable(section: Section, options: FitOptions) -> None:
-    """Raise, before a fit begins, where its model could not be used on another section."""
-    reason = unkept(section, options)
-    if reason is not None:
-        raise reason
+def why_no_model(section: Section, options: FitOptions, needed_by: str = option("save_model")) -> InputError | None:
+    """Return the error that says why a fit has no model for other sections; None where it has one.
 
-
-def unkept(section: Section, options: FitOptions) -> InputError | None:
-    """Return why the model of a fit could not be used on another section, as an error; None where it can."""
-    saving, other = option("save_model"), f"Leave {option('save_model')} out, or choose another"
+    Parameters
+    ----------
+    section, options
+        Of the fit.
+    needed_by
+        What needs the model, for the error.
+    """
+    other = f"Leave {needed_by} out, or choose another"
     if options.graph is not None:
         return InputError(
-            f"no {option('graph')} with {saving}",
+            f"no {option('graph')} with {needed_by}",
             repr(options.graph),
-            "The neighbours of another section are not in it. Leave one of them out.",
+            "Another section has neighbours of its own. Leave one of the two out.",
         )
     if options.correct == "harmony":
         return InputError(
-            f"{option('correct', 'none')} or {option('correct', 'center')} with {saving}",
-            option("correct", "harmony"),
-            "Harmony uses the spots of all sections at once, and cannot be repeated for another section. "
-            f"{other} correction.",
+            f"{option('correct', 'none')} or {option('correct', 'center')} with {needed_by}",
+            "harmony, which uses all spots of all sections at once and cannot be repeated for another section",
+            f"{other} {option('correct')}.",
         )
     if section.features is None:
-        return _unkept_genes(section, options)
+        return _why_no_projection(section, options, needed_by)
     if not isinstance(section.features, np.ndarray):
-        return InputError(f"dense features with {saving}", f"a sparse {section.rep!r}", f"{other} {option('rep')}.")
+        return InputError(f"dense features with {needed_by}", f"a sparse {section.rep!r}", f"{other} {option('rep')}.")
     return None
 
 
-def _unkept_genes(section: Section, options: FitOptions) -> InputError | None:
-    saving, other = option("save_model"), f"Leave {option('save_model')} out, or choose another"
+def _why_no_projection(section: Section, options: FitOptions, needed_by: str) -> InputError | None:
+    """Why counts of another section cannot be brought to the features of this one."""
+    other = f"Leave {needed_by} out, or choose another"
     if options.transform not in PER_SPOT:
         return InputError(
-            f"{option('transform')} to be one of {', '.join(PER_SPOT)} with {saving}",
-            options.transform,
-            f"It needs all spots of a section. {other} {option('transform')}.",
+            f"a {option('transform')} of each spot by itself with {needed_by}",
+            f"{options.transform}, which uses all spots of a section",
+            f"{other} {option('transform')}.",
         )
     if options.n_pcs == 0:
         return InputError(
-            f"at least 1 with {saving}",
+            f"at least 1 with {needed_by}",
             "0",
-            f"A fit of the genes themselves has no model to save. {other} {option('n_pcs')}.",
+            f"A model is not made of genes that are fitted themselves. {other} {option('n_pcs')}.",
             option="n_pcs",
         )
     if section.gene_names.has_duplicates:
         twice = section.gene_names[section.gene_names.duplicated()][0]
         return InputError(
-            f"genes with different names with {saving}, which matches genes by name",
+            f"unique gene names with {needed_by}, to match genes by",
             f"{twice!r} twice",
-            f"Rename one of them, or leave {saving} out.",
+            f"Rename it, or leave {needed_by} out.",
         )
     return None
 
@@ -79,7 +80,7 @@ def keep(
     calibration: Calibration | None,
     colours: tuple[str, ...],
 ) -> Model:
-    """Model of a fit that ended with the globals ``lam``, for which `unkept` has found no reason; ``colours`` (K,)."""
+    """Model of a fit that ended with the globals ``lam``, where `why_no_model` is None; ``colours`` (K,)."""
     space, hyperparameters = prepared.features.space, prepared.start.hyperparameters
     assert space is not None
     assert isinstance(prepared.fitted, np.ndarray)

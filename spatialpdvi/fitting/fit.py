@@ -11,7 +11,7 @@ from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.features.build import RawFeatures, leading_components, raw_features
 from spatialpdvi.fitting.certificate import certify
-from spatialpdvi.fitting.export import keep, unkept
+from spatialpdvi.fitting.export import keep, why_no_model
 from spatialpdvi.fitting.prepare import Prepared, prepare
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size
 from spatialpdvi.fitting.solve import engine_of, solve, solver_from, stop_rule
@@ -110,7 +110,7 @@ def fit_section(
         seconds=progress.seconds,
         colours=colours,
         model=None
-        if unkept(section, options)
+        if why_no_model(section, options)
         else keep(prepared, lam, options, calibration=calibration, colours=colours),
         markers=markers,
         scan=scan,

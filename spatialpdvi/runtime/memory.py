@@ -11,8 +11,8 @@ __all__ = ["free_memory", "parse_size", "peak_memory", "show_size"]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-def parse_size(text: str, option: str = "memory") -> int:
-    """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number, given as the named option.
+def parse_size(text: str) -> int:
+    """Return the bytes of the option ``memory``: "8GB", "500 MB", "2GiB" or a plain number.
 
     Raises
     ------
@@ -21,7 +21,7 @@ def parse_size(text: str, option: str = "memory") -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[KMGT]I?)B?\s*", text.upper())
     if found is None or float(found[1]) == 0.0:
-        raise InputError("a size such as 8GB or 500MB", repr(text), option=option)
+        raise InputError("a size such as 8GB or 500MB", repr(text), option="memory")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
