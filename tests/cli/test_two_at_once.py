@@ -70,7 +70,7 @@ def test_the_second_run_says_so_and_changes_nothing(folder, run):
         assert result.exit_code == 2, result.output
         assert re.fullmatch(
             rf"Error: Expected '.*' to be free, found another run at work on it \(process {process.pid} on .*\)\. "
-            r"Wait until that has ended, or give another name\. Nothing was changed\.\n",
+            r"Nothing was changed\. Wait until that has ended, or give another name\.\n",
             result.stderr,
         )
         assert files_of(folder) == before
