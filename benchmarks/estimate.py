@@ -23,10 +23,9 @@ import psutil
 from scipy.optimize import nnls
 from sections import sections
 
-from spatialpdvi.estimate.cost_model import predict_bytes, predict_seconds, rate_of
+from spatialpdvi.estimate.cost_model import EPOCHS, Work, predict_bytes, predict_seconds, rate_of
 from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
 from spatialpdvi.estimate.plan import plan_fit
-from spatialpdvi.estimate.work import EPOCHS, Work
 from spatialpdvi.options.fit import FitOptions
 
 SIZES = ((5_000, 5_000, 8), (20_000, 8_000, 20), (50_000, 10_000, 15), (150_000, 25_000, 22))
@@ -100,7 +99,7 @@ def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[s
         "peak": stages["peak"],
         "seconds": found["seconds"],
         "peak_memory_bytes": found["peak_memory_bytes"],
-        "speed": tuple(speed.beside(REFERENCE)),
+        "speed": tuple(speed.relative_to(REFERENCE)),
     }
 
 
@@ -188,7 +187,7 @@ def coefficients(runs: list[dict[str, Any]]) -> str:
     for stage in [name for name in works[0].memory_terms() if name != "start-up"]:
         rows = [(run, work) for run, work in zip(runs, works, strict=True) if stage in run["peak"]]
         terms = [work.memory_terms()[stage] for _, work in rows]
-        memory[stage] = _solve(terms, [run["peak"][stage] for run, _ in rows], least=1e8, fixed=("held",))
+        memory[stage] = _solve(terms, [run["peak"][stage] for run, _ in rows], least=1e8, fixed=("counts",))
     return "\n".join(
         f"{name} = {_literal(table)}"
         for name, table in (("SECONDS", seconds), ("PARALLEL", shares), ("MEMORY", memory))

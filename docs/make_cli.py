@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help: ``python docs/make_cli.py``. A test holds the page against them."""
+"""Write docs/cli.md from the help of the commands: ``python docs/make_cli.py``. A test compares the two."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ PAGE = Path(__file__).with_name("cli.md")
 
 
 def render() -> str:
-    """The page: the help of the group and of each command, at a width of 100."""
+    """Return the page, with the help of the program and of each command at a width of 100."""
     parts = ["# Commands and options\n\nMade from `--help` by `docs/make_cli.py`; do not edit.\n"]
     width = {"max_content_width": 100, "terminal_width": 100}
     group = click.Context(main, info_name="spatialpdvi", **main.context_settings, **width)

@@ -1,7 +1,7 @@
 """Spatial domains in spatial transcriptomics by preconditioned primal-dual variational inference.
 
 ``spatialpdvi.fit(adata, k=20)`` does what ``spatialpdvi fit section.h5ad --k 20`` does. Names are imported when they
-are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` cost nothing.
+are first used, so that ``import spatialpdvi`` and ``spatialpdvi --help`` are fast.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -7,7 +7,7 @@ exception is a fault of this package and keeps its traceback.
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "as_argument",
     "as_flag",
     "expect_finite",
+    "in_words",
     "list_keys",
     "option",
 ]
@@ -28,7 +29,7 @@ __all__ = [
 NameOption = Callable[..., str]
 
 # stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
-_MARK = re.compile("\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f")
+_MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
 
 
 _FLAGS = {"bin_size": "bin"}  # flags that have another name in Python
@@ -68,11 +69,14 @@ def as_argument(name: str, *value: Any) -> str:
     return f"`{name}={value[0]!r}`" if value else f"`{name}`"
 
 
-def _in_words(text: str, name_option: NameOption) -> str:
-    """Return a text with its placeholders replaced by the names of options."""
+def in_words(text: str, name_option: NameOption) -> str:
+    """Return a text with the placeholders of `option` replaced by what ``name_option`` calls these options."""
 
     def name(match: re.Match[str]) -> str:
-        return name_option(match[1], *(() if match[2] is None else (json.loads(match[2]),)))
+        before, known, value, after = match.groups()
+        name = name_option(known, *(() if value is None else (json.loads(value),)))
+        # no double quotes where the text quotes the option and `as_argument` does too
+        return f"{before}{name.strip('`') if before and after else name}{after}"
 
     return _MARK.sub(name, text)
 
@@ -104,17 +108,31 @@ class InputError(ValueError):
         self.expected, self.found, self.advice, self.option, self.outcome = expected, found, advice, option, outcome
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
-        """Return the error in words, with options named as ``name_option`` does (`as_flag` or `as_argument`)."""
+        """Return the error in words, with options named as ``name_option`` does.
+
+        That is `as_flag` or `as_argument`; `option` leaves placeholders, so that the words can be part of another text.
+        """
         if self.found is None:
             stated = self.expected
         else:
-            subject = "" if self.option is None else f"`{name_option(self.option).strip('`')}` to be "
+            subject = "" if self.option is None else f"`{option(self.option)}` to be "
             stated = f"Expected {subject}{self.expected}, found {self.found}."
-        return _in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
+        return in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
 
     def but(self, **facts: str) -> Self:
         """Return the same error with some of its facts replaced."""
         return type(self)(**(self.__dict__ | facts))
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the same error about options that the caller knows by other names: ``{"k": "n_components"}``."""
+
+        def rename(name: str, *value: Any) -> str:
+            return option(names.get(name, name), *value)
+
+        facts = {key: in_words(fact, rename) for key, fact in self.__dict__.items() if fact}
+        if self.option is not None:
+            facts["option"] = names.get(self.option, self.option)
+        return self.but(**facts)
 
     def __str__(self) -> str:
         return self.sentence()
@@ -136,8 +154,9 @@ class ResourceError(InputError):
         self.args = (problem, advice, outcome)
 
     def but(self, **facts: str) -> Self:
-        """Return the same error with some of its facts replaced."""
-        return type(self)(**({"problem": self.expected, "advice": self.advice, "outcome": self.outcome} | facts))
+        """Return the same error with some of its facts replaced; the problem is its fact ``expected``."""
+        facts = {"expected": self.expected, "advice": self.advice, "outcome": self.outcome} | facts
+        return type(self)(facts.pop("expected"), **facts)
 
 
 class InputWarning(UserWarning):
@@ -148,7 +167,7 @@ class InputWarning(UserWarning):
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
         """Return the warning in words, with options named as ``name_option`` does."""
-        return _in_words(str(self.args[0]), name_option)
+        return in_words(str(self.args[0]), name_option)
 
     def __str__(self) -> str:
         return self.sentence()

@@ -1,4 +1,4 @@
-"""What `--k` may ask for."""
+"""Which numbers of domains users may ask for, and in which form."""
 
 import numpy as np
 import pytest
@@ -32,13 +32,13 @@ def test_what_is_understood(given, read):
 def test_what_is_not_names_what_would_be(given):
     with pytest.raises(InputError) as error:
         read_k(given)
-    expected = "Expected `--k` to be a whole number of at least 2, a range a:b with 2 <= a < b such as 4:15, or auto, "
+    expected = "Expected `k` to be a whole number of at least 2, a range a:b with 2 <= a < b such as 4:15, or auto, "
     assert str(error.value) == f"{expected}found {given!r}."
 
 
 @pytest.mark.parametrize("given", [1, 0, -2, "1", np.int32(1)])
 def test_one_domain_is_too_few(given):
-    with pytest.raises(InputError, match=r"Expected `--k` to be (at least 2|a whole number of at least 2)"):
+    with pytest.raises(InputError, match=r"Expected `k` to be (at least 2|a whole number of at least 2)"):
         read_k(given)
 
 
@@ -55,16 +55,16 @@ def test_auto_goes_to_20_or_20_spots_a_domain(n, last):
 
 
 def test_auto_needs_two_numbers_to_choose_from():
-    with pytest.raises(InputError, match=r"Expected at least 60 spots with `--k auto`, found 59\."):
+    with pytest.raises(InputError, match=r"Expected at least 60 spots with `k='auto'`, found 59\."):
         candidates("auto", 59)
 
 
 def test_one_number_is_asked_for_where_one_is_needed():
     assert FitOptions(k="5").n_domains == 5
-    with pytest.raises(InputError, match="Expected one number of domains with `--k` here, found 4:15"):
+    with pytest.raises(InputError, match=r"Expected `k` to be a single number here, found 4:15\."):
         _ = FitOptions(k="4:15").n_domains
 
 
 def test_labels_to_start_from_say_how_many_there_are():
-    with pytest.raises(InputError, match="Expected one number for `--k` with `--init`, found 2:4"):
+    with pytest.raises(InputError, match=r"Expected `k` to be one number with `init`, found 2:4\."):
         FitOptions(k="2:4", init="region")

@@ -91,11 +91,23 @@ def test_a_graph_and_sparse_features():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"coordinates": None}, r"Expected `coordinates` \(n, 2\) or \(n, 3\), found none"),
-        ({"coordinates": np.zeros((3, 2))}, r"Expected `coordinates` of the 576 samples of `X`, found shape \(3, 2\)"),
-        ({"X": np.zeros(576)}, r"Expected `X` to have two dimensions"),
-        ({"X": np.full((576, 2), np.nan)}, r"Expected .* finite"),
-        ({"graph": sp.eye(4)}, r"Expected `graph` of the 576 samples"),
+        (
+            {"coordinates": None},
+            r"^Expected `coordinates` to be an array \(n, 2\) or \(n, 3\), found none\. Give the coordinates of the spots\.$",  # noqa: E501
+        ),
+        (
+            {"coordinates": np.zeros((3, 2))},
+            r"^Expected `coordinates` to be an array with a row for each of the 576 rows of `X`, found shape \(3, 2\)\.$",  # noqa: E501
+        ),
+        (
+            {"X": np.zeros(576)},
+            r"^Expected `X` to be an array with rows and columns, found shape \(576,\)\. Reshape it\.$",
+        ),
+        ({"X": np.full((576, 2), np.nan)}, r"^Expected `X` to be finite, found NaN or infinity\.$"),
+        (
+            {"graph": sp.eye(4)},
+            r"^Expected `graph` to be an array with a row for each of the 576 rows of `X`, found shape \(4, 4\)\.$",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(change, message):
@@ -107,7 +119,9 @@ def test_what_cannot_be_used_is_one_sentence(change, message):
 
 def test_parameters_are_checked():
     x, places, _ = _stripes()
-    with pytest.raises(InputError, match=r"Expected `--k`"):
+    with pytest.raises(InputError, match=r"^Expected `n_components` to be at least 2, found 1\.$"):
         PottsGMM(1).fit(x, coordinates=places)
-    with pytest.raises(InputError, match=r"Expected `--solver`"):
+    with pytest.raises(InputError, match=r"^Expected `random_state` to be at least 0, found -1\.$"):
+        PottsGMM(3, random_state=-1).fit(x, coordinates=places)
+    with pytest.raises(InputError, match=r"^Expected `solver` to be one of p2dvi, .*, found 'em'\.$"):
         PottsGMM(3, solver="em").fit(x, coordinates=places)

@@ -10,15 +10,15 @@ from spatialpdvi.options.fit import idle_options
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n_patches", 2.5, "Expected `--n-patches` to be a whole number, found 2.5."),
-        ("beta", "1", "Expected `--beta` to be a number, found '1'."),
-        ("beta", True, "Expected `--beta` to be a number, found True."),
-        ("seed", None, "Expected `--seed` to be a whole number, found None."),
-        ("seed", 2**32, "Expected `--seed` to be at most 4294967295, found 4294967296."),
-        ("seed", -1, "Expected `--seed` to be at least 0, found -1."),
-        ("key_added", 3, "Expected `--key-added` to be text, found 3."),
-        ("save_graph", "yes", "Expected `--save-graph` to be True or False, found 'yes'."),
-        ("tol", float("inf"), "Expected `--tol` to be at least 1e-06, found inf."),
+        ("n_patches", 2.5, "Expected `n_patches` to be a whole number, found 2.5."),
+        ("beta", "1", "Expected `beta` to be a number, found '1'."),
+        ("beta", True, "Expected `beta` to be a number, found True."),
+        ("seed", None, "Expected `seed` to be a whole number, found None."),
+        ("seed", 2**32, "Expected `seed` to be at most 4294967295, found 4294967296."),
+        ("seed", -1, "Expected `seed` to be at least 0, found -1."),
+        ("key_added", 3, "Expected `key_added` to be text, found 3."),
+        ("save_graph", "yes", "Expected `save_graph` to be True or False, found 'yes'."),
+        ("tol", float("inf"), "Expected `tol` to be at least 1e-06, found inf."),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):
@@ -39,9 +39,9 @@ def test_what_is_optional_may_be_none():
 @pytest.mark.parametrize(
     ("options", "idle"),
     [
-        ({"rep": "X_pca", "clip": 3.0}, [("--clip", "--rep")]),
-        ({"graph": "g", "n_neighbors": 4}, [("--n-neighbors", "--graph")]),
-        ({"init": "leiden", "n_init": 2, "graph": "g"}, [("--n-init", "--init")]),
+        ({"rep": "X_pca", "clip": 3.0}, [("clip", "rep")]),
+        ({"graph": "g", "n_neighbors": 4}, [("n_neighbors", "graph")]),
+        ({"init": "leiden", "n_init": 2, "graph": "g"}, [("n_init", "init")]),
         ({"rep": "X_pca", "n_pcs": 5}, []),
         ({"clip": 3.0}, []),
     ],

@@ -1,9 +1,10 @@
-"""Python's way in: everything that the command line can do, which is a thin layer over this."""
+"""The Python interface. Every command of the command line is a thin layer over one of these functions."""
 
 from spatialpdvi.api.binning import bin_file
-from spatialpdvi.api.evaluation import evaluate, evaluate_file, plot_file
+from spatialpdvi.api.evaluation import evaluate, evaluate_file
 from spatialpdvi.api.fit import fit, fit_file, fit_files
 from spatialpdvi.api.markers import markers, markers_file
+from spatialpdvi.api.plotting import plot_file
 from spatialpdvi.api.predict import load_model, predict, predict_file, save_model
 from spatialpdvi.api.report import report_files
 

@@ -1,4 +1,4 @@
-"""Python's way in to what sequencers put out: a file or folder of theirs to an AnnData that can be fitted."""
+"""Convert the output of sequencing platforms to AnnData."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_MEMORY", "bin_file"]
 
-DEFAULT_MEMORY = "1GB"  # more is hardly faster: runs that are too many wait on the disk
+DEFAULT_MEMORY = "1GB"  # more memory makes sorting hardly faster
 
 
 def bin_file(
@@ -23,32 +23,32 @@ def bin_file(
     memory: str = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> "Written":
-    """Make an AnnData of a GEF or GEM of Stereo-seq, or of a folder of 10x Space Ranger; what ``spatialpdvi bin`` does.
+    """Convert a GEF or GEM of Stereo-seq, or a folder of 10x Space Ranger, to AnnData.
 
     Parameters
     ----------
     path
-        A square-bin or cell-bin GEF (HDF5), a GEM (text, also compressed by gzip), or the folder ``outs`` of Space
-        Ranger (Visium, Visium HD).
+        A square-bin or cell-bin GEF (HDF5), a GEM (text, which may be compressed by gzip), or the folder ``outs`` of
+        Space Ranger (Visium or Visium HD).
     output
-        An h5ad, or a zarr store where it ends in .zarr; replaced as a whole or not at all.
+        The h5ad file to write, or a zarr store if it ends in .zarr. It is replaced as a whole or not at all.
     bin_size
-        Side of the squares, in DNBs; 50 by default. Of Visium HD in micrometres, 8 by default.
+        Side of the square bins, in DNBs (default 50), or in micrometres for Visium HD (default 8).
     cell_bin
-        Take the cells of a cell-bin GEF, or those that the column CellID of a GEM names, instead of squares.
+        Whether to use cells as spots: those of a cell-bin GEF, or of the column CellID of a GEM.
     memory
-        What sorting may take ("1GB"); more is kept on the disk of the output meanwhile.
+        Memory that sorting may use, such as "1GB". Data that need more are stored on the disk of the output meanwhile.
     progress
-        Shown stages; none by default.
+        Shows the stages; by default nothing is shown.
 
     Returns
     -------
-    Numbers of spots, genes and stored values.
+    The numbers of spots, genes and stored values.
 
     Raises
     ------
     InputError
-        Where the input is none of these, damaged or empty, or the output cannot be written.
+        Where the input is of another kind, damaged or empty, or the output cannot be written.
 
     Examples
     --------
@@ -63,6 +63,6 @@ def bin_file(
         Path(output),
         bin_size=bin_size,
         cell_bin=cell_bin,
-        memory=parse_size(memory, "--memory"),
+        memory=parse_size(memory),
         progress=progress or Progress(),
     )

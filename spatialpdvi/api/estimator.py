@@ -1,5 +1,7 @@
-"""The model as a scikit-learn estimator: arrays in, arrays out."""
+"""The model as a scikit-learn estimator, for arrays instead of files and AnnData."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
@@ -21,52 +23,66 @@ from spatialpdvi.runtime.progress import Progress
 __all__ = ["PottsGMM"]
 
 _FEATURES, _PLACES, _GRAPH = "X_features", "spatial", "given"
+# what the options of a fit are called here, where that differs
+_NAMES = {
+    "k": "n_components",
+    "seed": "random_state",
+    "rep": "X",
+    "spatial_key": "coordinates",
+    "save_model": "predict",
+}
 
 
 class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
-    """Potts-Gaussian mixture of features with places in space, fitted by P2D-VI (Lyu, Yu, Ma and Shi 2026).
+    """Potts-Gaussian mixture model of spots with coordinates, fitted by P2D-VI (Lyu, Yu, Ma and Shi 2026).
 
-    What `spatialpdvi.fit` does with features that are ready, such as components or an embedding: no AnnData, no files.
+    This is the fit of `spatialpdvi.fit` for ready features, such as principal components or an embedding.
 
     Parameters
     ----------
     n_components
         K, the number of domains.
     beta
-        Potts strength: how much neighbours pull on each other; 0 gives a plain mixture.
+        Potts strength: how strongly neighbouring spots are pulled into the same domain; 0 gives a plain mixture.
     tau
-        Weight of feature similarity in an edge's weight.
+        Weight of feature similarity in the edge weights.
     n_neighbors
-        k of the mutual nearest-neighbour graph; without use where a graph is given.
+        Number k of neighbours in the mutual k-nearest-neighbour graph; not used if a graph is given.
     smooth
-        Nearest samples that features are averaged over; 0 for none, None for as many as predict a sample best.
+        Number of nearest spots over which features are averaged; 0 turns smoothing off, None chooses the number that
+        best predicts the features of a spot from its neighbours.
     whiten
-        Whether to rotate and scale features so that noise within domains is alike in all directions.
+        Whether to rotate and scale the features so that the noise within domains has the same variance in all
+        directions.
     n_init
-        Restarts by a Gaussian mixture on each of three scales, of which the start is the consensus.
+        Number of Gaussian mixture restarts at each of three smoothing scales. The fit starts from their consensus.
     solver
         One of `spatialpdvi.options.fit.SOLVERS`.
     max_epochs
-        Visits of every patch at the most.
+        Largest number of epochs.
     tol
-        Converged when means, log variances and posteriors are stationary to this.
+        Tolerance of convergence: means, log variances and posteriors must be this close to stationary.
     random_state
-        Seed of everything random; the same seed gives the same bits for any number of threads.
+        Seed of the random numbers; the same seed gives the same bits for any number of threads.
 
     Attributes
     ----------
     labels_
-        (n,) int64 domains, the largest is 0.
+        (n,) int64 domain of each spot; the largest domain is 0.
     posterior_
-        (n, K) float32 probabilities.
+        (n, K) float32 posteriors.
     means_
         (K, d) averages of X, weighted by the posteriors; NaN where a domain has no weight.
-    converged_, n_iter_, neg_elbo_
-        Whether the fit converged, after how many epochs, and F in nats.
+    converged_
+        Whether the fit converged.
+    n_iter_
+        Number of epochs.
+    neg_elbo_
+        Objective F, the negative evidence lower bound, in nats.
     result_
-        The whole `spatialpdvi.FitResult`, with its certificate.
+        The `spatialpdvi.FitResult`, with the certificate.
     n_features_in_
-        d.
+        Number of features, d.
 
     Examples
     --------
@@ -116,18 +132,18 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         coordinates: ArrayLike | None = None,
         graph: sp.csr_matrix | None = None,
     ) -> Self:
-        """Find the domains.
+        """Find the domains of n spots.
 
         Parameters
         ----------
         X
-            (n, d) features, dense or CSR, finite.
+            (n, d) finite features, dense or CSR.
         y
             Not used.
         coordinates
-            (n, 2) or (n, 3) places, in any unit; needed.
+            (n, 2) or (n, 3) coordinates, in any unit. They are required.
         graph
-            (n, n) symmetric weights >= 0 to use in place of the nearest neighbours.
+            (n, n) symmetric weights >= 0 of a graph to use instead of the nearest neighbours.
 
         Raises
         ------
@@ -135,9 +151,10 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             Where the arrays or a parameter cannot be used.
         """
         adata = _section(X, coordinates, graph)
-        options = self._options(adata.obsm[_FEATURES].shape[1], has_graph=graph is not None)
-        section = read_inputs(AnnDataSource(adata), options)
-        result = fit_section(section, options, Progress())
+        with _own_names():
+            options = self._options(adata.obsm[_FEATURES].shape[1], has_graph=graph is not None)
+            section = read_inputs(AnnDataSource(adata), options)
+            result = fit_section(section, options, Progress())
         self.result_ = result
         self.labels_ = result.domains.astype(np.int64)
         self.posterior_ = result.posterior
@@ -148,32 +165,63 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.n_iter_ = int(result.trace["epoch"][-1])
         self.neg_elbo_ = float(result.trace["neg_elbo"][-1])
         self.n_features_in_ = int(adata.obsm[_FEATURES].shape[1])
-        self._no_model = why_no_model(section, options, needed_by="`predict`")
+        self._no_model = why_no_model(section, options)
         return self
 
     def predict(self, X: ArrayLike, *, coordinates: ArrayLike | None = None) -> np.ndarray:  # noqa: N803
-        """Domain (n,) of each sample of another section, the domains held; see `predict_proba`."""
-        return self.predict_proba(X, coordinates=coordinates).argmax(axis=1)
+        """Find the domains of this fit in another section.
 
-    def predict_proba(self, X: ArrayLike, *, coordinates: ArrayLike | None = None) -> np.ndarray:  # noqa: N803
-        """Posteriors (n, K) float32 in another section, whose neighbours come from its own ``coordinates``.
+        Parameters
+        ----------
+        X
+            (n, d) finite features of the other section.
+        coordinates
+            (n, 2) or (n, 3) coordinates, in the unit of the fit.
+
+        Returns
+        -------
+        (n,) domains.
 
         Raises
         ------
         InputError
-            Where the arrays cannot be used, or the fit left no model: of sparse features, or with a graph.
+            As `predict_proba`.
+        """
+        return self.predict_proba(X, coordinates=coordinates).argmax(axis=1)
+
+    def predict_proba(self, X: ArrayLike, *, coordinates: ArrayLike | None = None) -> np.ndarray:  # noqa: N803
+        """Compute the posteriors of the domains of this fit in another section.
+
+        Neighbours are found among the spots of the other section.
+
+        Parameters
+        ----------
+        X
+            (n, d) finite features of the other section.
+        coordinates
+            (n, 2) or (n, 3) coordinates, in the unit of the fit.
+
+        Returns
+        -------
+        (n, K) float32 posteriors.
+
+        Raises
+        ------
+        InputError
+            Where the arrays cannot be used, or the fit was of sparse features or with a graph, and has no model.
         """
         from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
         check_is_fitted(self, "result_")
         model = self.result_.model
         if model is None:
-            assert self._no_model is not None
-            raise self._no_model
+            assert self._no_model is not None  # the reason why there is none
+            raise self._no_model.renamed(_NAMES)
         adata = _section(X, coordinates, None)
-        options = predict_options(model, key_added="pdvi")
-        section = read_new(AnnDataSource(adata), model, options)
-        return predict_section(section, model, options, Progress()).posterior
+        with _own_names():
+            options = predict_options(model, key_added="pdvi")
+            section = read_new(AnnDataSource(adata), model, options)
+            return predict_section(section, model, options, Progress()).posterior
 
     def _options(self, width: int, *, has_graph: bool) -> FitOptions:
         neighbors: dict[str, Any] = {"graph": _GRAPH} if has_graph else {"n_neighbors": self.n_neighbors}
@@ -181,7 +229,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             **neighbors,
             k=self.n_components,
             rep=_FEATURES,
-            n_pcs=width,  # all columns, in whatever order
+            n_pcs=width,  # all columns, whatever their order
             spatial_key=_PLACES,
             beta=self.beta,
             tau=self.tau,
@@ -195,26 +243,35 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         )
 
 
+@contextmanager
+def _own_names() -> Iterator[None]:
+    """Let errors call the options of a fit by the names that the estimator has for them."""
+    try:
+        yield
+    except InputError as error:
+        raise error.renamed(_NAMES) from error
+
+
 def _section(features: Any, coordinates: Any, graph: Any) -> AnnData:
-    """Arrays as the section that the rest of the library checks and reads."""
+    """Return the arrays as a section, which the rest of the library reads and checks."""
     if coordinates is None:
-        msg = "Expected `coordinates` (n, 2) or (n, 3), found none. Give the samples' places."
-        raise InputError(msg)
+        raise InputError(
+            "an array (n, 2) or (n, 3)", "none", "Give the coordinates of the spots.", option="coordinates"
+        )
     features = sp.csr_matrix(features) if sp.issparse(features) else np.asarray(features)
     places = np.asarray(coordinates)
     for name, array in (("X", features), ("coordinates", places)):
         if array.ndim != 2:
-            msg = (
-                f"Expected `{name}` to have two dimensions, samples and columns, found shape {array.shape}. Reshape it."
-            )
-            raise InputError(msg)
+            raise InputError("an array with rows and columns", f"shape {array.shape}", "Reshape it.", option=name)
+        values: Any = array.data if sp.issparse(array) else array
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise InputError("finite", "NaN or infinity", option=name)
     n = features.shape[0]
-    wrong = [
-        (name, a.shape) for name, a in (("coordinates", places), ("graph", graph)) if a is not None and a.shape[0] != n
-    ]
-    if wrong:
-        msg = f"Expected `{wrong[0][0]}` of the {n:,} samples of `X`, found shape {wrong[0][1]}. Give one row a sample."
-        raise InputError(msg)
+    for name, array in (("coordinates", places), ("graph", graph)):
+        if array is not None and array.shape[0] != n:
+            raise InputError(
+                f"an array with a row for each of the {n:,} rows of {option('X')}", f"shape {array.shape}", option=name
+            )
     return AnnData(
         obs=pd.DataFrame(index=pd.RangeIndex(n).astype(str)),
         obsm={_FEATURES: features, _PLACES: places},

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.files import checked_file
 from spatialpdvi.checkpoints import Checkpoint
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
     from spatialpdvi.distributed import Cluster
+    from spatialpdvi.io.formats.h5ad import H5adSource
 
-__all__ = ["fit", "fit_file", "fit_files"]
+__all__ = ["checked_file", "fit", "fit_file", "fit_files"]
 
 
 def fit(
@@ -37,31 +37,33 @@ def fit(
     cluster: "Cluster | None" = None,
     **options: Any,
 ) -> FitResult:
-    """Find the spatial domains of a section and write them into it (obs, obsm, uns; docs/outputs.md).
+    """Find the spatial domains of a section and write them into its obs, obsm and uns (docs/outputs.md).
 
     Parameters
     ----------
     adata
-        Spots x genes with raw counts in a layer, X or raw.X, and coordinates in ``obsm['spatial']``.
+        A section of n spots, with raw counts in a layer, X or raw.X and coordinates (n, 2) or (n, 3), in any unit, in
+        ``obsm['spatial']``.
     k
-        Number of domains; ``"4:15"`` or ``"auto"`` to have one chosen, which ``result.scan`` then explains.
+        Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen, and ``result.scan`` explains the choice.
     progress
-        Where stages are shown; nothing is shown by default.
+        Shows the stages; by default nothing is shown.
     checkpoint
-        Where the fit is kept while it runs, to go on after it was killed (`spatialpdvi.Checkpoint`).
+        Saves the state of the fit while it runs, so that it can be resumed.
     cluster
-        Whose workers run the solver (`spatialpdvi.distributed.connect`); the result has the same bits.
+        Runs the solver on the workers of a Dask cluster (`spatialpdvi.distributed.connect`). The result has the same
+        bits.
     options
-        Any field of `spatialpdvi.FitOptions`: the command line's options with underscores.
+        Fields of `spatialpdvi.FitOptions`, which are the options of the command line with underscores (docs/cli.md).
 
     Returns
     -------
-    The fit, with domains, posteriors, trace, certificate and scores.
+    The fit: domains (n,), posteriors (n, K), trace, certificate and scores.
 
     Raises
     ------
     InputError
-        Where the data or an option cannot be used; ``adata`` is then as it was.
+        Where the data or an option cannot be used; ``adata`` is then unchanged.
 
     Examples
     --------
@@ -83,8 +85,9 @@ def fit(
     check_free(source, keys)
     progress = progress or Progress()
     with _ours(checkpoint, chosen, progress):
-        section = read_inputs(source, chosen, cluster)
-        result = _fit_k(chosen)(section, chosen, progress, checkpoint=checkpoint, cluster=cluster)
+        result = _fit_k(chosen)(
+            read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
+        )
         apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
     return result
 
@@ -100,16 +103,41 @@ def fit_file(
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
-    """Find the spatial domains of an h5ad file or a zarr store and write them into it, or into a copy at ``output``.
+    """Find the spatial domains of a file and write them into it, or into a copy of it.
 
-    Only the elements that the fit needs are read, and only its own are written; the file on disk is at any moment
-    either the old one or the complete new one. With ``keep_model`` a fit whose ``model`` would be None is refused
-    before it begins; with ``find_markers`` a result that was made of counts has its ``markers``. A ``checkpoint`` keeps
-    the fit while it runs, to go on after it was killed, and is removed when the result is written. With a ``cluster``
-    the solver runs on its workers.
+    Only the elements that the fit needs are read. The file on disk is at any moment either the old one or the complete
+    new one.
 
-    A copy is a zarr store where ``output`` ends in .zarr, and an h5ad where it ends in .h5ad. Of a SpatialData store
-    the table is read (where there are several, their folders are the paths to give), and it is never written to.
+    Parameters
+    ----------
+    path
+        An h5ad file, a zarr store, or a SpatialData store with one table; if it has several, the folder of a table. A
+        SpatialData store is never written to.
+    options
+        Options of the fit.
+    output
+        Where a copy with the result is written: a zarr store if the path ends in .zarr, an h5ad file if it ends in
+        .h5ad. By default the file itself is updated.
+    keep_model
+        Whether the result must have a ``model``. If it would be None, an error is raised before the fit begins.
+    find_markers
+        Whether to find the marker genes of the domains (``result.markers``), if the file has counts.
+    progress
+        Shows the stages; by default nothing is shown.
+    checkpoint
+        Saves the state of the fit while it runs, so that it can be resumed. It is removed when the result is written.
+    cluster
+        Runs the solver on the workers of a Dask cluster (`spatialpdvi.distributed.connect`). The result has the same
+        bits.
+
+    Returns
+    -------
+    The fit: domains (n,), posteriors (n, K), trace, certificate and scores.
+
+    Raises
+    ------
+    InputError
+        Where the data or an option cannot be used; nothing is written then.
 
     Examples
     --------
@@ -151,32 +179,25 @@ def fit_files(
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
-    """Find the domains of several sections in one fit: a domain means the same in all of them.
+    """Fit several files together, with one set of domains for all of them.
 
-    No edge, average or patch reaches from one section into another, but with ``across_sections``. Genes are
-    matched by name.
+    Edges, averages and patches stay within a section, unless ``across_sections`` is set. Genes are matched by name.
 
     Parameters
     ----------
     paths
-        At least two h5ad files or zarr stores; the sections are named by their files.
+        At least two h5ad files or zarr stores with different names, which are the names of the sections.
     options
-        Of the fit; ``sample_key`` is refused, since the files are the samples.
+        Options of the fit, without ``sample_key``: each file is a section.
     output
-        Folder of the files to write, under their names; None writes back into the inputs. Each file is replaced in
-        one instant, the files one after the other.
-    keep_model
-        Whether to refuse, before it begins, a fit whose ``model`` would be None.
-    find_markers
-        Whether a result that was made of counts has its ``markers``.
-    checkpoint
-        Where the fit is kept while it runs; removed when all files are written.
-    cluster
-        Whose workers run the solver.
+        An existing folder for copies with the result, which have the names of the inputs; by default the inputs are
+        updated, one after the other.
+    keep_model, find_markers, progress, checkpoint, cluster
+        As for `fit_file`.
 
     Returns
     -------
-    The joint fit, spots of the first file first. Every file gets its own spots' part of it.
+    The joint fit, with the spots of the first file first. Into each file the part of its own spots is written.
 
     Raises
     ------
@@ -198,12 +219,16 @@ def fit_files(
     located = [locate(path) for path in paths]
     names = _names_of(located)
     if options.sample_key is not None:
-        msg = "Expected no `--sample-key` beside several files, which are the samples, found it. Leave it out."
-        raise InputError(msg)
+        raise InputError(
+            f"no {option('sample_key')} with several files",
+            repr(options.sample_key),
+            "Each file is a section by itself.",
+        )
     targets = located if output is None else [locate(Path(output) / path.name) for path in located]
     if output is not None and not Path(output).is_dir():
-        msg = f"Expected `--output` to be a folder that exists, for {len(paths)} files, found {str(output)!r}. Make it."
-        raise InputError(msg)
+        raise InputError(
+            f"an existing folder, for {len(paths)} files", repr(str(output)), "Create the folder.", option="output"
+        )
     with _ours(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections = []
@@ -225,7 +250,7 @@ def fit_files(
 
 
 def _fit_k(options: FitOptions) -> Callable[..., FitResult]:
-    """What fits one number of domains, or chooses one from a range."""
+    """Return what fits one number of domains, or what chooses one from a range."""
     return fit_range if isinstance(options.k, str) else fit_section
 
 
@@ -238,7 +263,7 @@ def _check_model(section: Section, options: FitOptions) -> None:
 
 @contextmanager
 def _ours(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location) -> Iterator[None]:
-    """Outputs and checkpoint are no other run's meanwhile; the checkpoint is open, and closed where all went well."""
+    """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
     from spatialpdvi.io.storage.locks import claimed
 
     with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
@@ -250,10 +275,21 @@ def _ours(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress
 
 
 def _names_of(paths: Sequence[Location]) -> list[str]:
-    """Names of files without their endings, all different."""
+    """Return the names of the files without their endings, which must be different."""
     names = [Path(path.name).stem for path in paths]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        msg = f"Expected files of different names, found {', '.join(map(repr, repeated))} twice. Rename one."
-        raise InputError(msg)
+        raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
     return names
+
+
+@contextmanager
+def checked_file(path: Location, target: Location, keys: Keys) -> "Iterator[H5adSource]":
+    """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.writing import check_output
+
+    with H5adSource(path) as source:
+        check_output(path, target)
+        check_free(source, keys)
+        yield source

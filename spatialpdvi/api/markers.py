@@ -1,4 +1,4 @@
-"""Python's way in to the marker genes of a fit that is there already, in memory or on disk."""
+"""Find the marker genes of the domains of a fitted section, in memory or on disk."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,34 +25,37 @@ def markers(
     gene_key: str | None = None,
     store: bool = False,
 ) -> "DataFrame":
-    """Marker genes of the domains that a fit has written (`spatialpdvi.marker_genes.rank_markers`).
+    """Find the marker genes of each domain of a fitted section.
 
-    P-values are not calibrated: the domains were found on the same counts.
+    Genes are ranked by Welch's t-test of log-normalised counts, between the spots of a domain and all other spots
+    (`spatialpdvi.marker_genes.rank_markers`). The p-values are not calibrated, because the domains were found from the
+    same counts.
 
     Parameters
     ----------
     adata
         A fitted section with raw counts.
     n
-        Genes per domain at the most.
+        Largest number of genes per domain.
     key_added
         Prefix of the keys that the fit wrote.
     layer
         Where the counts are; by default where the fit found them.
     gene_key
-        Column of ``var`` with the names to show; by default the names of the genes.
+        Column of ``var`` with the gene names to show; by default the index of ``var``.
     store
-        Whether to write the columns into ``uns['pdvi_markers']`` too.
+        Whether to write the table into ``uns['pdvi_markers']`` too.
 
     Returns
     -------
-    Rows by domain and falling score: ``domain``, ``gene``, ``score``, ``log_fold_change``, ``p_adjusted``,
-    ``share_in``, ``share_out``.
+    A table with a row for each marker gene, by domain and falling score. The columns are ``domain``, ``gene``,
+    ``score`` (the t statistic), ``log_fold_change`` (to base 2), ``p_adjusted``, and the shares of spots with the gene
+    inside and outside the domain, ``share_in`` and ``share_out``.
 
     Raises
     ------
     InputError
-        Where there is no fit, or there are no counts.
+        Where the section has no fit or no counts.
 
     Examples
     --------
@@ -82,9 +85,30 @@ def markers_file(
     memory: str | None = None,
     progress: Progress | None = None,
 ) -> "DataFrame":
-    """`markers` for a fitted h5ad file or zarr store; with ``store`` they are written into it, all or nothing.
+    """Find the marker genes of each domain of a fitted file as `markers` does.
 
-    Counts that would take more than half of ``memory`` ("8GB"; by default what is free) are read block by block.
+    Parameters
+    ----------
+    path
+        A fitted h5ad file or zarr store.
+    n, key_added, layer, gene_key
+        As for `markers`.
+    store
+        Whether to write the table into the file too, all or nothing.
+    memory
+        Memory that the counts may use, such as "8GB"; by default all free memory. Counts that need more, with their
+        copies, are read block by block.
+    progress
+        Shows the stages; by default nothing is shown.
+
+    Returns
+    -------
+    The table that `markers` returns.
+
+    Raises
+    ------
+    InputError
+        Where the file cannot be used, or has no fit or no counts.
 
     Examples
     --------
@@ -97,7 +121,7 @@ def markers_file(
     from spatialpdvi.io.storage.locks import claimed
 
     progress, keys = progress or Progress(), Keys(key_added)
-    most = free_memory() if memory is None else parse_size(memory, "--memory")
+    most = free_memory() if memory is None else parse_size(memory)
     location = locate(path)
     with claimed(location if store else None):
         with progress.stage("markers"), H5adSource(location) as source:
@@ -122,5 +146,5 @@ def _markers(
 
 
 def _columns(table: "DataFrame", keys: Keys) -> dict[tuple[str, str], Any]:
-    """The table as it is stored: columns of equal length."""
+    """Return the table as it is stored, as columns of equal length."""
     return {("uns", keys.markers): {name: table[name].to_numpy() for name in table}}

@@ -1,9 +1,9 @@
-"""Keep a fitted model, and find its domains in other sections."""
+"""Save a fitted model, and find its domains in other sections."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.files import checked_file
+from spatialpdvi.api.fit import checked_file
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -26,30 +26,30 @@ def predict(
     progress: Progress | None = None,
     **options: Any,
 ) -> FitResult:
-    """Find the domains of a kept model in a section and write them into it, as `fit` does (docs/outputs.md).
+    """Find the domains of a model in another section, and write them into it as `fit` does (docs/outputs.md).
 
     Parameters
     ----------
     adata
-        Spots x genes with raw counts, or the features that the model was fitted on, and coordinates.
+        A section of n spots with coordinates, and with raw counts or the features that the model was fitted on.
     model
-        A file of `save_model` or ``fit --save-model``, or the ``model`` of a fit.
+        A model that `save_model` wrote, or the ``model`` of a `spatialpdvi.FitResult`.
     key_added
         Prefix of the keys that are written.
     progress
-        Where stages are shown; nothing is shown by default.
+        Shows the stages; by default nothing is shown.
     options
-        ``layer``, ``spatial_key``, ``label_key``, ``sample_key`` and ``save_graph`` as for `fit`, and ``correct``,
-        which is as it was in the model's fit by default.
+        ``layer``, ``spatial_key``, ``label_key``, ``sample_key`` and ``save_graph``, as for `fit`; and ``correct``, the
+        correction of differences to the sections of the fit, by default as in the fit.
 
     Returns
     -------
-    As of a fit whose domains were held: they are numbered as in the model.
+    A result like that of a fit, with posteriors (n, K). The domains are those of the model and have its numbers.
 
     Raises
     ------
     InputError
-        Where the model, the data or an option cannot be used; ``adata`` is then as it was.
+        Where the model, the data or an option cannot be used; ``adata`` is then unchanged.
 
     Examples
     --------
@@ -79,7 +79,27 @@ def predict_file(
     progress: Progress | None = None,
     **options: Any,
 ) -> FitResult:
-    """`predict` for an h5ad file or a zarr store, written into it or into a copy at ``output`` as `fit_file` writes.
+    """Find the domains of a model in a file, and write them into it as `fit_file` does.
+
+    Parameters
+    ----------
+    path
+        An h5ad file or a zarr store.
+    model
+        A model that `save_model` wrote, or the ``model`` of a `spatialpdvi.FitResult`.
+    output
+        Where a copy of the file with the result is written; by default the file itself is updated.
+    key_added, progress, options
+        As for `predict`.
+
+    Returns
+    -------
+    The result that `predict` returns.
+
+    Raises
+    ------
+    InputError
+        Where the model, the data or an option cannot be used; nothing is written then.
 
     Examples
     --------
@@ -110,12 +130,19 @@ def predict_file(
 
 
 def save_model(result: FitResult, path: str | Path) -> None:
-    """Write the model of a fit to a file of its own (npz, nothing pickled), all or nothing.
+    """Write the model of a fit to a file.
+
+    Parameters
+    ----------
+    result
+        A fit whose ``model`` is not None.
+    path
+        The npz file to write, without pickled objects. It is replaced as a whole or not at all.
 
     Raises
     ------
     InputError
-        Where the fit has no model (its ``model`` is None), or the file cannot be written.
+        Where the fit has no model, or the file cannot be written.
 
     Examples
     --------
@@ -125,17 +152,29 @@ def save_model(result: FitResult, path: str | Path) -> None:
     from spatialpdvi.io.storage.archive import write_archive
 
     if result.model is None:
-        msg = (
-            "Expected a fit that leaves a model, found one without: predictions, sparse features, --graph, --correct "
-            "harmony, --transform pearson and --n-pcs 0 leave none, nor do genes that share a name. Fit otherwise."
+        raise InputError(
+            "the result of a fit with a model",
+            "one without",
+            f"Predictions and fits of sparse features have no model, nor do fits with {option('graph')}, "
+            f"{option('correct', 'harmony')}, {option('transform', 'pearson')} or {option('n_pcs', 0)}, or with genes "
+            "that share a name.",
         )
-        raise InputError(msg)
     arrays, facts = result.model.parts()
     write_archive(path, arrays, facts, option="save_model")
 
 
 def load_model(path: str | Path) -> Model:
-    """Model that `save_model` has written, checked.
+    """Read and check a model that `save_model` wrote.
+
+    Parameters
+    ----------
+    path
+        The npz file.
+
+    Raises
+    ------
+    InputError
+        Where there is no such file, or it is damaged or of another kind.
 
     Examples
     --------

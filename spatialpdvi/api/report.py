@@ -1,4 +1,4 @@
-"""Python's way to a report: fitted files in, one page of HTML out."""
+"""Make an HTML report on fitted files."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.api.markers import markers_file
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import section_name
 from spatialpdvi.runtime.progress import Progress
@@ -20,8 +20,8 @@ __all__ = ["report_files"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    """What the caller asked for, the same of every file."""
+class _Choices:
+    """What the caller chose for all files."""
 
     keys: Keys
     label_key: str | None
@@ -42,34 +42,36 @@ def report_files(
     memory: str | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """One page of HTML on fitted h5ad files or zarr stores, complete in itself; the files are only read.
+    """Make a self-contained HTML page on fitted files. The files are not changed.
 
     Parameters
     ----------
     paths
-        At least one fitted file, none twice.
+        At least one fitted h5ad file or zarr store, each of them once.
     key_added
         Prefix of the keys that the fits wrote.
-    label_key, spatial_key
-        Known labels to show, and coordinates; by default those of the fit.
+    label_key
+        Column of ``obs`` with known labels to show; by default the column used by the fit.
+    spatial_key
+        Key in ``obsm`` of the coordinates; by default the key used by the fit.
     n_genes
-        Marker genes of each domain at the most (`markers_file`); 0 for none. Where a file has no counts, the page says
+        Largest number of marker genes per domain (`markers_file`); 0 for none. If a file has no counts, the page says
         so.
     gene_key
-        Column of ``var`` with the names of genes to show.
+        Column of ``var`` with the gene names to show; by default the index of ``var``.
     memory
         As for `markers_file`.
     progress
-        Where stages are shown; nothing is shown by default.
+        Shows the stages; by default nothing is shown.
 
     Returns
     -------
-    The page, to be written as UTF-8.
+    The page as text, which must be written as UTF-8.
 
     Raises
     ------
     InputError
-        Where there is no file, one is given twice, or one holds no fit.
+        Where no file is given, one is given twice, or one has no fit.
 
     Examples
     --------
@@ -80,7 +82,7 @@ def report_files(
     from spatialpdvi.report import render
 
     files = _distinct(paths)
-    wanted = _Wanted(
+    choices = _Choices(
         keys=Keys(key_added),
         label_key=label_key,
         spatial_key=spatial_key,
@@ -89,34 +91,31 @@ def report_files(
         memory=memory,
     )
     if n_genes < 0:
-        msg = f"Expected at least 0 genes per domain, found {n_genes}. Give --n-genes 10, for example."
-        raise InputError(msg)
+        raise InputError("at least 0", str(n_genes), option="n_genes")
     progress = progress or Progress()
 
     def materials() -> Iterator["Material"]:
         for path in files:
-            material = _material(path, wanted, progress)
+            material = _material(path, choices, progress)
             with progress.stage("draw") as stage:
                 stage.note(material.name)
-                yield material  # and is drawn meanwhile
+                yield material  # it is drawn before the next one is read
 
     names = [_name(path) for path in files]
-    # of two files of one name nobody knows which a joint fit was of
+    # a joint fit names its sections only, so that files of the same name cannot be told apart
     known = {name: path for name, path in zip(names, files, strict=True) if names.count(name) == 1}
     return render(materials(), paths=known)
 
 
 def _distinct(paths: Sequence[str | Path]) -> list[Path]:
     if not paths:
-        msg = "Expected at least one fitted file, found none. Give one."
-        raise InputError(msg)
-    # a path like "." has no name that others could be made of
+        raise InputError("at least one fitted file", "none")
+    # a path like "." has no name that the section could be called by
     files = [Path(path) if Path(path).name not in {"", ".."} else Path(path).resolve() for path in paths]
     places = [path.resolve() for path in files]
     twice = next((path for path, place in zip(files, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
-        msg = f"Expected every file once, found {str(twice)!r} twice. Leave one out."
-        raise InputError(msg)
+        raise InputError("each file once", f"{str(twice)!r} twice", "Leave one of them out.")
     return files
 
 
@@ -124,20 +123,20 @@ def _name(path: Path) -> str:
     return Path(section_name(path)).stem
 
 
-def _material(path: Path, wanted: _Wanted, progress: Progress) -> "Material":
+def _material(path: Path, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.fitted import check_fitted, read_agreement, read_fitted
     from spatialpdvi.report import Material
 
-    keys = wanted.keys
+    keys = choices.keys
     with progress.stage("read"), H5adSource(path) as source:
         check_fitted(source, keys)
         params = _params(source, keys)
-        label_key = wanted.label_key or _column(source, params, "label_key")
-        spatial_key = wanted.spatial_key or str(params.get("spatial_key", "spatial"))
+        label_key = choices.label_key or _column(source, params, "label_key")
+        spatial_key = choices.spatial_key or str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
         agreement = read_agreement(source, keys)
-    genes, reason = _markers(path, wanted, progress, is_ready="rep" in params)
+    genes, reason = _markers(path, choices, progress, is_ready="rep" in params)
     return Material(
         path=path,
         name=_name(path),
@@ -155,29 +154,34 @@ def _params(source: "Source", keys: Keys) -> Mapping[str, Any]:
     return params if isinstance(params, Mapping) else {}
 
 
-def _column(source: "Source", params: Mapping[str, Any], option: str) -> str | None:
-    """The column of obs that an option of the fit named, where it is still there."""
-    key = params.get(option)
+def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | None:
+    """Return the column of obs that an option of the fit named, if it still exists."""
+    key = params.get(name)
     return str(key) if key is not None and str(key) in source.obs_keys() else None
 
 
 def _markers(
-    path: Path, wanted: _Wanted, progress: Progress, *, is_ready: bool
+    path: Path, choices: _Choices, progress: Progress, *, is_ready: bool
 ) -> tuple[dict[str, list["Gene"]] | None, str]:
-    """Genes of each domain by its name, or why there are none; of a fit that needed counts the user is told, too."""
+    """Return the marker genes of each domain by its name, or the reason why there are none.
+
+    Features that were ready need no counts; for other fits missing counts are also a warning.
+    """
     from spatialpdvi.report import Gene
 
-    if not wanted.n_genes:
-        return None, "Marker genes were not asked for."
-    options: dict[str, Any] = {"key_added": wanted.keys.prefix, "gene_key": wanted.gene_key, "memory": wanted.memory}
+    if not choices.n_genes:
+        return None, "Marker genes were not requested."
+    options: dict[str, Any] = {"key_added": choices.keys.prefix, "gene_key": choices.gene_key, "memory": choices.memory}
     try:
-        table = markers_file(path, n=wanted.n_genes, progress=progress, **options)
+        table = markers_file(path, n=choices.n_genes, progress=progress, **options)
     except InputError as error:
-        if wanted.gene_key is not None:
+        if choices.gene_key is not None:
             raise
         if not is_ready:
-            warnings.warn(f"No marker genes in the report. {error}", InputWarning, stacklevel=4)
-        return None, f"There are no marker genes. {error}"
+            text = f"The report has no marker genes. {error.sentence(option)}"
+            warnings.warn(InputWarning(text), stacklevel=4)
+        # the page also gives the commands that repeat the fit
+        return None, f"There are no marker genes. {error.sentence(as_flag)}"
     genes: dict[str, list[Gene]] = {}
     for row in table.itertuples():
         genes.setdefault(row.domain, []).append(Gene(row.gene, row.log_fold_change, row.share_in, row.share_out))

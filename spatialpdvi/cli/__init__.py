@@ -1,4 +1,7 @@
-"""The command line: parse, one library call, print. No arithmetic, and nothing heavy before it is needed."""
+"""The command line. Each command parses its options, makes one call of `spatialpdvi.api` and prints the result.
+
+Heavy libraries are imported inside the commands, so that ``--help`` is fast.
+"""
 
 import click
 
@@ -20,11 +23,16 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="spatialpdvi")
 def main() -> None:
-    """Find spatial domains in spatial transcriptomics, with a certificate that the fit converged.
+    """Find spatial domains in spatial transcriptomics, with a certificate of convergence.
 
-    Exit codes: 0 done; 1 a bug of ours; 2 input that cannot be used, or no memory left; 3 stopped before converging
-    (the result is written all the same); 130 interrupted;
-    143 stopped by SIGTERM.
+    \b
+    Exit codes:
+      0    Success.
+      1    A bug in spatialpdvi.
+      2    The input cannot be used, or there is not enough memory.
+      3    The fit stopped before it converged. Its result was written.
+      130  Interrupted by Ctrl-C.
+      143  Stopped by SIGTERM.
     """
 
 

@@ -4,38 +4,41 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, name_written, user_errors, verbosity
 
 __all__ = ["bin_sample"]
 
 
 @click.command("bin")
 @click.argument("sample", type=FILE)
-@click.option("--output", "-o", type=FILE, required=True, help="AnnData to write, .h5ad or .zarr.")
+@click.option("--output", "-o", type=FILE, required=True, help="AnnData to write, ending in .h5ad or .zarr.")
 @click.option(
     "--bin",
     "bin_size",
     type=int,
-    help="Side of the squares that become spots, in DNBs (of Visium HD in micrometres). Default: 50 (8).",
+    help="Side of the square bins that become spots, in DNBs, or in micrometres for Visium HD. Default: 50 DNBs, or 8 "
+    "micrometres.",
 )
 @click.option(
-    "--cell-bin", is_flag=True, help="Take cells as spots: of a cell-bin GEF, or of a GEM's CellID. Default: off."
+    "--cell-bin",
+    is_flag=True,
+    help="Use cells as spots: those of a cell-bin GEF, or of the column CellID of a GEM. Default: off.",
 )
 @click.option(
     "--memory",
     default="1GB",
     show_default=True,
-    help="Memory that sorting may take; what is more waits on the disk of the output.",
+    help="Memory that sorting may use. Data that need more are stored on the disk of the output meanwhile.",
 )
 @verbosity
 @user_errors
 def bin_sample(
     sample: Path, *, output: Path, bin_size: int | None, cell_bin: bool, memory: str, quiet: bool, verbose: bool
 ) -> None:
-    """Make an AnnData that `fit` takes of SAMPLE, what a sequencer's software wrote.
+    """Convert SAMPLE, the output of a sequencing platform, to AnnData.
 
-    SAMPLE is a GEF (square-bin or cell-bin) or GEM (text, also gzip-compressed) of Stereo-seq, or the folder outs of
-    10x Space Ranger (Visium, Visium HD).
+    SAMPLE is a GEF (square-bin or cell-bin) or a GEM (text, which may be compressed by gzip) of Stereo-seq, or the
+    folder outs of 10x Space Ranger (Visium or Visium HD). The AnnData can be given to `fit`.
 
     \b
     Example:
@@ -45,7 +48,7 @@ def bin_sample(
     """
     from spatialpdvi.api import bin_file
 
-    with true_interruption(output):
+    with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             written = bin_file(sample, output, bin_size=bin_size, cell_bin=cell_bin, memory=memory, progress=progress)
         if not quiet:

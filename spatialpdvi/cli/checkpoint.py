@@ -1,4 +1,4 @@
-"""``--checkpoint`` and what belongs to it."""
+"""The options ``--checkpoint``, ``--checkpoint-every`` and ``--resume``."""
 
 import shlex
 import sys
@@ -14,43 +14,43 @@ from spatialpdvi.errors import InputError
 if TYPE_CHECKING:
     from spatialpdvi.checkpoints import Checkpoint
 
-__all__ = ["check_kept", "close", "keep_in", "resumable"]
+__all__ = ["check_options", "close", "explain_how_to_resume", "make_checkpoint"]
 
 
-def check_kept(folder: Path | None, *, every: int | None, resume: bool) -> None:
-    """Refuse options of a checkpoint without one."""
+def check_options(folder: Path | None, *, every: int | None, resume: bool) -> None:
+    """Raise where an option of checkpoints is given without a folder."""
     for flag, given in (("--checkpoint-every", every is not None), ("--resume", resume)):
         if given and folder is None:
-            msg = f"Expected --checkpoint with {flag}, found none. Name the folder of the checkpoint."
-            raise InputError(msg)
+            raise InputError(f"--checkpoint with {flag}", "none", "Name the folder of the checkpoint.")
 
 
-def keep_in(folder: Path, *, every: int | None, resume: bool) -> "Checkpoint":
-    """Checkpoint that stays until `close`: what is written beside the result can fail too."""
+def make_checkpoint(folder: Path, *, every: int | None, resume: bool) -> "Checkpoint":
+    """Return a checkpoint that stays until `close`, because writing a report or a model can still fail."""
     from spatialpdvi.checkpoints import EVERY, Checkpoint
 
     return Checkpoint(folder, every=EVERY if every is None else every, resume=resume, keep=True)
 
 
 @contextmanager
-def resumable(kept: "Checkpoint | None") -> Iterator[None]:
-    """Let an interruption say how to go on, where there is a checkpoint to go on from; no other run may use it."""
+def explain_how_to_resume(checkpoint: "Checkpoint | None") -> Iterator[None]:
+    """Lock the checkpoint, and add to an interruption how the fit can be resumed from it."""
     from spatialpdvi.io.storage.locks import claimed
 
     try:
-        with claimed(None if kept is None else kept.folder):
+        with claimed(None if checkpoint is None else checkpoint.folder):
             yield
     except KeyboardInterrupt as stop:
-        if kept is None or kept.saved is None:
+        if checkpoint is None or checkpoint.saved is None:
             raise
         given = sys.argv[1:]
         command = shlex.join(["spatialpdvi", *given, *([] if "--resume" in given else ["--resume"])])
-        msg = f"{str(stop) or 'nothing was written.'} The fit is kept up to {kept.saved}; go on with: {command}"
+        written = str(stop) or "Nothing was written."
+        msg = f"{written} The checkpoint holds the fit up to {checkpoint.saved}. Resume it with: {command}"
         raise type(stop)(msg) from stop
 
 
-def close(kept: "Checkpoint") -> None:
-    """Remove the checkpoint, or say why it stays."""
-    if not kept.close() and kept.saved is not None:
-        folder = click.format_filename(kept.folder)
-        click.echo(f"The checkpoint stays in {folder}: go on with a larger --max-epochs and --resume.", err=True)
+def close(checkpoint: "Checkpoint") -> None:
+    """Remove the checkpoint. A fit that reached its limit of epochs can be resumed: then say so, and leave it."""
+    if not checkpoint.close() and checkpoint.saved is not None:
+        folder = click.format_filename(checkpoint.folder)
+        click.echo(f"The checkpoint stays in {folder}. Resume it with a larger --max-epochs and --resume.", err=True)

@@ -1,4 +1,4 @@
-"""What the commands share: errors to exit codes, warnings and log lines to the display, a small table."""
+"""What the commands share: exit codes, warnings and progress on stderr, and the table of scores."""
 
 import functools
 import logging
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
-from spatialpdvi.cli.signals import stoppable, word_and_code
+from spatialpdvi.cli.signals import name_signal, stop_on_sigterm
 from spatialpdvi.errors import InputError, InputWarning, as_flag
 
 if TYPE_CHECKING:
@@ -26,71 +26,72 @@ __all__ = [
     "FILE",
     "display",
     "limit_threads",
+    "name_written",
     "print_calibration",
     "print_scores",
     "report_result",
-    "takes_table",
-    "true_interruption",
-    "true_of_the_result",
+    "result_is_written",
+    "table_option",
     "user_errors",
     "verbosity",
 ]
 
-# The library says what is wrong with a file, in a sentence of its own.
+# click does not check the path: the library has an error message for each thing that can be wrong with a file
 FILE = click.Path(path_type=Path, readable=False)
 EXIT_INPUT = 2
 EXIT_NOT_CONVERGED = 3
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError` as one sentence and exit 2, memory that has run out too.
+    """Print an `InputError` or a lack of memory without a traceback, and exit with 2.
 
-    Ctrl-C exits 130 and SIGTERM 143, with a sentence on what was written. Anything else keeps its traceback.
+    Ctrl-C exits with 130 and SIGTERM with 143, and the message says what was written. Other exceptions keep their
+    traceback.
     """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            with stoppable():
+            with stop_on_sigterm():
                 command(*args, **kwargs)
         except InputError as error:
             _fail(f"Error: {error.sentence(as_flag)}", EXIT_INPUT)
         except KeyboardInterrupt as stop:
-            # a command that keeps what is finished says so in the exception
-            word, code = word_and_code(stop)
-            _fail(f"{word}: {str(stop) or 'nothing was written.'}", code)
+            # a command that had written something says so in the exception
+            name, code = name_signal(stop)
+            _fail(f"{name}. {str(stop) or 'Nothing was written.'}", code)
         except (MemoryError, OSError, ImportError) as error:
             if not is_out_of_memory(error):
                 raise
-            _fail(f"Error: {out_of_memory(error)}", EXIT_INPUT)
+            _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
 
     return wrapped
 
 
 @contextmanager
-def true_interruption(*outputs: Path | None) -> Iterator[None]:
-    """Let a `KeyboardInterrupt` say which of the outputs were written before it came; a `MemoryError` too.
+def name_written(*outputs: Path | None) -> Iterator[None]:
+    """Lock the outputs, and add to a `KeyboardInterrupt` or a `MemoryError` which of them had been written.
 
-    A file that is replaced is another file afterwards, whichever moment the signal came in: that is what is asked. No
-    other run may write to the outputs meanwhile.
+    Writing replaces a file by a new one, so an output was written if its path leads to another file than before.
     """
     before = [(path, _identity(path)) for path in outputs if path is not None]
     try:
-        with _claimed(*outputs):
+        with _locked(*outputs):
             yield
     except (KeyboardInterrupt, MemoryError) as stop:
         written = [repr(str(path)) for path, old in before if _identity(path) != old]
         if not written:
             raise
         missing = [repr(str(path)) for path, old in before if _identity(path) == old]
-        msg = f"{' and '.join(written)} had been written, complete"
-        msg += f"; {' and '.join(missing)} had not." if missing else "."
+        msg = f"{' and '.join(written)} {'was' if len(written) == 1 else 'were'} written completely"
+        msg += f"; {' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not written." if missing else "."
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, msg) from stop
         raise type(stop)(msg) from stop
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells the file at a path from others, or None where there is none."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -99,8 +100,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _claimed(*outputs: Path | None) -> Iterator[None]:
-    """`spatialpdvi.io.storage.locks.claimed` before there is a display: its warnings are lines on stderr."""
+def _locked(*outputs: Path | None) -> Iterator[None]:
+    """Lock the outputs. There is no display yet, so that warnings are printed here."""
     from spatialpdvi.io.storage.locks import claimed
 
     with ExitStack() as stack:
@@ -121,21 +122,20 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def verbosity(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--quiet`` and ``--verbose``."""
-    quiet = click.option("--quiet", "-q", is_flag=True, help="Show errors alone. Default: off.")
-    verbose = click.option("--verbose", "-v", is_flag=True, help="Show every epoch and every warning. Default: off.")
+    quiet = click.option("--quiet", "-q", is_flag=True, help="Show errors only. Default: off.")
+    verbose = click.option("--verbose", "-v", is_flag=True, help="Show every epoch and all warnings. Default: off.")
     return quiet(verbose(command))
 
 
 @contextmanager
 def display(*, quiet: bool, verbose: bool) -> Iterator["Progress"]:
-    """Progress on stderr for the terminal at hand; warnings and log lines go through it, in order."""
+    """Show progress, warnings and log lines on stderr, as suits the terminal, in the order in which they occur."""
     from spatialpdvi.runtime.progress import LiveProgress, PlainProgress, Progress
 
     if quiet and verbose:
-        msg = "Expected one of --quiet and --verbose, found both. Leave one of them out."
-        raise InputError(msg)
+        raise InputError("at most one of --quiet and --verbose", "both", "Leave one of them out.")
     progress: Progress
-    if quiet or sys.stderr is None:  # None: it was closed before the program began
+    if quiet or sys.stderr is None:  # None where it was closed before the program began
         progress = Progress()
     elif sys.stderr.isatty() and not verbose:
         progress = LiveProgress(sys.stderr)
@@ -177,8 +177,8 @@ def _in_flags(message: Warning | str) -> str:
     return message.sentence(as_flag) if isinstance(message, InputWarning) else str(message)
 
 
-def takes_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--table``, which says what of a SpatialData store ``section`` or ``sections`` stands for."""
+def table_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--table``, and replace a SpatialData store in ``section`` or ``sections`` by the path of its table."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, table: str | None, **kwargs: Any) -> None:
@@ -190,26 +190,25 @@ def takes_table(command: Callable[..., None]) -> Callable[..., None]:
             kwargs["sections"] = tuple(choose_tables(kwargs["sections"], table))
         command(*args, **kwargs)
 
-    text = "Table of a SpatialData store to use. Default: the only one."
+    text = "Name of the table to use, in a SpatialData store. Default: the only table."
     return click.option("--table", help=text)(wrapped)
 
 
 def limit_threads(threads: int | None) -> None:
-    """Use at most ``threads`` threads, from before any library that counts cores is loaded."""
+    """Use at most ``threads`` threads; to be called before libraries that read these variables are imported."""
     if threads is None:
         return
     if threads < 1:
-        msg = f"Expected `--threads` to be at least 1, found {threads}."
-        raise InputError(msg)
+        raise InputError("at least 1", str(threads), option="threads")
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
 def print_scores(rows: dict[str, dict[str, Any]]) -> None:
-    """Table on stdout: one row per labelling, one column per score that it has; above it how many spots are scored."""
+    """Print the number of labelled spots, and a table with one row per labelling and one column per score."""
     first = next(iter(rows.values()))
     if "n_scored" in first:
-        click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots are labelled and scored")
+        click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
     names = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
     shown = [name for name in names if any(name in row for row in rows.values())]
     widths = [max(len(name), 6) for name in shown]
@@ -224,7 +223,7 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def print_calibration(result: "FitResult") -> None:
-    """One line on the calibration of the posteriors, where labels and restarts are there to know it."""
+    """Print the calibration error of the posteriors, where labels and restarts are there to compute it."""
     found = result.scores.get("calibration", {})
     if "ece_calibrated" in found:
         click.echo(
@@ -234,23 +233,22 @@ def print_calibration(result: "FitResult") -> None:
 
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
-    """Write the JSON of ``--report`` for a result that has been written."""
+    """Write the JSON of ``--report``, after the result itself."""
     from spatialpdvi.io.storage.atomic import write_json
     from spatialpdvi.runtime.memory import peak_memory
 
     outputs = [str(output) for output in written]
     where = outputs[0] if len(outputs) == 1 else outputs
     content = {"output": where, **result.report(), "peak_memory_bytes": peak_memory()}
-    with true_of_the_result(written, "the report"):
+    with result_is_written(written, "report"):
         write_json(path, content, option="report")
 
 
 @contextmanager
-def true_of_the_result(written: Sequence[Path], what: str) -> Iterator[None]:
-    """Let an `InputError` about a file beside the result say that the result itself is written."""
+def result_is_written(written: Sequence[Path], what: str) -> Iterator[None]:
+    """Add to an `InputError` about another file that the result itself was written."""
     try:
         yield
     except InputError as error:
-        truth = f"The result is written, to {' and '.join(repr(str(path)) for path in written)}; {what} is not."
-        msg = str(error).replace("Nothing was changed.", truth)
-        raise InputError(msg) from error
+        paths = " and ".join(repr(str(path)) for path in written)
+        raise error.but(outcome=f"The result was written to {paths}; the {what} was not written.") from error

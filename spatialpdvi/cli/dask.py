@@ -1,4 +1,4 @@
-"""``--dask``."""
+"""The option ``--dask``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
     from spatialpdvi.runtime.progress import Progress
 
-__all__ = ["workers"]
+__all__ = ["connected"]
 
 
 @contextmanager
-def workers(where: str | None, progress: "Progress") -> "Iterator[Cluster | None]":
-    """The cluster that the user named, while the ``with`` lasts; None without one."""
+def connected(where: str | None, progress: "Progress") -> "Iterator[Cluster | None]":
+    """Connect to a Dask cluster while the ``with`` lasts; without one, yield None."""
     if where is None:
         yield None
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, takes_table, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.memory import show_size
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
-# options of a fit that its time or memory depends on, and those that say where things are
+# options that the time or memory of a fit depends on, and those that say where its data are
 _MATTER = (
     "k",
     "layer",
@@ -37,12 +37,16 @@ _MATTER = (
 @click.command(cls=GroupedCommand)
 @click.argument("section", type=FILE)
 @table_options(_MATTER)
-@click.option("--threads", type=int, help="Threads of the fit at the most. Default: all cores.")
-@click.option("--markers/--no-markers", default=True, help="Count the marker genes of fit --report. Default: on.")
-@click.option("--json", "json_path", type=FILE, help="Also write the estimate as JSON here. Default: no.")
+@click.option("--threads", type=int, help="Largest number of threads of the fit. Default: all cores.")
+@click.option(
+    "--markers/--no-markers", default=True, help="Include the search for marker genes of `fit --report`. Default: on."
+)
+@click.option(
+    "--json", "json_path", type=FILE, help="Also write the estimate as JSON to this file. Default: not written."
+)
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def estimate(
     section: Path,
     *,
@@ -53,10 +57,10 @@ def estimate(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Tell how long a fit of SECTION will take, and how much memory, before anything is read.
+    """Estimate the time and memory that a fit of SECTION will need.
 
-    From the sizes that the file tells of itself and a test of this machine's speed, for the default solver and an
-    idle machine. Nothing is written into SECTION.
+    The estimate is made from the sizes that are stored in the file and from a short test of this machine's speed. It
+    holds for the default solver on a machine that does nothing else. SECTION is not changed.
 
     \b
     Example:
@@ -84,18 +88,18 @@ def _print_table(found: "Estimate") -> None:
     sizes = f"{work.n:,} spots"
     if work.genes:
         sizes += f" x {work.genes:,} genes, {work.values:,} counts in {found.plan.source}"
-    click.echo(f"{sizes}; {found.threads} threads")
+    click.echo(f"{sizes}; {found.threads} thread{'' if found.threads == 1 else 's'}")
     click.echo(f"{'stage':<9}  {'seconds':>8}  {'peak memory':>11}")
     for stage, seconds in prediction.seconds.items():
         click.echo(f"{stage:<9}  {seconds:>8.1f}  {show_size(prediction.peak_bytes[stage]):>11}")
-    click.echo(f"{'in all':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
+    click.echo(f"{'total':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
     low, high = found.seconds_range
     few, many = found.epochs_range
     click.echo(f"{low:.0f} to {high:.0f} s with {few} to {many} epochs")
     click.echo(f"assumed: {'; '.join(found.plan.assumed)}")
     if work.genes:
-        how = "in memory" if found.in_memory else "block by block, in every pass again"
+        how = "in memory" if found.in_memory else "block by block"
         click.echo(
-            f"counts: read {how}; in memory they need {show_size(found.plan.needed)} of the "
-            f"{show_size(found.plan.memory)} that the fit may take"
+            f"counts: read {how}; as a whole they need {show_size(found.plan.needed)}, and the fit may use "
+            f"{show_size(found.plan.memory)}"
         )

@@ -4,20 +4,20 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, print_scores, takes_table, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, name_written, print_scores, table_option, user_errors, verbosity
 
 __all__ = ["evaluate"]
 
 
 @click.command()
 @click.argument("section", type=FILE)
-@click.option("--label-key", default="annotation", show_default=True, help="Column of obs with known labels.")
-@click.option("--domain-key", default="pdvi_domain", show_default=True, help="Column of obs to score.")
+@click.option("--label-key", default="annotation", show_default=True, help="Column of obs with the known labels.")
+@click.option("--domain-key", default="pdvi_domain", show_default=True, help="Column of obs with the domains to score.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
-@click.option("--report", type=FILE, help="Also write the scores as JSON here. Default: no.")
+@click.option("--report", type=FILE, help="Also write the scores as JSON to this file. Default: not written.")
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def evaluate(
     section: Path,
     *,
@@ -28,7 +28,10 @@ def evaluate(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Score one column of SECTION's obs against another: ARI, NMI, homogeneity, completeness, CHAOS, PAS.
+    """Score the domains of SECTION against known labels.
+
+    Domains and labels are columns of obs, so that the domains of any method can be scored. ARI, NMI, homogeneity and
+    completeness measure the agreement with the labels; CHAOS and PAS measure how coherent the domains are in space.
 
     \b
     Example:
@@ -40,7 +43,7 @@ def evaluate(
     if report is not None:
         check_distinct(report, "report", (section,))
         check_writable(report, "report")
-    with true_interruption(report):
+    with name_written(report):
         with display(quiet=quiet, verbose=verbose):
             scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
         if report is not None:

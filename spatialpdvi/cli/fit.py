@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.checkpoint import check_kept, close, keep_in, resumable
+from spatialpdvi.cli.checkpoint import check_options, close, explain_how_to_resume, make_checkpoint
 from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
     display,
     limit_threads,
+    name_written,
     print_calibration,
     print_scores,
     report_result,
-    takes_table,
-    true_interruption,
-    true_of_the_result,
+    result_is_written,
+    table_option,
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.dask import workers
+from spatialpdvi.cli.dask import connected
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.cli.scan import print_scan
 from spatialpdvi.options.fit import FitOptions
@@ -35,35 +35,45 @@ __all__ = ["fit"]
 @click.command(cls=GroupedCommand)
 @click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
 @click.option(
-    "--output", "-o", type=FILE, help="File to write to; of several sections the folder. Default: back into the input."
+    "--output",
+    "-o",
+    type=FILE,
+    help="File to write the result to; with several sections, an existing folder. Default: the input is updated.",
 )
 @table_options()
-@click.option("--threads", type=int, help="Threads at the most; results do not depend on it. Default: all cores.")
-@click.option("--report", type=FILE, help="Also write scores, certificate and marker genes as JSON here. Default: no.")
+@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@click.option(
+    "--report",
+    type=FILE,
+    help="Also write scores, certificate and marker genes as JSON to this file. Default: not written.",
+)
 @click.option(
     "--dask",
     metavar="WHERE",
-    help="Run the solver on a Dask cluster: local:N workers on this computer, a scheduler's tcp://HOST:PORT, or its "
-    "scheduler file. The result is the same. Default: no.",
+    help="Run the solver on a Dask cluster. local:N starts N workers on this computer; tcp://HOST:PORT or a scheduler "
+    "file connects to a running scheduler. The result does not depend on it. Default: no cluster.",
 )
 @click.option(
-    "--save-model", type=FILE, help="Also write the model here, for `predict` on other sections. Default: no."
+    "--save-model",
+    type=FILE,
+    help="Also write the model to this file, to be used with `predict` on other sections. Default: not written.",
 )
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Folder to keep the fit in while it runs, so that it can go on after it was killed; removed when all is "
-    "written. Default: none.",
+    help="Folder in which the state of the fit is saved while it runs, so that it can be resumed. It is removed when "
+    "all results are written. Default: no checkpoint.",
 )
-@click.option("--checkpoint-every", type=int, help="Epochs between two checkpoints. Default: 10.")
+@click.option("--checkpoint-every", type=int, help="Number of epochs between two checkpoints. Default: 10.")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on from what --checkpoint holds, to the same result; begin where it holds nothing. Default: off.",
+    help="Resume the fit from the folder of --checkpoint. The result is the same as without the interruption. If there "
+    "is no checkpoint, begin a new fit. Default: off.",
 )
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def fit(
     sections: tuple[Path, ...],
     output: Path | None,
@@ -79,10 +89,11 @@ def fit(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Find the spatial domains of SECTION, an h5ad file or zarr store, and write them into it.
+    """Find the spatial domains of SECTION and write them into it.
 
-    Several sections are fitted together, with one set of domains for all. An --output that ends in .zarr is a zarr
-    store, one that ends in .h5ad a file. Of a SpatialData store a table is fitted, and written to --output alone.
+    SECTION is an h5ad file or a zarr store. Several sections are fitted together, with one set of domains for all. The
+    ending of --output, .h5ad or .zarr, sets its format. A SpatialData store is only read: one of its tables is fitted,
+    and --output is required.
 
     \b
     Example:
@@ -94,7 +105,7 @@ def fit(
       spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
     """
     chosen = FitOptions(**options)
-    check_kept(checkpoint, every=checkpoint_every, resume=resume)
+    check_options(checkpoint, every=checkpoint_every, resume=resume)
     limit_threads(threads)
     from spatialpdvi import api
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
@@ -107,14 +118,14 @@ def fit(
     if save_model is not None:
         check_distinct(save_model, "save_model", (*sections, *targets, *([] if report is None else [report])))
         check_writable(save_model, "save_model")
-    kept = None if checkpoint is None else keep_in(checkpoint, every=checkpoint_every, resume=resume)
-    with resumable(kept), true_interruption(*targets, report, save_model):
+    state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
+    with explain_how_to_resume(state), name_written(*targets, report, save_model):
         extra: dict[str, Any] = {
             "keep_model": save_model is not None,
             "find_markers": report is not None,
-            "checkpoint": kept,
+            "checkpoint": state,
         }
-        with display(quiet=quiet, verbose=verbose) as progress, workers(dask, progress) as cluster:
+        with display(quiet=quiet, verbose=verbose) as progress, connected(dask, progress) as cluster:
             extra["cluster"] = cluster
             if several:
                 result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
@@ -123,7 +134,7 @@ def fit(
         if report is not None:
             report_result(result, report, targets)
         if save_model is not None:
-            with true_of_the_result(targets, "the model"):
+            with result_is_written(targets, "model"):
                 api.save_model(result, save_model)
         if not quiet:
             if result.scan is not None:
@@ -131,8 +142,8 @@ def fit(
             _print_summary(result, targets, chosen.key_added)
             if save_model is not None:
                 click.echo(f"model: {click.format_filename(save_model)}")
-        if kept is not None:
-            close(kept)
+        if state is not None:
+            close(state)
         if not result.certificate.converged:
             click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
             sys.exit(EXIT_NOT_CONVERGED)
@@ -158,7 +169,7 @@ def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
 
 
 def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Rows of the table for the sections of a joint fit, by name."""
+    """Return the scores of each section of a joint fit, by its name."""
     columns = dict(scores.get("samples", {}))
     names = columns.pop("sample", ())
     return {name: {score: values[i] for score, values in columns.items()} for i, name in enumerate(names)}

@@ -9,9 +9,9 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
-    takes_table,
-    true_interruption,
-    true_of_the_result,
+    name_written,
+    result_is_written,
+    table_option,
     user_errors,
     verbosity,
 )
@@ -22,16 +22,18 @@ __all__ = ["markers"]
 
 @click.command()
 @click.argument("section", type=FILE)
-@click.option("--n-genes", "-n", default=10, show_default=True, help="Genes per domain at the most.")
-@click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV here. Default: no.")
-@click.option("--store", is_flag=True, help="Also write it into SECTION, as uns['pdvi_markers']. Default: off.")
+@click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of genes per domain.")
+@click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV to this file. Default: not written.")
+@click.option("--store", is_flag=True, help="Also write the table into SECTION, as uns['pdvi_markers']. Default: off.")
 @KEY_ADDED
-@click.option("--layer", help="Where the raw counts are: a layer, or X or raw.X. Default: where the fit had them.")
+@click.option(
+    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
+)
 @GENE_KEY
 @COUNTS_MEMORY
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def markers(
     section: Path,
     *,
@@ -45,10 +47,11 @@ def markers(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """List the genes that each domain of a fitted SECTION expresses more than the rest.
+    """List the marker genes of each domain of a fitted SECTION.
 
-    Ranked by a t-test of log-normalised counts, each domain against all other spots; in brackets log2 fold changes.
-    The p-values in the table are not calibrated, since the domains were found on the same counts.
+    Genes are ranked by Welch's t-test of log-normalised counts, between the spots of a domain and all other spots. The
+    numbers in brackets are log2 fold changes. The p-values in the table are not calibrated, because the domains were
+    found from the same counts.
 
     \b
     Example:
@@ -61,7 +64,7 @@ def markers(
     if output is not None:
         check_distinct(output, "output", (section,))
         check_writable(output, "output")
-    with true_interruption(section if store else None, output):
+    with name_written(section if store else None, output):
         with display(quiet=quiet, verbose=verbose) as progress:
             table = markers_file(
                 section,
@@ -74,7 +77,7 @@ def markers(
                 progress=progress,
             )
         if output is not None:
-            with true_of_the_result([section], "the table") if store else nullcontext():
+            with result_is_written([section], "table") if store else nullcontext():
                 write_text(output, table.to_csv(index=False), option="output")
         if not quiet:
             _print_table(table)
@@ -85,7 +88,7 @@ def markers(
 
 
 def _print_table(table: Any) -> None:
-    """A data frame, one line for each domain: its genes, the highest score first."""
+    """Print one line for each domain of a data frame: its genes, by falling score."""
     width = max(map(len, ("domain", *table["domain"])))
     click.echo(f"{'domain':<{width}}  marker genes (log2 fold change)")
     for domain, rows in table.groupby("domain", sort=False):

@@ -1,24 +1,28 @@
-"""The table of a fit's options as click options: all of them, or those that a command shares with ``fit``."""
+"""Click options made from the table of a fit's options, and options that several commands share."""
 
 from collections.abc import Callable, Collection
 from typing import Any
 
 import click
 
+from spatialpdvi.errors import as_flag, in_words
 from spatialpdvi.options.fit import option_table
 
 __all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "GroupedCommand", "table_options"]
 
-# What several commands on fitted sections take.
-KEY_ADDED = click.option("--key-added", default="pdvi", show_default=True, help="Prefix of the keys that a fit wrote.")
-GENE_KEY = click.option("--gene-key", help="Column of var with names of the genes to show. Default: the names in var.")
+# options of several commands on fitted sections
+KEY_ADDED = click.option(
+    "--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote."
+)
+GENE_KEY = click.option("--gene-key", help="Column of var with the gene names to show. Default: the index of var.")
 COUNTS_MEMORY = click.option(
     "--memory",
-    help="Memory that counts may take, as 8GB; larger ones are read block by block. Default: what is free.",
+    help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
+    "free memory.",
 )
 
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
-# of the options that single commands add to the table's; all others are shown with the run
+# groups of the options that only some commands have; options in no group are shown under Run
 _GROUPS = {
     "output": "Output",
     "report": "Output",
@@ -33,10 +37,10 @@ _GROUPS = {
 
 
 class GroupedCommand(click.Command):
-    """Help in sections: the options of one stage together."""
+    """A command whose help shows the options in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section per group, in the order of the table."""
+        """Write one section of the help for each group of options."""
         sections: dict[str, list[tuple[str, str]]] = {}
         groups = {row["name"]: row["group"] for row in option_table()} | _GROUPS
         for parameter in self.get_params(ctx):
@@ -51,7 +55,7 @@ class GroupedCommand(click.Command):
 def table_options(
     names: Collection[str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that adds one click option for every row of the table of options, or for those named."""
+    """Return a decorator that adds a click option for each option of a fit, or for those named."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         for row in reversed(option_table()):
@@ -63,12 +67,11 @@ def table_options(
 
 
 def _option(row: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    text = in_words(row["help"], as_flag)
     if row["type"] is bool:
         flag = f"{row['flag']}/--no-{row['flag'].removeprefix('--')}" if row["default"] else row["flag"]
-        text = f"{row['help']} Default: {'on' if row['default'] else 'off'}."
+        text += f" Default: {'on' if row['default'] else 'off'}."
         return click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
     # an explicit default of None would count as a value, and nothing would be required
     default = {} if row["default"] is None else {"default": row["default"], "show_default": True}
-    return click.option(
-        row["flag"], row["name"], type=row["type"], required=row["required"], help=row["help"], **default
-    )
+    return click.option(row["flag"], row["name"], type=row["type"], required=row["required"], help=text, **default)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, takes_table, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import KEY_ADDED
 
 __all__ = ["plot"]
@@ -12,22 +12,22 @@ __all__ = ["plot"]
 
 @click.command()
 @click.argument("section", type=FILE)
-@click.option("--output", "-o", type=FILE, required=True, help="Picture to write: .png, .svg or .pdf.")
+@click.option("--output", "-o", type=FILE, required=True, help="Picture to write, ending in .png, .svg or .pdf.")
 @click.option(
     "--kind",
     default="overview",
     show_default=True,
-    help="What to draw, with commas between several: domains, annotation, confidence, entropy, agreement, flow, edges, "
-    "trace, scan, confusion, reliability; or overview, the most important of these, alone.",
+    help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, edges, "
+    "trace, scan, confusion and reliability; or overview alone, which draws the most important ones.",
 )
 @KEY_ADDED
-@click.option("--label-key", help="Column of obs with known labels. Default: annotation, where there is one.")
+@click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
-@click.option("--sample-key", help="Column of obs with the section of each spot. Default: that of the fit.")
-@click.option("--dpi", default=150, show_default=True, help="Dots per inch.")
+@click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
+@click.option("--dpi", default=150, show_default=True, help="Resolution in dots per inch.")
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def plot(
     section: Path,
     *,
@@ -41,11 +41,12 @@ def plot(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Draw the domains of a fitted SECTION beside its annotation, their confidence, and the fit's convergence.
+    """Draw the domains of a fitted SECTION.
 
-    Where spots are labelled, also how reliable confidences are: the share of spots that have their domain's most
-    frequent label, by confidence. `--kind` names other pictures, a panel each. `flow` and `edges` need a fit with
-    `--save-graph`. Sections of a fit with `--sample-key` have a map each.
+    The overview shows the known labels, the domains, their confidence and the convergence of the fit. If spots are
+    labelled, it also shows how reliable the confidences are: the share of spots with the most frequent label of their
+    domain, by confidence. Use --kind to choose other panels. The panels flow and edges need a fit with --save-graph.
+    Each section of a joint fit has a map of its own.
 
     \b
     Example:
@@ -57,7 +58,7 @@ def plot(
     from spatialpdvi.plotting import save_figure
 
     check_distinct(output, "output", (section,))
-    with true_interruption(output):
+    with name_written(output):
         with display(quiet=quiet, verbose=verbose):
             figure = plot_file(
                 section,

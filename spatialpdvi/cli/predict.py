@@ -10,11 +10,11 @@ from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
     display,
+    name_written,
     print_calibration,
     print_scores,
     report_result,
-    takes_table,
-    true_interruption,
+    table_option,
     user_errors,
     verbosity,
 )
@@ -28,18 +28,20 @@ __all__ = ["predict"]
 
 @click.command(cls=GroupedCommand)
 @click.argument("section", type=FILE)
-@click.option("--model", type=FILE, required=True, help="File that `fit --save-model` wrote.")
-@click.option("--output", "-o", type=FILE, help="File to write to. Default: back into the input.")
+@click.option("--model", type=FILE, required=True, help="Model that `fit --save-model` wrote.")
+@click.option("--output", "-o", type=FILE, help="File to write the result to. Default: the input is updated.")
 @click.option(
     "--correct",
-    help="Between the fit's sections and this one: none, or center, which takes this one's mean off its components. "
-    "Default: as in the model's fit.",
+    help="Correction of differences between SECTION and the sections of the fit: none, or center, which subtracts the "
+    "mean of SECTION from its components. Default: as in the fit.",
 )
 @table_options(("layer", "spatial_key", "label_key", "sample_key", "key_added", "save_graph"))
-@click.option("--report", type=FILE, help="Also write scores and certificate as JSON here. Default: no.")
+@click.option(
+    "--report", type=FILE, help="Also write scores and certificate as JSON to this file. Default: not written."
+)
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def predict(
     section: Path,
     *,
@@ -50,9 +52,10 @@ def predict(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Find a model's domains in SECTION, a file or store that the model has not seen, and write them into it.
+    """Find the domains of a model in SECTION and write them into it.
 
-    The domains keep the model's numbers, whatever their sizes here.
+    SECTION is an h5ad file or a zarr store that the model was not fitted on. The domains have the same numbers as in
+    the model, whatever their sizes in SECTION.
 
     \b
     Example:
@@ -67,7 +70,7 @@ def predict(
     if report is not None:
         check_distinct(report, "report", (section, target, model))
         check_writable(report, "report")
-    with true_interruption(target, report):
+    with name_written(target, report):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, progress=progress, **options)
         if report is not None:
@@ -83,10 +86,10 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     print_scores({"domains": result.scores, "each spot by itself": result.scores["baseline"]})
     print_calibration(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
-    click.echo(f"domain sizes, in the model's order: {sizes}")
+    click.echo(f"domain sizes, in the order of the model: {sizes}")
     click.echo(
-        f"beside the spots of the model's fit: {result.params['outside']:.1%} farther from every domain than 99.9% of "
-        f"those; domains moved by {result.params['shift']:.0%} of the way to the next one"
+        f"compared with the model's own spots: {result.params['outside']:.1%} of the spots are farther from every "
+        f"domain than 99.9% of those; domains moved by {result.params['shift']:.0%} of the way to the nearest other one"
     )
     certificate = result.certificate
     click.echo(

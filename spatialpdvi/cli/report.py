@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, takes_table, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 from spatialpdvi.errors import InputError
 
@@ -13,17 +13,17 @@ __all__ = ["report"]
 
 @click.command()
 @click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
-@click.option("--output", "-o", type=FILE, required=True, help="Page to write: .html.")
+@click.option("--output", "-o", type=FILE, required=True, help="HTML page to write, ending in .html.")
 @KEY_ADDED
-@click.option("--label-key", help="Column of obs with known labels to show. Default: that of the fit.")
-@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: that of the fit.")
-@click.option("--n-genes", "-n", default=10, show_default=True, help="Marker genes per domain at the most.")
+@click.option("--label-key", help="Column of obs with known labels to show. Default: as in the fit.")
+@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of marker genes per domain.")
 @GENE_KEY
-@click.option("--markers/--no-markers", default=True, help="Find marker genes where there are counts. Default: on.")
+@click.option("--markers/--no-markers", default=True, help="Find marker genes, if a section has counts. Default: on.")
 @COUNTS_MEMORY
 @verbosity
 @user_errors
-@takes_table
+@table_option
 def report(
     sections: tuple[Path, ...],
     *,
@@ -38,10 +38,11 @@ def report(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Write one page of HTML on fitted SECTIONs: maps, scores, certificate, genes, and how to repeat the fit.
+    """Write an HTML report on one or more fitted sections.
 
-    The page is complete in itself and needs no network. Several sections stand one after the other, below a table of
-    all. The sections are only read.
+    The report shows maps, scores, the certificate of convergence, marker genes, and how to repeat the fit. It is a
+    single page that needs no network. With several sections it begins with a table of all of them. The sections are not
+    changed.
 
     \b
     Example:
@@ -52,11 +53,10 @@ def report(
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output.suffix.lower() not in {".html", ".htm"}:
-        msg = f"Expected --output to end in .html, found {output.name!r}. Give it this ending."
-        raise InputError(msg)
+        raise InputError("a file that ends in .html", repr(output.name), option="output")
     check_distinct(output, "output", sections)
     check_writable(output, "output")
-    with true_interruption(output):
+    with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             page = report_files(
                 sections,

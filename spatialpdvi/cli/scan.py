@@ -1,4 +1,4 @@
-"""The table of a scan over numbers of domains, on stdout."""
+"""The table that explains the choice of the number of domains, for stdout."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def print_scan(scan: "Scan") -> None:
-    """One row for each number of domains, the recommended one marked, and the reason below."""
+    """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
     titles = [title for title, _, _ in _COLUMNS]
     rows = [
         [form(value) for (_, _, form), value in zip(_COLUMNS, row, strict=True)]

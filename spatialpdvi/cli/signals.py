@@ -1,4 +1,4 @@
-"""SIGTERM, a cluster's way of ending a job: it leaves by the door of Ctrl-C, so that files are whole and none stays."""
+"""SIGTERM, with which a scheduler ends a job, raises an exception as Ctrl-C does, so that no damaged file is left."""
 
 import os
 import signal
@@ -9,25 +9,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["TerminatedError", "stoppable", "word_and_code"]
+__all__ = ["TerminatedError", "name_signal", "stop_on_sigterm"]
 
-# `timeout` sends the signal twice, to the process and to its group; the second must not stop the tidying up
+# `timeout` sends the signal twice, to the process and to its group; the second must not interrupt the cleaning up
 _ONCE = 10.0  # seconds
 _AGAIN = 0.05  # seconds
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM has come; what keeps finished work raises one with a sentence on it, as of a `KeyboardInterrupt`."""
+    """SIGTERM was received. As in a `KeyboardInterrupt`, the text says what had been written."""
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Let SIGTERM raise a `TerminatedError` while the ``with`` lasts; in a helper thread nothing is changed.
+def stop_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise a `TerminatedError` while the ``with`` lasts. Outside the main thread nothing is changed.
 
-    What a signal raises is lost where it comes while a library runs a finaliser or is called back from C, which a fit
-    does all the time: Python has nobody to hand it to. Then the signal, of Ctrl-C too, is sent once more.
+    Python drops an exception that is raised in a finaliser or in a callback from C, and both are common during a fit.
+    If that happens to the exception of SIGTERM or Ctrl-C, the signal is sent again.
 
-    After a `TerminatedError` the process is to end, and a repeated signal no longer counts.
+    After a `TerminatedError` the process should end; further signals are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def stoppable() -> Iterator[None]:
         if last - before > _ONCE:
             raise TerminatedError
 
-    def lost(what: Any) -> None:
+    def resend(what: Any) -> None:
         nonlocal last
         if not isinstance(what.exc_value, KeyboardInterrupt):
             old_hook(what)
@@ -52,13 +52,13 @@ def stoppable() -> Iterator[None]:
         repeats[-1].daemon = True
         repeats[-1].start()
 
-    old_hook, sys.unraisablehook = sys.unraisablehook, lost
+    old_hook, sys.unraisablehook = sys.unraisablehook, resend
     old = signal.signal(signal.SIGTERM, stop)
     after = signal.SIG_DFL if old is None else old
     try:
         yield
     except TerminatedError:
-        after = signal.SIG_IGN  # the sentence is still to be said
+        after = signal.SIG_IGN  # the message is still to be printed
         raise
     finally:
         signal.signal(signal.SIGTERM, after)
@@ -67,8 +67,8 @@ def stoppable() -> Iterator[None]:
             repeat.cancel()
 
 
-def word_and_code(stop: KeyboardInterrupt) -> tuple[str, int]:
-    """How the sentence begins, and the exit code: 128 and the number of the signal."""
+def name_signal(stop: KeyboardInterrupt) -> tuple[str, int]:
+    """Return how the message begins, and the exit code: 128 plus the number of the signal."""
     if isinstance(stop, TerminatedError):
         return "Stopped by SIGTERM", 128 + signal.SIGTERM
     return "Interrupted", 128 + signal.SIGINT

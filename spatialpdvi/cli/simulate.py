@@ -4,21 +4,23 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, true_interruption, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, name_written, user_errors, verbosity
 
 __all__ = ["simulate"]
 
 
 @click.command()
 @click.argument("output", type=FILE)
-@click.option("--n-spots", default=20_000, show_default=True, help="Spots on a square lattice.")
-@click.option("--n-genes", default=8_000, show_default=True, help="Genes.")
-@click.option("--k", default=20, show_default=True, help="Domains, contiguous and of unequal size.")
-@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
+@click.option("--n-spots", default=20_000, show_default=True, help="Number of spots. They lie on a square lattice.")
+@click.option("--n-genes", default=8_000, show_default=True, help="Number of genes.")
+@click.option("--k", default=20, show_default=True, help="Number of domains. They are contiguous and differ in size.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @verbosity
 @user_errors
 def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, quiet: bool, verbose: bool) -> None:
-    """Make an embryo-shaped section with known domains and sparse counts, and write it to OUTPUT, .h5ad or .zarr.
+    """Simulate a section with known domains and write it to OUTPUT.
+
+    The section has the shape of an embryo and sparse counts. OUTPUT ends in .h5ad or .zarr.
 
     \b
     Example:
@@ -29,7 +31,7 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     from spatialpdvi.synthetic import write_simulation
 
     check_writable(output, None, as_store=output.suffix == ".zarr")
-    with true_interruption(output):
+    with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             with progress.stage("simulate") as stage:
                 section = make(n_spots=n_spots, n_genes=n_genes, k=k, seed=seed)

@@ -1,1 +1,1 @@
-"""Every solver on one objective from one start per seed: runs that are kept, a table, two pictures."""
+"""Comparison of solvers on one section, from the same starts."""

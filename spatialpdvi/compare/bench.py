@@ -1,4 +1,4 @@
-"""The section made ready for one seed at a time, its features computed once."""
+"""The problem and the start of each seed, with features that are computed once."""
 
 import warnings
 from dataclasses import replace
@@ -17,19 +17,19 @@ __all__ = ["Bench"]
 
 
 class Bench:
-    """Starts of a section, made when they are first asked for.
+    """Prepares a section for one seed after the other.
 
-    Of one seed to the next only the start differs, and with it the graph's weights; only the last one is kept, since
-    each holds the features in its own order.
+    Seeds differ in the start only, and in the edge weights that follow from it. Only the latest seed is in memory,
+    since each has its own copy of the features.
 
     Parameters
     ----------
     section
-        Read and checked.
+        The section, read and checked.
     options
-        Of the fit; its seed is that of the features, the same for all.
+        Options of the fit. Its seed is used for the features of all seeds.
     progress
-        Shows the stages of the first start; later ones are made without a word.
+        Shows the stages of the first seed.
     """
 
     def __init__(self, section: Section, options: FitOptions, progress: Progress) -> None:
@@ -38,9 +38,15 @@ class Bench:
         self._last: tuple[int, Prepared] | None = None
 
     def prepared(self, seed: int) -> Prepared:
-        """Problem and start of a seed; raises as `spatialpdvi.fitting.fit.fit_section` does."""
+        """Return the problem and the start of a seed.
+
+        Raises
+        ------
+        InputError
+            As `spatialpdvi.fitting.prepare.prepare` does.
+        """
         if self._last is None or self._last[0] != seed:
-            self._last = None  # free its memory before the next one is made
+            self._last = None  # frees its memory before the next one is made
             self._last = seed, self._prepare(seed)
         return self._last[1]
 

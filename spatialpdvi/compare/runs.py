@@ -1,8 +1,9 @@
-"""One run: a solver from a prepared start, and the record of it."""
+"""One run of a solver from a prepared start, and the search for its step size."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,29 +13,35 @@ from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.metrics.clustering import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
-__all__ = ["Run", "has_step", "run_solver"]
+__all__ = ["COARSE", "FINE", "Run", "Trial", "Tuning", "has_step", "run_solver", "search_step"]
+
+# step sizes
+COARSE = tuple(10.0**power for power in range(-6, 5))
+FINE = tuple(10.0**power for power in (-0.5, -0.25, 0.25, 0.5))  # factors of the best coarse step size
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run found; plain values, as they stand in JSON.
+    """The result of a run, as plain values for JSON.
 
     Parameters
     ----------
-    solver, seed, step
-        What ran; the step is None for a solver that has none to tune.
+    solver, seed
+        The solver, and the seed of its start.
+    step
+        Its step size; None for a solver without one.
     neg_elbo
-        F at the end, nats; None where the run failed.
+        F at the end, in nats; None where the run failed.
     ari
-        Of the domains at the end against the labels; None without labels, or where the run failed.
+        Adjusted Rand index of the domains at the end and the labels; None without labels, or where the run failed.
     epochs, seconds
-        Visits of every patch, and the time spent in the solver's own steps.
+        Number of epochs, and the time spent in the solver's own steps.
     converged, failed
-        Whether the stop rule was met; whether F left the finite numbers.
+        Whether the run converged, and whether F became infinite or NaN.
     trace
-        Columns of equal length from epoch 0: epoch, seconds, neg_elbo, gradient_norm, and ari with labels.
+        Columns of equal length from epoch 0: epoch, seconds, neg_elbo, gradient_norm, and ari if there are labels.
     domains
-        (n,) domain of each spot in the file's order, -1 for all where the run failed; kept for the first seed alone.
+        (n,) domain of each spot in the order of the file, or -1 where the run failed; only for the first seed.
     """
 
     solver: str
@@ -50,16 +57,16 @@ class Run:
     domains: list[int] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields, for the file of the run."""
+        """Return all fields, for the file of the run."""
         return asdict(self)
 
     def column(self, name: str) -> np.ndarray:
-        """A column of the trace, float64, NaN where there is no number."""
+        """Return a column of the trace as float64, with NaN where there is no number."""
         return np.array(self.trace[name], dtype=np.float64)
 
 
 def has_step(name: str) -> bool:
-    """Whether the solver takes a step that must be tuned."""
+    """Whether the solver has a step size, which must be tuned."""
     return SOLVERS[name].has_step
 
 
@@ -72,9 +79,22 @@ def run_solver(
     step: float | None = None,
     on_epoch: Callable[[TraceRow], None] | None = None,
 ) -> Run:
-    """Run a solver of the registry from the prepared start.
+    """Run a solver from a prepared start, with the random numbers of a fit with that solver and seed.
 
-    The generator's seed is the start's, so that a run is what ``fit`` with that solver and seed does.
+    Parameters
+    ----------
+    prepared
+        The problem and the start.
+    name
+        Name of the solver.
+    seed
+        Seed of the start.
+    rule
+        When the run ends.
+    step
+        Step size, for a solver that has one.
+    on_epoch
+        Called after every epoch.
     """
     ari: list[float] = []
 
@@ -113,7 +133,7 @@ def run_solver(
 
 
 def _trace(rows: list[TraceRow], ari: list[float]) -> dict[str, list[float | None]]:
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that failed ends far out
+    with np.errstate(over="ignore", invalid="ignore"):  # a failed run ends at huge values
         gradient = [_number(gradient_norm(row.evaluation)) for row in rows]
     columns: dict[str, list[float | None]] = {
         "epoch": [row.epoch for row in rows],
@@ -134,5 +154,50 @@ def _domains(prepared: Prepared, phi: np.ndarray, *, failed: bool) -> list[int]:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no NaN and no infinity."""
+    """Return None for NaN and infinity, which JSON does not have."""
     return float(value) if np.isfinite(value) else None
+
+
+class Trial(NamedTuple):
+    """A step size that was tried."""
+
+    step: float
+    neg_elbo: float  # F at the end of the trial, in nats; not finite where it failed
+
+
+class Tuning(NamedTuple):
+    """The step size that was found, and all that were tried."""
+
+    step: float
+    trials: list[Trial]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"step": self.step, "trials": [trial._asdict() for trial in self.trials]}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Tuning":
+        """Return the tuning that `as_dict` was called on; null stands for a number that is not finite."""
+        trials = [
+            Trial(t["step"], math.nan if t["neg_elbo"] is None else float(t["neg_elbo"])) for t in content["trials"]
+        ]
+        return cls(float(content["step"]), trials)
+
+
+def search_step(objective: Callable[[float], float]) -> Tuning:
+    """Search for the step size with the lowest finite objective among `COARSE`, then with `FINE` around the best.
+
+    If all trials fail, the smallest step size is returned, and its run will show the failure.
+    """
+    trials = [Trial(step, objective(step)) for step in COARSE]
+    middle = _best_step(trials)
+    if middle is not None:
+        trials += [Trial(middle * factor, objective(middle * factor)) for factor in FINE]
+    best = _best_step(trials)
+    return Tuning(COARSE[0] if best is None else best, trials)
+
+
+def _best_step(trials: list[Trial]) -> float | None:
+    """Return the best step size, or the smallest of several equally good ones."""
+    finite = [(trial.neg_elbo, trial.step) for trial in trials if math.isfinite(trial.neg_elbo)]
+    return min(finite)[1] if finite else None

@@ -1,4 +1,4 @@
-"""Finished work on disk, one file each, with the identity of the input and the options that it belongs to."""
+"""Finished runs on disk, one file each, with the input and the options that they belong to."""
 
 import json
 import os
@@ -14,45 +14,44 @@ from spatialpdvi.version import __version__
 
 __all__ = ["Store", "check_folder", "identify"]
 
-# these change neither the objective nor the start, or belong to a single run
-_NO_MATTER = {"seed", "solver", "key_added", "save_graph"}
+# options that change neither the objective nor the start, or belong to a single run
+_IRRELEVANT = {"seed", "solver", "key_added", "save_graph"}
 
 
 def identify(path: str | Path, options: FitOptions) -> dict[str, Any]:
-    """What results follow from: the input file as it stands, every option of the fit, our version."""
+    """Return all that results depend on: the input file and its state, the options of the fit, and our version."""
     location = locate(path)
     size, changed = file_status(location.table())
     return {
         "input": str(location.real),
         "input_size": size,
         "input_mtime_ns": changed,
-        **{name: value for name, value in options.__dict__.items() if name not in _NO_MATTER},
+        **{name: value for name, value in options.__dict__.items() if name not in _IRRELEVANT},
         "version": __version__,
     }
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """Whether results can be written into the folder, which may not exist yet while its parent does."""
+    """Raise where results cannot be written into the folder; it need not exist, but its parent must."""
     folder = Path(folder)
     if folder.is_dir():
         check_writable(folder / "compare.json", "output")
     elif os.path.lexists(folder):
-        msg = f"Expected {str(folder)!r} to be a folder to write into, found a file. Choose another --output."
-        raise InputError(msg)
+        raise InputError("a folder", f"the file {str(folder)!r}", option="output")
     else:
         check_writable(folder, "output")
     return folder
 
 
 class Store:
-    """Results under ``folder/runs``; one whose identity is another's does not count.
+    """Results in ``folder/runs``. Those with another identity are ignored.
 
     Parameters
     ----------
     folder
-        Made when the first result is saved; its parent must exist.
+        Created when the first result is saved; its parent must exist.
     identity
-        Of the input and the options, as `identify` gives it.
+        The input and the options, as `identify` returns them.
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
@@ -60,7 +59,7 @@ class Store:
         self._identity = identity
 
     def load(self, name: str, **more: Any) -> dict[str, Any] | None:
-        """The result of that name, if there is one and it belongs to this identity and to ``more``."""
+        """Return the result of that name, or None if there is none with this identity and ``more``."""
         stored = self._read(name)
         return stored["result"] if stored is not None and stored["identity"] == self._identity | more else None
 
@@ -73,7 +72,7 @@ class Store:
         write_json(self._path(name), {"identity": self._identity | more, "result": result})
 
     def changes(self, name: str, **more: Any) -> dict[str, tuple[Any, Any]]:
-        """Stored and present value of what tells the stored result from this identity; empty where none is stored."""
+        """Return the stored and the present value of all that differs from the stored result; empty without one."""
         stored = self._read(name)
         if stored is None:
             return {}
@@ -84,10 +83,10 @@ class Store:
         return self._runs / f"{name}.json"
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """None where there is no such file, or one that is not ours."""
+        """Return the content of a file, or None if it does not exist or is of another kind."""
         try:
             content = json.loads(self._path(name).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, json.JSONDecodeError):
             return None
-        ours = isinstance(content, dict) and {"identity", "result"} <= set(content)
-        return content if ours and isinstance(content["identity"], dict) else None
+        is_result = isinstance(content, dict) and {"identity", "result"} <= set(content)
+        return content if is_result and isinstance(content["identity"], dict) else None

@@ -1,4 +1,4 @@
-"""The table: how far each solver came, and how soon."""
+"""The table of a comparison: how low each solver brought F, and how fast."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from spatialpdvi.compare.runs import Run
 
 __all__ = ["NEAR", "best_by_seed", "markdown", "spread", "summarise"]
 
-NEAR = 1e-3  # of the best F of the seed counts as reached
+NEAR = 1e-3  # relative distance to the best F of the seed that counts as reaching it
 
 
 def best_by_seed(runs: Iterable[Run]) -> dict[int, float]:
-    """Lowest F that any solver saw, seed by seed; seeds without a finite run are left out."""
+    """Return the lowest F of all solvers for each seed; seeds without a finite run are left out."""
     best: dict[int, float] = {}
     for run in runs:
         values = run.column("neg_elbo")
@@ -23,14 +23,14 @@ def best_by_seed(runs: Iterable[Run]) -> dict[int, float]:
 
 
 def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row per solver, in the order of the runs; means are over the seeds that did not fail."""
+    """Return one row per solver, in the order of the runs; means are over the seeds that did not fail."""
     best = best_by_seed(runs)
     names = list(dict.fromkeys(run.solver for run in runs))
     return [_row([run for run in runs if run.solver == name], best) for name in names]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a Markdown table that is aligned for the eye as well."""
+    """Return the rows as a Markdown table with aligned columns."""
     titles = ("solver", "step", "F", "gap", "epochs to 0.1 %", "seconds to 0.1 %", "ARI", "converged")
     cells = [titles, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
@@ -40,7 +40,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def spread(values: np.ndarray) -> float:
-    """Sample standard deviation; 0 of a single value."""
+    """Return the sample standard deviation; 0 for a single value."""
     return float(values.std(ddof=1)) if values.size > 1 else 0.0
 
 
@@ -66,7 +66,7 @@ def _row(runs: list[Run], best: dict[int, float]) -> dict[str, Any]:
 
 
 def _reach(run: Run, best: float) -> tuple[float, float] | None:
-    """Epoch and seconds at which F first was within `NEAR` of the best."""
+    """Return the epoch and the seconds at which F was first within `NEAR` of the best, or None if it never was."""
     near = run.column("neg_elbo") <= best + NEAR * abs(best)
     if not near.any():
         return None

@@ -1,49 +1,221 @@
-"""Seconds and bytes of the stages of a fit, from how much there is to do and how fast the machine is."""
+"""What a fit costs: the sizes that its time and memory follow from, and what a unit of each size takes.
 
+The coefficients were measured by ``python benchmarks/estimate.py --fit``. No file is read here, and nothing is timed.
+"""
+
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from spatialpdvi.estimate.coefficients import MEMORY, PARALLEL, SECONDS
 from spatialpdvi.estimate.machine import Speed
-from spatialpdvi.estimate.work import Work
 
-__all__ = ["Prediction", "predict_bytes", "predict_seconds", "rate_of"]
+__all__ = [
+    "EPOCHS",
+    "MEMORY",
+    "PARALLEL",
+    "SECONDS",
+    "SMOOTH",
+    "Prediction",
+    "Work",
+    "predict_bytes",
+    "predict_seconds",
+    "rate_of",
+]
 
-_RATES = {"packed": "inflate", "bytes": "copy", "file": "copy", "once": "python"}  # all else is arithmetic
+# seconds of one thread for one unit of each term of `Work.terms`
+SECONDS = {
+    "start-up": {"once": 2.774},
+    "read": {"spots": 2.27e-06, "packed": 7.43e-09, "bytes": 1.26e-09},
+    "genes": {"once": 0.508, "values": 2.24e-08, "kept": 0.0, "genes": 1.35e-05, "packed": 7.43e-09, "bytes": 1.26e-09},
+    "PCA": {"once": 0.623, "kept": 0.0, "spots": 1.23e-05},
+    "smooth": {"once": 0.0302, "scale queries": 0.0, "neighbours": 3.56e-07},
+    "start": {"once": 0.683, "trained": 2.14e-08, "labelled": 0.0, "votes": 1.18e-08},
+    "graph": {"once": 0.0398, "neighbours": 1.98e-07},
+    "fit": {"once": 0.0723, "updates": 1.63e-09, "gene updates": 3.51e-09},
+    "scores": {"once": 0.02, "spots": 7.32e-06, "trained": 1.45e-08},
+    "markers": {"once": 0.0244, "values": 5.76e-09, "sums": 9.96e-07, "packed": 7.43e-09, "bytes": 1.26e-09},
+    "write": {"once": 0.065, "posteriors": 6.67e-08, "file": 4.92e-09},
+}
+# share of each stage's time that is divided among the threads
+PARALLEL = {
+    "start-up": 0.06,
+    "read": 1.0,
+    "genes": 1.0,
+    "PCA": 0.06,
+    "smooth": 1.0,
+    "start": 1.0,
+    "graph": 1.0,
+    "fit": 1.0,
+    "scores": 0.02,
+    "markers": 1.0,
+    "write": 0.03,
+}
+# bytes for one unit of each term of `Work.memory_terms`
+MEMORY = {
+    "start-up": {"once": 250000000.0},
+    "read": {"once": 266000000.0, "spots": 275.0, "counts": 1.0},
+    "genes": {"once": 289000000.0, "spots": 1810.0, "counts": 1.0, "kept": 0.0, "genes": 8160.0},
+    "PCA": {"once": 362000000.0, "spots": 2230.0, "counts": 1.0, "kept": 0.0},
+    "smooth": {"once": 351000000.0, "spots": 1730.0, "counts": 1.0, "fitted genes": 1.03},
+    "start": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "fitted genes": 2.81},
+    "graph": {"once": 367000000.0, "spots": 2900.0, "counts": 1.0, "fitted genes": 1.31},
+    "fit": {"once": 367000000.0, "spots": 0.0, "posteriors": 97.3, "counts": 1.0, "fitted genes": 2.33},
+    "scores": {"once": 368000000.0, "spots": 0.0, "posteriors": 117.0, "counts": 1.0, "fitted genes": 2.28},
+    "write": {"once": 370000000.0, "spots": 0.0, "posteriors": 115.0, "counts": 1.0, "fitted genes": 2.28},
+    "markers": {
+        "once": 367000000.0,
+        "spots": 1770.0,
+        "posteriors": 0.0,
+        "counts": 1.0,
+        "sums": 384.0,
+        "fitted genes": 1.84,
+    },
+}
+
+EPOCHS = (8, 18, 60)  # few, typical and many epochs of p2dvi: 8 to 26 on most sections, 60 where domains overlap
+SMOOTH = 18  # spots that features are averaged over, in the median of many sections; the range is 4 to 80
+_RICHER = 2.1  # highly variable genes have this many times the values of an average gene
+_TRAINED_ON = 20_000  # spots that restarts are trained on, and from which the smoothing scale is chosen
+_SCALE_NEIGHBOURS = 116  # neighbours of each of them, including spare ones
+_MIXTURES = 3  # mixture restarts for each k-means restart
+_SCALES = 3  # smoothing scales of the restarts
+_SPARE = 16  # neighbours that are searched for beyond those needed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Sizes of a section, of its file and of its fit."""
+
+    n: int  # spots
+    genes: int = 0  # 0 where ready features are fitted
+    values: int = 0  # counts that are not 0
+    kept_genes: int = 0  # highly variable genes
+    counts_bytes: int = 0  # size of the counts in memory
+    packed_bytes: int = 0  # compressed data that are read with the counts
+    copies: int = 1  # copies of the counts in memory while they are read
+    file_bytes: int = 0  # size of the whole file, which is copied
+    block_bytes: int = 0  # size of a block of the counts; 0 where they are read as a whole
+    width: float = 15.0  # components that the start is computed from
+    gene_wise: bool = False  # genes themselves are fitted, as a sparse matrix
+    k: int = 2
+    epochs: int = EPOCHS[1]
+    n_init: int = 6
+    starts: int = 1  # starts that are fitted; several where the best restart is sought
+    smooth: int | None = None  # None where the number is chosen by the fit
+    n_neighbors: int = 10
+    flow_neighbors: int = 100
+    given_start: bool = False  # the start is made from labels in the file
+    labelled: bool = False
+    markers: bool = False
+
+    @property
+    def kept(self) -> int:
+        """Number of counts of the highly variable genes that are not 0."""
+        share = self.kept_genes / self.genes if self.genes else 0.0
+        return int(self.values * min(1.0, _RICHER * share))
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts."""
+        return 0 if self.given_start else _SCALES * (self.n_init + -(-self.n_init // _MIXTURES))
+
+    @property
+    def reads(self) -> int:
+        """How often the counts are read again after the first stage: not at all where they stay in memory."""
+        return 2 if self.block_bytes else 0
+
+    def terms(self) -> dict[str, dict[str, float]]:
+        """Return for each stage the sizes that its time grows with, by name."""
+        some = min(self.n, _TRAINED_ON)
+        smooth = SMOOTH if self.smooth is None else self.smooth
+        once = {"once": 1.0}
+        reading = {"packed": float(self.packed_bytes), "bytes": float(self.counts_bytes)}
+        stages: dict[str, dict[str, float]] = {"start-up": once}
+        whole = 0.0 if self.block_bytes else 1.0
+        stages["read"] = {"spots": self.n, **{name: whole * size for name, size in reading.items()}}
+        if self.genes:
+            again = {name: self.reads * size for name, size in reading.items()}
+            stages["genes"] = once | {"values": self.values, "kept": self.kept, "genes": self.genes} | again
+            stages["PCA"] = once | {"kept": self.kept, "spots": self.n}
+        queries = some * _SCALE_NEIGHBOURS if self.smooth is None else 0
+        stages["smooth"] = once | {"scale queries": queries, "neighbours": self.n * (2 * smooth + _SPARE)}
+        mixed = self.k * self.width
+        stages["start"] = once | {
+            "trained": self.restarts * some * mixed,
+            "labelled": self.restarts * self.n * mixed,
+            "votes": self.restarts * self.n * self.k,
+        }
+        stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
+        # edges and the exponential cost as much as about twenty features
+        rounds = self.starts * self.epochs * self.k
+        dense, sparse = (0.0, self.kept) if self.gene_wise else (self.width, 0)
+        stages["fit"] = once | {"updates": rounds * self.n * (dense + 20.0), "gene updates": rounds * sparse}
+        stages["scores"] = once | {"spots": self.n, "trained": self.labelled * some * mixed}
+        if self.markers and self.genes:
+            again = {name: size * (self.block_bytes > 0) for name, size in reading.items()}
+            stages["markers"] = once | {"values": self.values, "sums": self.k * self.genes} | again
+        stages["write"] = once | {"posteriors": self.n * self.k, "file": self.file_bytes}
+        return stages
+
+    def memory_terms(self) -> dict[str, dict[str, float]]:
+        """Return for each stage the sizes that its peak memory grows with, by name, in bytes or numbers of values."""
+        counts = float(self.block_bytes or self.counts_bytes)
+        kept = 8.0 * self.kept
+        common = {"once": 1.0, "spots": self.n}
+        posteriors = {"posteriors": self.n * self.k}
+        genes = {"fitted genes": 8.0 * self.kept} if self.gene_wise else {}
+        stages = {
+            "start-up": {"once": 1.0},
+            "read": common | {"counts": 0.0 if self.block_bytes else self.copies * counts},
+        }
+        if self.genes:
+            stages["genes"] = common | {"counts": counts, "kept": kept, "genes": self.genes}
+            stages["PCA"] = common | {"counts": 0.0 if self.block_bytes else counts, "kept": kept}
+        after = 0.0 if self.block_bytes else counts
+        for name in ("smooth", "start", "graph"):
+            stages[name] = common | genes | {"counts": after}
+        for name in ("fit", "scores", "write"):
+            stages[name] = common | posteriors | genes | {"counts": after}
+        if self.markers and self.genes:
+            stages["markers"] = common | posteriors | genes | {"counts": counts, "sums": self.k * self.genes}
+        return stages
+
+
+_RATES = {"packed": "inflate", "bytes": "copy", "file": "copy", "once": "python"}  # other terms are arithmetic
 
 
 class Prediction(NamedTuple):
-    """What a fit will take, stage by stage, in their order."""
+    """Seconds and peak bytes of each stage of a fit, in the order of the stages."""
 
     seconds: dict[str, float]
     peak_bytes: dict[str, float]
 
     @property
     def total_seconds(self) -> float:
-        """Of the whole command."""
+        """Seconds of the whole command."""
         return sum(self.seconds.values())
 
     @property
     def peak_memory_bytes(self) -> float:
-        """Largest of all stages."""
+        """Largest peak of all stages, in bytes."""
         return max(self.peak_bytes.values())
 
 
 def rate_of(term: str) -> str:
-    """The field of `Speed` that a term of `Work.terms` goes with."""
+    """Return the field of `Speed` that the time of a term of `Work.terms` depends on."""
     return _RATES.get(term, "multiply")
 
 
 def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, float]:
-    """Wall seconds of each stage on an idle machine.
+    """Return the wall-clock seconds of each stage on an otherwise idle machine.
 
     Parameters
     ----------
     work
-        How much there is to do.
+        Sizes of the fit.
     speed
-        Of the machine, beside that of the coefficients (`Speed.beside`).
+        Speed of the machine relative to the one that the coefficients were measured on (`Speed.relative_to`).
     threads
-        That the fit may use.
+        Number of threads of the fit.
     """
     seconds = {}
     for stage, terms in work.terms().items():
@@ -56,7 +228,7 @@ def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, floa
 
 
 def predict_bytes(work: Work) -> dict[str, float]:
-    """Peak of the memory in use in each stage, bytes."""
+    """Return the peak memory of each stage, in bytes."""
     return {
         stage: sum(MEMORY[stage].get(term, 0.0) * size for term, size in terms.items())
         for stage, terms in work.memory_terms().items()

@@ -1,13 +1,12 @@
-"""An estimate of a fit as a whole: stages, range, and what it rests on; as a table and as JSON."""
+"""The estimate of the time and memory of a fit, from its plan and the speed of this machine."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spatialpdvi.estimate.cost_model import Prediction, predict_bytes, predict_seconds
+from spatialpdvi.estimate.cost_model import EPOCHS, Prediction, predict_bytes, predict_seconds
 from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
-from spatialpdvi.estimate.plan import Plan, plan_fit
-from spatialpdvi.estimate.work import EPOCHS
+from spatialpdvi.estimate.plan import FitPlan, plan_fit
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.threads import n_threads
 
@@ -16,22 +15,38 @@ __all__ = ["Estimate", "estimate_file"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds and peak memory of a fit that has not begun."""
+    """Estimated seconds and peak memory of a fit.
 
-    plan: Plan
+    Parameters
+    ----------
+    plan
+        What the fit would do.
+    prediction
+        Seconds and peak bytes of each stage.
+    seconds_range
+        Seconds of the whole fit with few and with many epochs.
+    epochs_range
+        These numbers of epochs.
+    threads
+        Number of threads of the fit.
+    speed
+        Speed of this machine relative to the one that the coefficients were measured on.
+    """
+
+    plan: FitPlan
     prediction: Prediction
-    seconds_range: tuple[float, float]  # of the total, with few and with many epochs
+    seconds_range: tuple[float, float]
     epochs_range: tuple[int, int]
     threads: int
-    speed: Speed  # of the machine, beside that of the coefficients
+    speed: Speed
 
     @property
     def in_memory(self) -> bool:
-        """Whether the counts are read as a whole."""
+        """Whether the counts are read as a whole, and not block by block."""
         return not self.plan.work.block_bytes
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``--json`` writes."""
+        """Return plain values for JSON."""
         work, found = self.plan.work, self.prediction
         return {
             "n_spots": work.n,
@@ -56,24 +71,24 @@ class Estimate:
 
 
 def estimate_file(path: str | Path, options: FitOptions, *, markers: bool = False) -> Estimate:
-    """Estimate a fit of a file from its metadata and the speed of this machine, on all threads it may use.
+    """Estimate the time and memory of a fit from the metadata of the file and the speed of this machine.
 
     Parameters
     ----------
     path
         An h5ad file, or the folder of a zarr store.
     options
-        Of the fit.
+        Options of the fit.
     markers
-        Whether the fit would have a ``--report``, for which genes are ranked.
+        Whether the fit would search for marker genes.
 
     Raises
     ------
     InputError
-        Where the file or what the options name in it cannot be used.
+        Where the file cannot be used, or something that the options name is not in it.
     """
     plan = plan_fit(path, options, markers=markers)
-    speed, threads = measure_speed().beside(REFERENCE), n_threads()
+    speed, threads = measure_speed().relative_to(REFERENCE), n_threads()
     found = Prediction(predict_seconds(plan.work, speed, threads=threads), predict_bytes(plan.work))
     few, many = (min(epochs, options.max_epochs) for epochs in (EPOCHS[0], EPOCHS[2]))
     least, most = (

@@ -1,4 +1,4 @@
-"""How fast this machine is beside the one that the coefficients were measured on: half a second, one thread."""
+"""The speed of this machine, measured in half a second with one thread."""
 
 import time
 import zlib
@@ -9,32 +9,33 @@ import numpy as np
 
 __all__ = ["REFERENCE", "Speed", "measure_speed"]
 
-# of which the best counts: other programs, and a processor that has yet to speed up, only take away; in three repeats a
-# quiet machine showed half its speed one time in three
+# The best of several repeats counts, since other programs and a processor at its low clock rate only make it slower.
+# With three repeats, one measurement in three on a quiet machine gave half its speed.
 _REPEATS = 12
 _BYTES = 1 << 21
 
 
 class Speed(NamedTuple):
-    """Rates of the machine, or how many times those of another it has."""
+    """Rates of a machine, or their ratios to those of another machine."""
 
-    inflate: float  # bytes a second out of gzip
-    copy: float  # bytes a second from memory to memory
-    multiply: float  # products of small matrices, operations a second
-    python: float  # steps of the interpreter a second
+    inflate: float  # bytes decompressed from gzip per second
+    copy: float  # bytes copied in memory per second
+    multiply: float  # operations per second in products of small matrices
+    python: float  # steps of the interpreter per second
 
-    def beside(self, other: "Speed") -> "Speed":
-        """These rates over another machine's."""
+    def relative_to(self, other: "Speed") -> "Speed":
+        """Return the ratios of these rates to those of another machine."""
         return Speed(*(own / theirs for own, theirs in zip(self, other, strict=True)))
 
 
+# the machine that the coefficients were measured on
 REFERENCE = Speed(inflate=3.05e8, copy=2.1e10, multiply=3.9e10, python=5.3e7)
 
 
 def measure_speed() -> Speed:
-    """Rates of this machine as it is now."""
+    """Measure the rates of this machine."""
     rng = np.random.default_rng(0)
-    # like the columns of counts in a file: small steps, which gzip packs to a third
+    # resembles the column indices of sparse counts: small steps, which gzip compresses to a third
     columns = np.cumsum(rng.integers(1, 40, _BYTES // 4, dtype=np.int32), dtype=np.int32) % 25_000
     packed = zlib.compress(columns.tobytes(), 4)
     source, target = np.ones(_BYTES), np.empty(_BYTES)
@@ -53,7 +54,7 @@ def measure_speed() -> Speed:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Least seconds of several runs; those of the processor, which other programs do not lengthen much."""
+    """Return the least processor time of several runs, in seconds."""
     seconds = []
     for _ in range(_REPEATS):
         began = time.thread_time()

@@ -1,4 +1,4 @@
-"""What a fit of a file would have to do, from the file's metadata: no count is read beyond a first glance."""
+"""What a fit of a file would do, from the metadata of the file; only the first few counts are read."""
 
 import warnings
 from dataclasses import replace
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.errors import InputWarning
-from spatialpdvi.estimate.work import EPOCHS, SMOOTH, Work
+from spatialpdvi.errors import InputWarning, option
+from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
 from spatialpdvi.io.section.counts import COPIES, find_counts
@@ -19,39 +19,48 @@ from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
 
-__all__ = ["Plan", "plan_fit"]
+__all__ = ["FitPlan", "plan_fit"]
 
-_BLOCK_VALUES = 1 << 23  # of a block of counts that are read block by block, as `io.streaming` cuts them
+_BLOCK_VALUES = 1 << 23  # in a block of counts that are read block by block, as in `io.formats.streaming`
 
 
-class Plan(NamedTuple):
-    """A fit that could be made."""
+class FitPlan(NamedTuple):
+    """What a fit of a file would do."""
 
     work: Work
     source: str  # where the counts or the features are
-    layout: Layout
-    memory: int  # bytes that the fit may take
-    needed: int  # bytes of memory with which the counts are read as a whole
-    assumed: tuple[str, ...]  # what is not known before the fit
+    layout: Layout  # how they are stored
+    memory: int  # bytes that the fit may use
+    needed: int  # bytes that are needed to read the counts as a whole
+    assumed: tuple[str, ...]  # assumptions about what only the fit will find
 
 
-def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) -> Plan:
-    """Sizes of a file and of its fit with these options; with ``markers`` as by ``fit --report``.
+def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) -> FitPlan:
+    """Find out the sizes of a file and of its fit.
+
+    Parameters
+    ----------
+    path
+        An h5ad file, or the folder of a zarr store.
+    options
+        Options of the fit.
+    markers
+        Whether the fit would search for marker genes.
 
     Raises
     ------
     InputError
-        Where the file, or what the options name in it, could not be fitted either.
+        Where the file cannot be used, or something that the options name is not in it, as in the fit itself.
     """
-    memory = free_memory() if options.memory is None else parse_size(options.memory, "--memory")
+    memory = free_memory() if options.memory is None else parse_size(options.memory)
     location = locate(path)
     with H5adSource(location) as source:
         labelled = read_labels(source, options.label_key)[0] is not None
         assumed = []
         if options.smooth is None:
-            assumed.append(f"--smooth {SMOOTH}: the data choose 4 to 80")
+            assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
         epochs = min(EPOCHS[1], options.max_epochs)
-        assumed.append(f"{epochs} epochs: most sections take {EPOCHS[0]} to {EPOCHS[2]}")
+        assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
         common: dict[str, Any] = {
             "n": source.n_obs,
             "file_bytes": file_status(location.table())[0],
@@ -69,18 +78,18 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     work = Work(**common, **sizes, markers=markers and options.rep is None)
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
-    return Plan(work, where, layout, memory, needed, tuple(assumed))
+    return FitPlan(work, where, layout, memory, needed, tuple(assumed))
 
 
 def _plan_features(source: H5adSource, options: FitOptions, _: int) -> tuple[str, Layout, int, dict[str, Any]]:
-    """Where the features are, how they are stored, what they take, and their sizes for `Work`."""
+    """Return where the features are, how they are stored, their bytes, and their sizes for `Work`."""
     where = name_features(source, str(options.rep))
     layout = source.layout("X" if where == "X" else f"obsm/{options.rep}")
     return where, layout, layout.n_bytes, {"width": _width(layout, options), **_stored(layout)}
 
 
 def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[str, Layout, int, dict[str, Any]]:
-    """The same of counts; in blocks where memory does not hold them."""
+    """Return where the counts are, how they are stored, the memory that they need, and their sizes for `Work`."""
     where = find_counts(source, options.layer, memory=0).source
     layout = source.layout(where)
     values = _values(source, where, layout)
@@ -101,8 +110,9 @@ def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[
 
 def _warn_of_columns(where: str, needed: int) -> None:
     msg = (
-        f"Expected {where} to be stored by rows (CSR), to be read block by block, found it by columns (CSC). Write "
-        f"it as CSR, or give --memory {show_size(needed)}; the estimate is of that."
+        f"The counts in {where} are stored by columns (CSC), so that the fit cannot read them block by block. The "
+        f"estimate assumes that they are read as a whole, which needs {option('memory', show_size(needed))}. To need "
+        "less memory, store them by rows (CSR)."
     )
     warnings.warn(msg, InputWarning, stacklevel=4)
 
@@ -111,13 +121,13 @@ def _stored(layout: Layout) -> dict[str, Any]:
     return {
         "counts_bytes": layout.n_bytes,
         "packed_bytes": layout.packed_bytes,
-        # of rows one copy is enough; all else is turned into rows
+        # other formats than rows are converted, which needs a second copy
         "copies": 1 if layout.storage == "csr" else 2,
     }
 
 
 def _width(layout: Layout, options: FitOptions) -> float:
-    """Columns that are fitted; whether they are those of a PCA only their values tell, and their name suggests."""
+    """Return the number of fitted columns; a key with "pca" in its name is taken to hold principal components."""
     columns = layout.shape[1]
     if options.n_pcs:
         return float(min(options.n_pcs, columns))
@@ -128,7 +138,7 @@ def _width(layout: Layout, options: FitOptions) -> float:
 
 
 def _values(source: H5adSource, where: str, layout: Layout) -> int:
-    """Counts that are not 0; of a dense matrix by the share of its first rows."""
+    """Return the number of counts that are not 0; for a dense matrix it is estimated from its first rows."""
     if layout.storage != "dense":
         return layout.n_values
     first = source.first_values(where)

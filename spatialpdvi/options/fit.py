@@ -1,11 +1,11 @@
-"""Every option of a fit, its default, its help and its check; the command line and Python are made from it."""
+"""The options of a fit: defaults, help texts and checks. The command line's options are made from this table."""
 
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, as_flag, option
 from spatialpdvi.options.k_range import read_k
-from spatialpdvi.options.validation import check_range, check_type, flag_of, kind_of
+from spatialpdvi.options.validation import check_range, check_type, kind_of
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
@@ -19,13 +19,13 @@ __all__ = [
     "option_table",
 ]
 
-LEAST_N_PCS = 15  # of what is chosen by default
+LEAST_N_PCS = 15  # the smallest default of n_pcs
 TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
 CORRECTIONS = ("none", "center", "harmony")
 
-# The names alone: the solvers themselves are compiled code, and `--help` must not wait for it. A test holds this
-# against the registry.
+# Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
+# the registry of solvers.
 SOLVERS = (
     "p2dvi",
     "pdvi",
@@ -49,12 +49,12 @@ def _option(default: Any, text: str, *, group: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """What a user may set; the texts are the command line's help.
+    """The options of a fit. Their meaning is described in docs/cli.md, where they are flags of ``spatialpdvi fit``.
 
     Raises
     ------
     InputError
-        Where a value is out of range, naming the command line's option.
+        Where a value has the wrong type or is out of range, or where two options exclude each other.
 
     Examples
     --------
@@ -68,7 +68,8 @@ class FitOptions:
 
     k: int | str = field(
         metadata={
-            "help": "Number of domains, at least 2; of `fit` also a range such as 4:15, or auto: one is chosen.",
+            "help": "Number of domains, at least 2. `fit` also accepts a range such as 4:15, or auto (2 to 20), and "
+            "chooses the number.",
             "group": "Model",
             "type": str,
         }
@@ -76,130 +77,170 @@ class FitOptions:
 
     layer: str | None = _option(
         None,
-        "Where the raw counts are: a layer, or X or raw.X. Default: the first of layers count, counts, X, raw.X "
-        "that holds non-negative integers.",
+        "Where the raw counts are: the name of a layer, X or raw.X. Default: the first of layer count, layer counts, X "
+        "and raw.X that holds non-negative integers.",
         group="Input",
     )
     spatial_key: str = _option(
-        "spatial", "Key in obsm of the coordinates, 2-D or 3-D; or columns of obs, as in x,y,z.", group="Input"
+        "spatial",
+        "Key in obsm of the 2-D or 3-D coordinates, or several columns of obs separated by commas, such as x,y,z.",
+        group="Input",
     )
     label_key: str | None = _option(
         None,
-        "Column of obs with known labels, for scoring only. Default: annotation, where there is one.",
+        "Column of obs with known labels. They are used for scoring only. Default: annotation, if there is one.",
         group="Input",
     )
     sample_key: str | None = _option(
         None,
-        "Column of obs that says which of several sections a spot is of: one set of domains, no edges, averages or "
-        "patches across sections (but see --across-sections). Default: a single section.",
+        "Column of obs that names the section of each spot. All sections share one set of domains; edges, averages and "
+        f"patches stay within a section, unless {option('across_sections')} is given. Default: all spots are one "
+        "section.",
         group="Input",
     )
     rep: str | None = _option(
         None,
-        "Key in obsm of features to fit as they are (X_pca, X_scVI, ...); skips preprocessing. Default: none.",
+        "Key in obsm of features to fit as they are, such as X_pca or X_scVI. Gene selection, normalisation and PCA "
+        "are skipped. Default: features are computed from the counts.",
         group="Input",
     )
 
-    n_top_genes: int = _option(3_000, "Highly variable genes kept (seurat_v3).", group="Features")
-    target_sum: float = _option(1e4, "Total counts of a spot after normalisation.", group="Features")
+    n_top_genes: int = _option(3_000, "Number of highly variable genes to keep (seurat_v3).", group="Features")
+    target_sum: float = _option(1e4, "Total counts of each spot after normalisation.", group="Features")
     transform: str = _option(
-        "none", f"Of normalised counts, before they are scaled: {', '.join(TRANSFORMS)}.", group="Features"
+        "none",
+        f"Transformation of the normalised counts before scaling, one of {', '.join(TRANSFORMS)}.",
+        group="Features",
     )
-    clip: float = _option(10.0, "Largest scaled expression value.", group="Features")
+    clip: float = _option(
+        10.0, "Upper limit of scaled expression values. Larger values are set to it.", group="Features"
+    )
     n_pcs: int | None = _option(
         None,
-        f"Principal components fitted; 0 fits the scaled genes themselves, sparse all the way. "
-        f"Default: {LEAST_N_PCS}, or K - 1 where that is more; with --rep all its columns, but so many of a PCA's.",
+        "Number of principal components to fit; 0 fits the scaled genes themselves, as a sparse matrix. Default: "
+        f"{LEAST_N_PCS}, or K - 1 if that is more. With {option('rep')}, the default is all columns, unless they are "
+        "principal components.",
         group="Features",
     )
     smooth: int | None = _option(
         None,
-        "Nearest spots that features are averaged over; 0 for none. Default: as many as predict a spot best.",
+        "Number of nearest spots over which features are averaged; 0 turns smoothing off. Default: the number that "
+        "best predicts the features of a spot from its neighbours.",
         group="Features",
     )
     correct: str = _option(
         "none",
-        "Between sections: none; center, which takes each section's mean off its components; or harmony, which "
-        "corrects clusters of alike spots (needs the package harmonypy, leaves no model).",
+        "Correction of differences between sections: none; center, which subtracts each section's mean from its "
+        "components; or harmony, which needs the package harmonypy and leaves no model to save.",
         group="Features",
     )
     whiten: bool = _option(
-        True, "Rotate and scale features so that noise within domains is alike in all directions.", group="Features"
+        True,
+        "Rotate and scale the features so that the noise within domains has the same variance in all directions.",
+        group="Features",
     )
 
     init: str | None = _option(
-        None, "Column of obs with labels to start from. Default: what restarts on the features agree on.", group="Start"
+        None, "Column of obs with labels to start from. Default: the consensus of the restarts.", group="Start"
     )
     n_init: int = _option(
-        6, "Restarts by a Gaussian mixture on each of three scales; a third as many by k-means.", group="Start"
+        6,
+        "Number of Gaussian mixture restarts at each of three smoothing scales. A third as many k-means restarts are "
+        "added.",
+        group="Start",
     )
     restarts: str = _option(
-        "merge", "merge: start from what the restarts agree on; best: fit from each, keep the lowest F.", group="Start"
+        "merge",
+        "merge fits once, from the consensus of the restarts; best also fits from each restart and keeps the fit with "
+        "the lowest F.",
+        group="Start",
     )
 
-    n_neighbors: int = _option(10, "k of the mutual k-nearest-neighbour graph.", group="Graph")
-    flow_neighbors: int = _option(100, "Nearest spots that a flow direction is estimated from.", group="Graph")
+    n_neighbors: int = _option(
+        10, "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots.", group="Graph"
+    )
+    flow_neighbors: int = _option(
+        100, "Number of nearest spots from which each flow direction is estimated.", group="Graph"
+    )
     across_sections: bool = _option(
         False,
-        "Let averages, edges and patches reach across sections, which share one system of 3-D coordinates.",
+        "Let averages, edges and patches reach from one section into another. The sections must share one system of "
+        "3-D coordinates.",
         group="Graph",
     )
     graph: str | None = _option(
         None,
-        "Key in obsp of a graph to use instead (spatial_connectivities, ...); its values multiply the edge weights. "
-        "Default: none.",
+        "Key in obsp of a graph to use instead, such as spatial_connectivities; its values multiply the edge weights. "
+        "Default: the graph is built from the coordinates.",
         group="Graph",
     )
-    tau: float = _option(1.0, "Weight of feature similarity in an edge's weight.", group="Graph")
-    beta: float = _option(1.0, "Potts strength: how much neighbours pull on each other.", group="Model")
+    tau: float = _option(1.0, "Weight of feature similarity in the edge weights.", group="Graph")
+    beta: float = _option(
+        1.0, "Potts strength: how strongly neighbouring spots are pulled into the same domain.", group="Model"
+    )
 
     n_patches: int | None = _option(
         None,
-        "Patches of spots. Default: 30 at 150,000 spots, fewer when small (cube root); times --batch-patches.",
+        "Number of patches that the spots are divided into. Default: 30 for 150,000 spots. The default grows with the "
+        f"cube root of the number of spots, and is multiplied by {option('batch_patches')}.",
         group="Patches",
     )
-    cross_patch_edges: bool = _option(True, "Keep or drop edges between patches.", group="Patches")
+    cross_patch_edges: bool = _option(True, "Keep the edges between spots of different patches.", group="Patches")
 
-    solver: str = _option(
-        "p2dvi",
-        f"How the model is fitted: {', '.join(SOLVERS)}.",
-        group="Solver",
-    )
+    solver: str = _option("p2dvi", f"Algorithm that fits the model, one of {', '.join(SOLVERS)}.", group="Solver")
     batch_patches: int | None = _option(
-        None, "Patches updated at once (mini-batch solvers). Default: 1.", group="Solver"
+        None, "Number of patches updated at once (mini-batch solvers only). Default: 1.", group="Solver"
     )
     inner_rounds: int | None = _option(
-        None, "Rounds of local updates in a visit of a patch (mini-batch solvers). Default: 3.", group="Solver"
+        None,
+        "Number of rounds of local updates in each visit of a patch (mini-batch solvers only). Default: 3.",
+        group="Solver",
     )
     step_factor: float | None = _option(
-        None, "c in step = 1 / (c x curvature); larger is more cautious (p2dvi, pdvi). Default: 1.", group="Solver"
+        None,
+        "Factor c of the step 1 / (c x curvature); a larger c takes smaller steps (p2dvi and pdvi only). Default: 1.",
+        group="Solver",
     )
     step_size: float | None = _option(
-        None, "Step of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam, cv. Default: the solver's own.", group="Solver"
+        None,
+        "Step size of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv. Default: that of the solver.",
+        group="Solver",
     )
     step_mean: float | None = _option(
-        None, "Fixed step of the means instead (p2dvi, pdvi). Default: from the curvature.", group="Solver"
+        None,
+        "Fixed step of the means (p2dvi and pdvi only). Default: computed from the curvature.",
+        group="Solver",
     )
     step_log_variance: float | None = _option(
-        None, "Fixed step of the log variances instead (p2dvi, pdvi). Default: from the curvature.", group="Solver"
+        None,
+        "Fixed step of the log variances (p2dvi and pdvi only). Default: computed from the curvature.",
+        group="Solver",
     )
-    max_epochs: int = _option(500, "Visits of every patch at the most.", group="Solver")
+    max_epochs: int = _option(
+        500, "Largest number of epochs. In one epoch every patch is visited once on average.", group="Solver"
+    )
     tol: float = _option(
-        1e-4, "Converged when means, log variances and posteriors are stationary to this.", group="Solver"
+        1e-4,
+        "Tolerance of convergence: means, log variances and posteriors must be this close to stationary.",
+        group="Solver",
     )
     tol_objective: float = _option(
-        1e-7, "... and the objective's relative change over an epoch is at most this.", group="Solver"
+        1e-7,
+        "Convergence also needs the objective to change by at most this in an epoch, relative to half the number of "
+        "feature values.",
+        group="Solver",
     )
-    seed: int = _option(0, "Seed of everything random.", group="Run")
+    seed: int = _option(0, "Seed of the random numbers. The same seed gives the same result.", group="Run")
 
     memory: str | None = _option(
         None,
-        "Memory that the fit may take, as 8GB; counts too large for it are read block by block. Default: what is free.",
+        "Memory that the fit may use, such as 8GB. Counts that need more are read block by block. Default: all free "
+        "memory.",
         group="Run",
     )
 
     key_added: str = _option("pdvi", "Prefix of the keys that are written.", group="Output")
-    save_graph: bool = _option(False, "Write the edge weights and flow directions too.", group="Output")
+    save_graph: bool = _option(False, "Also write the edge weights and the flow directions.", group="Output")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", read_k(self.k))
@@ -210,42 +251,63 @@ class FitOptions:
             check_range(f.name, getattr(self, f.name))
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                msg = f"Expected `{flag_of(name)}` to be one of {', '.join(known)}, found {getattr(self, name)!r}."
-                raise InputError(msg)
+                raise InputError(f"one of {', '.join(known)}", repr(getattr(self, name)), option=name)
         if self.memory is not None:
-            parse_size(self.memory, "--memory")
-        if self.correct != "none" and self.n_pcs == 0:
-            msg = (
-                f"Expected `--n-pcs` of at least 1 with `--correct {self.correct}`, found 0: genes that are fitted "
-                "themselves stay sparse, and nothing is taken off them. Choose --correct none or another --n-pcs."
-            )
-            raise InputError(msg)
+            parse_size(self.memory)
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        """Raise where two options exclude each other."""
         if isinstance(self.k, str) and self.init is not None:
-            msg = (
-                f"Expected one number for `--k` with `--init`, found {self.k}: labels to start from are of one number "
-                "of domains. Give that, or leave --init out."
+            raise InputError(
+                f"one number with {option('init')}",
+                self.k,
+                f"Give the number of domains of those labels, or leave {option('init')} out.",
+                option="k",
             )
-            raise InputError(msg)
-        if self.transform == "pearson" and self.n_pcs == 0:
-            msg = (
-                "Expected `--n-pcs` of at least 1 with `--transform pearson`, found 0: residuals are dense, and too "
-                "large to be fitted gene by gene. Choose another --transform or --n-pcs."
+        if self.n_pcs != 0:
+            return
+        advice = "Choose another {}, or at least one principal component."
+        if self.correct != "none":
+            raise InputError(
+                f"at least 1 with {option('correct', self.correct)}",
+                "0",
+                "Genes that are fitted themselves stay sparse, so that nothing can be subtracted from them. "
+                + advice.format(option("correct")),
+                option="n_pcs",
             )
-            raise InputError(msg)
+        if self.transform == "pearson":
+            raise InputError(
+                f"at least 1 with {option('transform', self.transform)}",
+                "0",
+                "Pearson residuals are dense, and too large to be fitted gene by gene. "
+                + advice.format(option("transform")),
+                option="n_pcs",
+            )
 
     def components_of(self, k: int) -> int:
-        """Principal components for k domains: those asked for, or K - 1, which K means span, but at least 15."""
+        """Return the number of principal components to fit for k domains.
+
+        That is ``n_pcs``, or by default K - 1, the dimensions that K means span, but at least 15.
+        """
         return self.n_pcs or max(LEAST_N_PCS, k - 1)
 
     @property
     def n_domains(self) -> int:
-        """K, where it is one number; a range of them is an `InputError`."""
+        """K.
+
+        Raises
+        ------
+        InputError
+            Where ``k`` is a range of numbers.
+        """
         if isinstance(self.k, str):
-            msg = (
-                f"Expected one number of domains with `--k` here, found {self.k}. Give a number; `spatialpdvi fit "
-                f"--k {self.k}` recommends one."
+            raise InputError(
+                "a single number here",
+                self.k,
+                f"Give one number; a fit with {option('k', self.k)} recommends one.",
+                option="k",
             )
-            raise InputError(msg)
         return self.k
 
 
@@ -254,7 +316,7 @@ _CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "c
 # options that some solvers have and others do not
 SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
 
-# an option -> those that have nothing to do when it is given
+# an option -> those that have no effect when it is given
 _IDLE = {
     "rep": ("layer", "n_top_genes", "target_sum", "transform", "clip"),
     "init": ("n_init", "restarts"),
@@ -273,14 +335,14 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
 
 
 def option_table() -> list[dict[str, Any]]:
-    """One row per option: name, flag, type, default, help, group, in the order they are shown."""
+    """Return one row per option, in the order of the help: name, flag, type, whether required, default, help, group."""
     rows = []
     for f in fields(FitOptions):
         default = None if f.default is MISSING else f.default
         rows.append(
             {
                 "name": f.name,
-                "flag": flag_of(f.name),
+                "flag": as_flag(f.name),
                 "type": kind_of(f),
                 "required": f.default is MISSING,
                 "default": default,

@@ -1,27 +1,32 @@
-"""Which numbers of domains a user may ask for: one, a range of them, or `auto`."""
+"""The number of domains as users write it: one number, a range, or `auto`."""
 
 import re
 from numbers import Integral
 from typing import Any
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 
 __all__ = ["AUTO", "candidates", "read_k"]
 
 AUTO = "auto"
 _FEWEST, _MOST = 2, 20
-_SPOTS_EACH = 20  # spots that a domain of `auto` has on average, at the least
+_SPOTS_EACH = 20  # `auto` stops where domains would have fewer spots than this on average
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 
 
 def read_k(value: Any) -> int | str:
-    """What `--k` asks for: a number, or ``"auto"``, or ``"a:b"`` for all of a, a + 1, ..., b.
+    """Return a number of domains, ``"auto"``, or ``"a:b"``, which stands for a, a + 1, ..., b.
+
+    Parameters
+    ----------
+    value
+        A whole number, or text.
 
     Raises
     ------
     InputError
-        Where it is none of these, the number is below 2, or the range does not rise from 2 at the least.
+        Where the value is none of these, a number is below 2, or a range does not increase.
     """
     if isinstance(value, str):
         text = value.strip().lower()
@@ -34,41 +39,47 @@ def read_k(value: Any) -> int | str:
             return f"{int(found[1])}:{int(found[2])}"
     elif isinstance(value, Integral) and not isinstance(value, bool):
         return _at_least_two(value)
-    msg = (
-        f"Expected `--k` to be a whole number of at least {_FEWEST}, a range a:b with {_FEWEST} <= a < b such as 4:15, "
-        f"or {AUTO}, found {value!r}."
+    raise InputError(
+        f"a whole number of at least {_FEWEST}, a range a:b with {_FEWEST} <= a < b such as 4:15, or {AUTO}",
+        repr(value),
+        option="k",
     )
-    raise InputError(msg)
 
 
 def candidates(k: str, n_spots: int) -> range:
-    """Numbers of domains that a range or ``"auto"`` stands for, both ends included; ``auto`` is 2 to 20.
+    """Return the numbers of domains that a range or ``"auto"`` stands for, both ends included.
 
-    ``auto`` leaves 20 spots a domain on average, and so ends earlier on a section of fewer than 400.
+    ``auto`` is 2 to 20. It ends earlier on a section of fewer than 400 spots, so that domains have at least 20 spots on
+    average.
+
+    Parameters
+    ----------
+    k
+        A range ``"a:b"``, or ``"auto"``.
+    n_spots
+        Number of spots of the section.
 
     Raises
     ------
     InputError
-        Where the range goes beyond the number of spots, or there are too few spots for two numbers to choose from.
+        Where the range exceeds the number of spots, or ``auto`` would leave fewer than two numbers to choose from.
     """
     if k == AUTO:
         last = min(_MOST, n_spots // _SPOTS_EACH)
         if last <= _FEWEST:
-            msg = (
-                f"Expected at least {_SPOTS_EACH * (_FEWEST + 1)} spots with `--k {AUTO}`, found {n_spots}. Give a "
-                "number or a range."
+            raise InputError(
+                f"at least {_SPOTS_EACH * (_FEWEST + 1)} spots with {option('k', AUTO)}",
+                str(n_spots),
+                "Give a number or a range.",
             )
-            raise InputError(msg)
         return range(_FEWEST, last + 1)
     first, last = map(int, k.split(":"))
     if last > n_spots:
-        msg = f"Expected `--k` to be at most the number of spots, {n_spots}, found {k}. Lower it."
-        raise InputError(msg)
+        raise InputError(f"at most the number of spots, {n_spots}", k, "Choose a smaller number.", option="k")
     return range(first, last + 1)
 
 
 def _at_least_two(k: Any) -> int:
     if k < _FEWEST:
-        msg = f"Expected `--k` to be at least {_FEWEST}, found {k}."
-        raise InputError(msg)
+        raise InputError(f"at least {_FEWEST}", str(k), option="k")
     return int(k)

@@ -1,4 +1,4 @@
-"""Whether the value of an option can be: its type, and its range."""
+"""Checks of single options: the type of a value, and its range."""
 
 import math
 from dataclasses import Field
@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "check_type", "flag_of", "kind_of"]
+__all__ = ["check_range", "check_type", "kind_of"]
 
-_LARGEST_SEED = 2**32 - 1  # that of NumPy's older generators, which scikit-learn uses
+_LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
     "n_top_genes": 1,
     "n_pcs": 0,
@@ -27,23 +27,18 @@ _AT_LEAST = {
     "tol": 1e-6,
     "seed": 0,
 }
-_LARGEST = 2**31 - 1  # of whole numbers that have no bound of their own
+_LARGEST = 2**31 - 1  # for whole numbers without a bound of their own
 _AT_MOST = {"n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED}
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
-def flag_of(name: str) -> str:
-    """The command line's name of an option."""
-    return "--" + name.replace("_", "-")
-
-
 def kind_of(f: "Field[Any]") -> Any:
-    """Type of an option's values, None aside."""
+    """Return the type of an option's values, leaving None out."""
     return next(kind for kind in get_args(f.type) or (f.type,) if kind is not type(None))
 
 
 def check_type(f: "Field[Any]", value: Any) -> None:
-    """Refuse a value of another type: text for a number, 2.5 for a count, None for what has no default."""
+    """Raise where the value has the wrong type: text for a number, 2.5 for a count, None for what has no default."""
     if value is None and get_args(f.type):
         return
     kind = kind_of(f)
@@ -56,22 +51,18 @@ def check_type(f: "Field[Any]", value: Any) -> None:
     else:
         fits, wanted = isinstance(value, str), "text"
     if not fits:
-        msg = f"Expected `{flag_of(f.name)}` to be {wanted}, found {value!r}."
-        raise InputError(msg)
+        raise InputError(wanted, repr(value), option=f.name)
 
 
 def check_range(name: str, value: Any) -> None:
-    """Refuse a number that is too small, too large or not finite; the type was checked before."""
+    """Raise where a number is too small, too large or not finite; its type was checked before."""
     if value is None:
         return
     least = _AT_LEAST.get(name)
     if least is not None and not (math.isfinite(value) and value >= least):
-        msg = f"Expected `{flag_of(name)}` to be at least {least}, found {value}."
-        raise InputError(msg)
+        raise InputError(f"at least {least}", str(value), option=name)
     if name in _POSITIVE and not (math.isfinite(value) and value > 0):
-        msg = f"Expected `{flag_of(name)}` to be a positive number, found {value}."
-        raise InputError(msg)
+        raise InputError("a positive number", str(value), option=name)
     most = _AT_MOST.get(name, _LARGEST)
     if isinstance(value, Integral) and int(value) > most:
-        msg = f"Expected `{flag_of(name)}` to be at most {most}, found {value}."
-        raise InputError(msg)
+        raise InputError(f"at most {most}", str(value), option=name)

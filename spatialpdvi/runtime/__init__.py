@@ -1,1 +1,1 @@
-"""What every part of a run shares: memory, threads, progress, and blocks of rows."""
+"""What all stages of a run use: memory, threads, progress, and matrices that are read in blocks of rows."""

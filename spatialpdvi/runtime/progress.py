@@ -1,6 +1,6 @@
-"""What a user sees while waiting: a live bar for each stage on a terminal, plain lines elsewhere, nothing if quiet.
+"""Progress of the stages of a run: live bars on a terminal, plain lines elsewhere, or nothing.
 
-All of it goes to stderr; results go to stdout or to files.
+Progress is written to stderr, results to stdout or to files.
 """
 
 import time
@@ -12,22 +12,22 @@ __all__ = ["LiveProgress", "PlainProgress", "Progress", "Stage"]
 
 
 class Stage:
-    """One stage under way; it can say what it is doing and how far it is."""
+    """A stage that is running. This base class shows nothing."""
 
     def note(self, text: str) -> None:
-        """Show the latest state of the stage."""
+        """Show what the stage is doing now."""
 
     def advance(self, done: float, total: float) -> None:
-        """Show how much of the stage is done."""
+        """Show that ``done`` of ``total`` units are complete."""
 
 
 class Progress:
-    """Times the stages and shows nothing; the base of those that show something.
+    """Measures how long the stages take, and shows nothing. Subclasses show the stages.
 
     Attributes
     ----------
     seconds
-        Wall seconds of each stage that has ended, by its name, in order.
+        Wall-clock seconds of each completed stage by name, in the order of the stages.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
-        """Time a stage, and show it while it runs."""
+        """Measure the time of a stage, and show the stage while it runs."""
         began = time.perf_counter()
         stage = self._open(name)
         completed = False
@@ -49,10 +49,10 @@ class Progress:
             self._close(stage, name, elapsed, completed=completed)
 
     def message(self, text: str) -> None:
-        """Show a line that stays: a choice that was made, a warning."""
+        """Show a line that stays on the screen, such as a warning."""
 
     def stop(self) -> None:
-        """End any live display; later output is plain again."""
+        """End the live display, so that later output is not overwritten."""
 
     def _open(self, name: str) -> Stage:
         return Stage()
@@ -75,14 +75,14 @@ class _PlainStage(Stage):
 
 
 class PlainProgress(Progress):
-    """One line when a stage ends, and its latest state every few seconds before that.
+    """Writes a line when a stage ends, and its latest note every few seconds until then.
 
     Parameters
     ----------
     stream
-        Where lines go, stderr as a rule.
+        Where the lines are written, usually stderr.
     interval
-        Seconds between two lines of one stage; 0 shows every note.
+        Least number of seconds between two notes of a stage; 0 shows every note.
     """
 
     def __init__(self, stream: TextIO, interval: float = 10.0) -> None:
@@ -90,7 +90,7 @@ class PlainProgress(Progress):
         self._stream, self._interval = stream, interval
 
     def message(self, text: str) -> None:
-        """One line."""
+        """Write a line."""
         print(text, file=self._stream, flush=True)
 
     def _open(self, name: str) -> Stage:
@@ -120,7 +120,13 @@ class _LiveStage(Stage):
 
 
 class LiveProgress(Progress):
-    """A bar for each stage, drawn by rich, with the stage's latest state beside it."""
+    """Draws a bar for each stage, with its latest note beside it.
+
+    Parameters
+    ----------
+    stream
+        The terminal, usually stderr.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -140,11 +146,11 @@ class LiveProgress(Progress):
         self._started = False
 
     def message(self, text: str) -> None:
-        """One line above the bars."""
+        """Write a line above the bars."""
         self.display.console.print(text, markup=False, highlight=False)
 
     def stop(self) -> None:
-        """Leave the bars as they stand."""
+        """Stop the bars and leave them on the screen."""
         if self._started:
             self.display.stop()
             self._started = False

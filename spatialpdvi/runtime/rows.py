@@ -1,4 +1,4 @@
-"""Rows of a matrix, all at once or block by block: what goes over counts once need not know where they are kept."""
+"""Matrices as blocks of rows, whether they are in memory, on disk or read by other processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -12,37 +12,43 @@ _R = TypeVar("_R")
 
 
 class Rows(Protocol):
-    """A matrix that is read in contiguous blocks of rows, as often as is asked."""
+    """A matrix that can be read repeatedly, in contiguous blocks of rows.
+
+    Attributes
+    ----------
+    shape
+        Numbers of rows and columns.
+    """
 
     shape: tuple[int, int]
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
-        """Blocks of rows in their order, each canonical CSR of all columns; not to be written to."""
+        """Yield the blocks in the order of the rows, as canonical CSR with all columns. They must not be changed."""
 
     def split(self, n_parts: int) -> "Sequence[Rows]":
-        """The same rows in about so many contiguous parts, which can travel to other processes."""
+        """Divide the rows into about ``n_parts`` contiguous parts, which can be sent to other processes."""
 
 
 @runtime_checkable
 class SpreadRows(Rows, Protocol):
-    """Rows that other processes read."""
+    """Rows that are read by other processes."""
 
     def by_part(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``function(part, *arguments)`` of every part, in the order of the rows, called where the part is read."""
+        """Call ``function(part, *arguments)`` in the process of each part, and return the results in row order."""
 
 
 CountRows: TypeAlias = sp.csr_matrix | Rows
 
 
 def by_part(counts: CountRows, function: Callable[..., _R], *arguments: Any) -> list[_R]:
-    """What a function returns of every part of the rows: of all at once, unless others read them."""
+    """Return ``function(part, *arguments)`` for each part of the rows; they are one part unless they are spread."""
     if isinstance(counts, SpreadRows):
         return counts.by_part(function, *arguments)
     return [function(counts, *arguments)]
 
 
 def row_blocks(counts: CountRows) -> Iterator[sp.csr_matrix]:
-    """Blocks of rows in their order; a matrix in memory is a single one."""
+    """Yield blocks of rows in order; a matrix in memory is a single block."""
     if isinstance(counts, sp.csr_matrix):
         yield counts
     else:
@@ -50,12 +56,12 @@ def row_blocks(counts: CountRows) -> Iterator[sp.csr_matrix]:
 
 
 class JoinedRows:
-    """Rows of several matrices, one after the other, each with its columns brought into one order.
+    """The rows of several matrices, one matrix after the other, with columns selected to match.
 
     Parameters
     ----------
     parts
-        The matrices, each with the columns (genes,) that are taken of it.
+        Each matrix with the indices (g,) of the columns to select from it; g is the same for all.
     """
 
     def __init__(self, parts: Sequence[tuple[CountRows, np.ndarray]]) -> None:
@@ -63,7 +69,7 @@ class JoinedRows:
         self.shape = (sum(rows.shape[0] for rows, _ in parts), parts[0][1].size)
 
     def split(self, n_parts: int) -> "list[JoinedRows]":
-        """Parts of each matrix by itself; one that is in memory stays whole."""
+        """Divide each matrix separately. A matrix in memory stays whole."""
         parts = []
         for rows, columns in self._parts:
             if isinstance(rows, sp.csr_matrix):
@@ -74,7 +80,7 @@ class JoinedRows:
         return parts
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
-        """Blocks of rows in their order, canonical CSR."""
+        """Yield the blocks in the order of the rows, as canonical CSR."""
         for rows, columns in self._parts:
             for block in row_blocks(rows):
                 taken = block[:, columns]

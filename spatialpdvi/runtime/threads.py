@@ -1,4 +1,4 @@
-"""How many threads, and where only one may be used so that results keep their bits."""
+"""The number of threads, and how to use a single one where results would otherwise depend on it."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ __all__ = ["n_threads", "single_threaded"]
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Run libraries whose parallel sums depend on the number of threads (BLAS, OpenMP, scanpy's numba) on one."""
+    """Run BLAS, OpenMP and numba in a single thread, since their parallel sums depend on the number of threads."""
     import numba
     from threadpoolctl import threadpool_limits
 
     from spatialpdvi.kernels.dispatch import brief_spin
 
-    with brief_spin():  # the question starts the threads
+    with brief_spin():  # this call starts numba's threads
         before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
@@ -26,7 +26,10 @@ def single_threaded() -> Iterator[None]:
 
 
 def n_threads() -> int:
-    """Threads that kernels and readers may use: all cores that the process may run on, or what ``--threads`` says."""
+    """Return how many threads may be used: NUMBA_NUM_THREADS if it is set, otherwise the cores of this process.
+
+    The command line sets NUMBA_NUM_THREADS to the number of threads that the user chose.
+    """
     chosen = os.environ.get("NUMBA_NUM_THREADS", "")
     if chosen.isdigit() and int(chosen) > 0:
         return int(chosen)

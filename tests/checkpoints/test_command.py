@@ -92,7 +92,9 @@ def test_ctrl_c_says_how_to_go_on(section, straight, folder, tmp_path):
     code, stdout, stderr = interrupt_at("fit: epoch 5", [*line, "-v"])
     assert (code, stdout) == (130, "")
     said = re.search(
-        r"Interrupted: nothing was written\. The fit is kept up to epoch \d+; go on with: spatialpdvi (.*)\n", stderr
+        r"Interrupted\. Nothing was written\. The checkpoint holds the fit up to epoch \d+\. "
+        r"Resume it with: spatialpdvi (.*)\n",
+        stderr,
     )
     assert shlex.split(said[1]) == [*line, "-v", "--resume"]
     assert "Expected no checkpoint in" in _run(*line, code=2).stderr
@@ -105,7 +107,7 @@ def test_ctrl_c_before_anything_is_kept(section, folder, tmp_path):
     line = ["fit", str(section), *FIT, "-o", str(tmp_path / "out.h5ad"), "--checkpoint", str(folder), "--resume"]
     code, _, stderr = interrupt_at("There is no checkpoint", line)
     assert code == 130
-    assert stderr.endswith("Interrupted: nothing was written.\n")
+    assert stderr.endswith("Interrupted. Nothing was written.\n")
     assert not folder.exists()
 
 
@@ -140,7 +142,7 @@ def test_a_disk_that_fills_up_is_told_once_and_the_fit_goes_on(section, straight
 def test_a_limit_of_epochs_leaves_the_checkpoint_and_says_so(section, straight, folder, tmp_path):
     line = ("fit", section, *FIT, "-o", tmp_path / "out.h5ad", "--checkpoint", folder, "--checkpoint-every", 3)
     result = _run(*line, "--max-epochs", 5, code=3)
-    assert f"The checkpoint stays in {folder}: go on with a larger --max-epochs and --resume." in result.stderr
+    assert f"The checkpoint stays in {folder}. Resume it with a larger --max-epochs and --resume." in result.stderr
     _run(*line, "--resume")
     _same(tmp_path / "out.h5ad", straight)
 

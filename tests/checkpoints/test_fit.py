@@ -197,7 +197,7 @@ def test_options_that_change_no_bit_may_change(section, options, stopped, folder
 
 
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
-    fitting = importlib.import_module("spatialpdvi.api.fit")  # `spatialpdvi.api.fit` is also a function
+    fitting = importlib.import_module("spatialpdvi.api.fit")
     known = fitting.library_versions()
     monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
     sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)

@@ -159,7 +159,7 @@ CASES = {
         r"Expected `--tol` to be at least 1e-06, found 1e-12",
     ),
     "a step of nothing": (None, ["--step-mean", "0"], r"Expected `--step-mean` to be a positive number, found 0"),
-    "hostile prefix": (None, ["--key-added", "../x"], r"Expected --key-added to be made of letters"),
+    "hostile prefix": (None, ["--key-added", "../x"], r"Expected `--key-added` to be made of letters"),
     "no threads": (None, ["--threads", "0"], r"Expected `--threads` to be at least 1, found 0"),
     "output in a missing folder": (None, ["-o", "nowhere/out.h5ad"], r"Expected .*nowhere.*"),
     "output is a folder": (None, ["-o", "."], r"Expected .*a file.*"),
@@ -210,7 +210,7 @@ def test_a_folder_that_is_read_only(toy_file, monkeypatch):
 
     monkeypatch.setattr(os, "open", refuse)
     result = CliRunner().invoke(main, ["fit", str(toy_file), "--k", "4", "-o", str(folder / "out.h5ad")])
-    assert re.search(r"Expected to write .*no permission", _one_sentence(result))
+    assert re.search(r"There is no permission to write '.*out\.h5ad'\.", _one_sentence(result))
     assert not any(folder.iterdir())
 
 

@@ -123,9 +123,9 @@ def test_a_file_that_may_not_be_read(tissue, tmp_path):
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "Interrupted: nothing was written."),
+        (KeyboardInterrupt(), 130, "Interrupted. Nothing was written."),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "There is no space left on the disk to write "),
-        (MemoryError(), 2, "Expected memory for what was asked, found none left."),
+        (MemoryError(), 2, "There is not enough memory. Nothing was written."),
     ],
 )
 @pytest.mark.parametrize("step", ["external_sort.Runs._gather", "external_sort._rows", "store._append"])

@@ -83,4 +83,4 @@ def test_a_fit_needs_no_dense_matrix(n, genes, room, least_ari, loaded, tmp_path
     # residuals are dense: under the same limit they cannot be made
     refused = _python(LIMITED, limit, *fit, "--transform", "pearson", "--n-top-genes", genes)
     assert refused.returncode == 2
-    assert "Expected memory for what was asked, found none for" in refused.stderr
+    assert "There is not enough memory: an array of shape" in refused.stderr

@@ -1,5 +1,6 @@
 """No command replaces a file of the user's by mistake, and what it says of its files is true."""
 
+import importlib
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ def _contents(folder):
 def _refusal(*arguments):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 2, result.output
-    assert re.fullmatch(r"Error: Expected .*\n", result.stderr), result.stderr
+    assert re.fullmatch(r"Error: (Expected|There is no) .*\n", result.stderr), result.stderr
     return result.stderr
 
 
@@ -92,7 +93,9 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     )
     command = [sys.executable, "-c", code, "fit", str(toy_file), *FIT, "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert re.fullmatch(r"Error: There is no space left on the disk to write .*\. .*\n", done.stderr), done.stderr
+    assert re.fullmatch(
+        r"Error: There is no space left on the disk to write '.*'\. Nothing was changed\. .*\n", done.stderr
+    ), done.stderr
     assert (done.returncode, done.stdout) == (2, "")
     assert _contents(tmp_path) == before
 
@@ -105,8 +108,6 @@ def _interrupt_in(monkeypatch, target, name):
 
 
 def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch):
-    import importlib
-
     report = tmp_path / "report.json"
     arguments = ["fit", str(toy_file), *FIT, "--report", str(report), "-q"]
     module = importlib.import_module("spatialpdvi.cli.fit")
@@ -114,7 +115,9 @@ def test_an_interruption_tells_what_was_written(toy_file, tmp_path, monkeypatch)
         _interrupt_in(patch, module, "report_result")
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 130
-    assert result.stderr == (f"Interrupted: {str(toy_file)!r} had been written, complete; {str(report)!r} had not.\n")
+    assert result.stderr == (
+        f"Interrupted. {str(toy_file)!r} was written completely; {str(report)!r} was not written.\n"
+    )
     assert "pdvi" in anndata.read_h5ad(toy_file).uns
 
 
@@ -130,17 +133,15 @@ def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path
 
     monkeypatch.setattr(atomic, "synchronise", stop_at_the_folder)
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-o", str(out), "-q"])
-    assert (result.exit_code, result.stderr) == (130, f"Interrupted: {str(out)!r} had been written, complete.\n")
+    assert (result.exit_code, result.stderr) == (130, f"Interrupted. {str(out)!r} was written completely.\n")
     assert "pdvi" in anndata.read_h5ad(out).uns
 
 
 def test_an_interruption_before_the_write(toy_file, monkeypatch):
-    import spatialpdvi.api
-
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, spatialpdvi.api.fit, "fit_section")
+    _interrupt_in(monkeypatch, importlib.import_module("spatialpdvi.api.fit"), "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
-    assert (result.exit_code, result.stderr) == (130, "Interrupted: nothing was written.\n")
+    assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
     assert toy_file.read_bytes() == before
 
 
@@ -153,15 +154,15 @@ def test_a_report_that_fails_does_not_deny_the_result(toy_file, tmp_path, monkey
     report = tmp_path / "report.json"
     monkeypatch.setattr(atomic.Path, "write_text", refuse)
     assert _refusal("fit", toy_file, *FIT, "--report", report, "-q") == (
-        f"Error: There is no space left on the disk to write {str(report)!r}. The result is written, to "
-        f"{str(toy_file)!r}; the report is not. Free some space or choose another --report, then run again.\n"
+        f"Error: There is no space left on the disk to write {str(report)!r}. The result was written to "
+        f"{str(toy_file)!r}; the report was not written. Free some space or choose another --report, then run again.\n"
     )
     assert list(tmp_path.iterdir()) == [toy_file]
     assert "pdvi" in anndata.read_h5ad(toy_file).uns
 
 
 def test_quiet_and_verbose_at_once(toy_file):
-    assert "Expected one of --quiet and --verbose, found both." in _refusal("fit", toy_file, *FIT, "-q", "-v")
+    assert "Expected at most one of --quiet and --verbose, found both." in _refusal("fit", toy_file, *FIT, "-q", "-v")
 
 
 def test_a_display_without_stderr(monkeypatch):
@@ -214,7 +215,7 @@ def test_a_picture_of_a_file_of_any_name(fitted, tmp_path, name, suffix):
         ("uns/pdvi/scores/ari", "high", "no number in its scores under 'ari'"),
         ("obs/pdvi_confidence", np.full(600, np.nan), "600 spots with NaN or infinity"),
         ("obs/pdvi_confidence", np.array(["high"] * 600, dtype=object), "values of type"),
-        ("obs/pdvi_confidence", np.full(600, -7.0), "-7, which is no share of 1"),
+        ("obs/pdvi_confidence", np.full(600, -7.0), "-7, which is not between 0 and 1"),
     ],
 )
 def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, found):
@@ -224,7 +225,7 @@ def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, fo
         group, _, key = element.rpartition("/")
         anndata.io.write_elem(file[group], key, value)  # anndata 0.13 takes no path for a key
     sentence = _refusal("plot", fitted, "-o", tmp_path / "a.png")
-    assert "to hold what a fit has written, found " + found in sentence
+    assert "to hold the result of a fit, found " + found in sentence
     assert list(tmp_path.iterdir()) == [fitted]
 
 

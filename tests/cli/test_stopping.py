@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from conftest import interrupt_at
 
 from spatialpdvi.cli import main
-from spatialpdvi.cli.signals import TerminatedError, stoppable
+from spatialpdvi.cli.signals import TerminatedError, stop_on_sigterm
 
 FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1")
 ENDLESS = ("--solver", "svi-rm", "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v")
@@ -40,7 +40,7 @@ def test_a_stop_tells_what_was_written(toy_file, tmp_path, monkeypatch):
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "--report", str(report), "-q"])
     assert result.exit_code == 143
     assert result.stderr == (
-        f"Stopped by SIGTERM: {str(toy_file)!r} had been written, complete; {str(report)!r} had not.\n"
+        f"Stopped by SIGTERM. {str(toy_file)!r} was written completely; {str(report)!r} was not written.\n"
     )
     assert list(tmp_path.iterdir()) == [toy_file]
 
@@ -54,7 +54,8 @@ def test_a_stop_says_how_to_go_on_and_ends_the_workers(toy_file, tmp_path, dask)
     )  # waits for the workers' ends of pipes
     assert (code, stdout) == (143, "")
     said = re.search(
-        r"Stopped by SIGTERM: nothing was written\. The fit is kept up to epoch \d+; go on with: spatialpdvi (.*)\n$",
+        r"Stopped by SIGTERM\. Nothing was written\. The checkpoint holds the fit up to epoch \d+\. "
+        r"Resume it with: spatialpdvi (.*)\n$",
         stderr,
     )
     assert shlex.split(said[1]) == [*line, "--resume"]
@@ -68,7 +69,7 @@ def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short():
     done = []
 
     def run():
-        with stoppable():
+        with stop_on_sigterm():
             try:
                 _stop()
             finally:
@@ -90,7 +91,7 @@ def test_a_signal_that_comes_in_a_finaliser_is_not_lost(sent, error):
     went_on = []
 
     def run():
-        with stoppable():
+        with stop_on_sigterm():
             Last()
             went_on.append(True)  # Python has dropped what was raised
             time.sleep(30)
@@ -108,14 +109,14 @@ def test_what_else_a_finaliser_raises_is_told_as_ever(monkeypatch):
 
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
-    with stoppable():
+    with stop_on_sigterm():
         Last()
     assert [type(what.exc_value) for what in told] == [ValueError]
 
 
 def test_without_a_signal_the_handler_is_as_it_was():
     before = signal.getsignal(signal.SIGTERM)
-    with stoppable():
+    with stop_on_sigterm():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -173,7 +174,7 @@ def test_at_random_moments_files_are_whole(ready, tmp_path, command, sent):
             assert list(tmp_path.iterdir()) == [out]
             # before the program has begun, or after its end, nobody is there to say anything
             assert process.returncode in {0, 143, -signal.SIGTERM}
-            assert (process.returncode == 143) == ("Stopped by SIGTERM: " in stderr)
+            assert (process.returncode == 143) == ("Stopped by SIGTERM. " in stderr)
     assert ends - {0}
     subprocess.run(line, check=True, capture_output=True, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == [out]

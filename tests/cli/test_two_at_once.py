@@ -118,7 +118,7 @@ def test_two_fits_into_one_file(toy_file):
         said = first.communicate(timeout=60)[1]
     assert (second.exit_code, other.exit_code, first.returncode) == (2, 0, 143)
     assert f"another run at work on it (process {first.pid} on" in second.stderr
-    assert said.endswith("Stopped by SIGTERM: nothing was written.\n")
+    assert said.endswith("Stopped by SIGTERM. Nothing was written.\n")
     assert toy_file.read_bytes() == before
     assert sorted(path.name for path in toy_file.parent.iterdir()) == ["other.h5ad", "section.h5ad"]
 

@@ -13,7 +13,7 @@ from conftest import interrupt_at
 from spatialpdvi import FitOptions, InputError, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.compare import runs as runs_module
-from spatialpdvi.compare.plan import SHARED, Plan, parse_solvers
+from spatialpdvi.compare.plan import SHARED, ComparisonPlan, parse_solvers
 from spatialpdvi.options.fit import SOLVER_OPTIONS, SOLVERS
 from spatialpdvi.solvers import SOLVERS as REGISTRY
 
@@ -87,17 +87,17 @@ def test_counts_are_preprocessed_once(toy_file, tmp_path, monkeypatch):
 
 def _watch_runs(monkeypatch):
     """Names of the runs that are made, tuning and warming up left out."""
-    from spatialpdvi.compare import work
+    from spatialpdvi.compare import comparison
 
     made = []
-    original = work.run_solver
+    original = comparison.run_solver
 
     def watched(prepared, name, *, seed, rule, step=None, on_epoch=None):
         if on_epoch is not None:
             made.append((name, seed))
         return original(prepared, name, seed=seed, rule=rule, step=step, on_epoch=on_epoch)
 
-    monkeypatch.setattr(work, "run_solver", watched)
+    monkeypatch.setattr(comparison, "run_solver", watched)
     return made
 
 
@@ -110,7 +110,7 @@ def test_a_second_call_does_what_is_missing_and_says_so(toy_file, tmp_path, monk
     made.clear()
     again = _run(*arguments, "--solvers", f"cavi,{TUNED}")
     assert made == []
-    assert "4 of 4 runs were done already and are kept." in again.stderr
+    assert "4 of 4 runs were finished before and are not repeated." in again.stderr
     assert "tune:" not in again.stderr
     assert _content(tmp_path / "out") == before
     (tmp_path / "out" / "runs" / "cavi.seed1.json").unlink()
@@ -125,11 +125,12 @@ def test_another_option_or_input_makes_the_runs_again(toy_file, tmp_path, monkey
     made.clear()
     changed = _run(*arguments, "--beta", "0.5")
     assert len(made) == 4
-    assert "4 earlier results are not of this input and these options (beta was 1.0, is 0.5)" in changed.stderr
-    assert "done already" not in changed.stderr
+    sentence = "4 earlier results have another input or other options (beta was 1.0, is 0.5) and are computed again."
+    assert sentence in changed.stderr
+    assert "finished before" not in changed.stderr
     made.clear()
     toy_file.touch()
-    assert "these options (the input file has changed): they" in _run(*arguments, "--beta", "0.5").stderr
+    assert "or other options (the input file has changed) and are" in _run(*arguments, "--beta", "0.5").stderr
     assert len(made) == 4
 
 
@@ -175,7 +176,7 @@ def test_without_labels_there_is_no_ari(toy_section, tmp_path):
     [
         (["--solvers", "cavi,em"], ["`--solvers`", *SOLVERS, "found 'em'"]),
         (["--solvers", ""], ["`--solvers`", "found none"]),
-        (["--solvers", "cavi,cavi"], ["once", "cavi"]),
+        (["--solvers", "cavi,cavi"], ["to be different solvers", "found cavi twice"]),
         (["--seeds", "0"], ["`--seeds`", "found 0"]),
         (["--tune-epochs", "0"], ["`--tune-epochs`", "found 0"]),
         (["--k", "1"], ["`--k`", "found 1"]),
@@ -193,7 +194,7 @@ def test_what_cannot_be_is_refused(toy_file, tmp_path, arguments, words):
 
 def test_places_that_cannot_be_written_are_refused(toy_file, tmp_path):
     before = toy_file.read_bytes()
-    assert "found a file" in _run(toy_file, *FAST, "-o", toy_file, code=2).stderr
+    assert "Expected `--output` to be a folder, found the file" in _run(toy_file, *FAST, "-o", toy_file, code=2).stderr
     assert "found no" in _run(toy_file, *FAST, "-o", tmp_path / "no" / "out", code=2).stderr
     _run(tmp_path / "none.h5ad", *FAST, "-o", tmp_path / "out", code=2)
     assert toy_file.read_bytes() == before
@@ -242,17 +243,26 @@ def test_several_sections_and_a_given_start(toy_file, tmp_path):
     [
         (
             {"restarts": "best"},
-            "Expected no `--restarts` in a comparison, found 'best': all solvers of a seed",
+            "Expected no `restarts` in a comparison, found 'best'. For each seed all solvers begin at the same start.",
         ),
-        ({"seed": 3}, "Expected no `--seed` in a comparison, found 3"),
-        ({"solver": "cavi"}, "Expected no `--solver` in a comparison, found 'cavi': name the solvers with --solvers"),
-        ({"step_size": 0.1}, "Expected no `--step-size` in a comparison, found 0.1: steps are tuned"),
-        ({"save_graph": True}, "Expected no `--save-graph` in a comparison, found True: nothing is written"),
+        (
+            {"seed": 3},
+            "Expected no `seed` in a comparison, found 3. The seeds are 0, 1, ...; choose their number with `seeds`.",
+        ),
+        ({"solver": "cavi"}, "Expected no `solver` in a comparison, found 'cavi'. Name the solvers with `solvers`."),
+        (
+            {"step_size": 0.1},
+            "Expected no `step_size` in a comparison, found 0.1. Step sizes are tuned, and each solver",
+        ),
+        (
+            {"save_graph": True},
+            "Expected no `save_graph` in a comparison, found True. Nothing is written into the section. Leave it out.",
+        ),
     ],
 )
 def test_options_of_a_single_fit_are_refused(options, words):
     with pytest.raises(InputError, match=re.escape(words)):
-        Plan(options=FitOptions(k=4, **options))
+        ComparisonPlan(options=FitOptions(k=4, **options))
     assert not set(options) & set(SHARED)
 
 
@@ -280,7 +290,7 @@ def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
     arguments = ["compare", toy_file, *FAST, *endless, "--seeds", "100", "--solvers", "cavi", "-o", out, "-v"]
     code, stdout, stderr = interrupt_at("cavi, seed 1: epoch 5 ", arguments)
     assert code == 130
-    assert f"Interrupted: finished runs are kept in {out}" in stderr
+    assert f"Interrupted. Finished runs were saved in {out}. Run the same command again to continue." in stderr
     assert "Traceback" not in stdout + stderr
     kept = sorted(path.name for path in (out / "runs").iterdir())
     assert kept[0] == "cavi.seed0.json"

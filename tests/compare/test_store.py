@@ -56,7 +56,7 @@ def test_the_folder_may_be_missing_its_parent_may_not(tmp_path, section):
     assert check_folder(tmp_path / "new") == tmp_path / "new"
     assert not (tmp_path / "new").exists()
     check_folder(tmp_path)
-    with pytest.raises(InputError, match="found a file"):
+    with pytest.raises(InputError, match=r"^Expected `output` to be a folder, found the file '.*s\.h5ad'\.$"):
         check_folder(section)
     with pytest.raises(InputError, match="found no"):
         check_folder(tmp_path / "no" / "new")

@@ -195,8 +195,8 @@ def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
 
 
 def test_what_workers_refuse_is_one_sentence(pair):
-    with pytest.raises(InputError, match=r"Expected `--memory` .* \(Found by a worker of `--dask local:2`"):
-        pair.map(parse_size, [("8GB", "--memory"), ("eight", "--memory")])
+    with pytest.raises(InputError, match=r"Expected `memory` .* \(Found by a worker of `--dask local:2`"):
+        pair.map(parse_size, [("8GB",), ("eight",)])
 
 
 @pytest.mark.parametrize(

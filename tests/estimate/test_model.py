@@ -5,12 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spatialpdvi.estimate.coefficients import MEMORY, PARALLEL, SECONDS
-from spatialpdvi.estimate.cost_model import predict_bytes, predict_seconds, rate_of
+from spatialpdvi.estimate.cost_model import (
+    MEMORY,
+    PARALLEL,
+    SECONDS,
+    Work,
+    predict_bytes,
+    predict_seconds,
+    rate_of,
+)
 from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
-from spatialpdvi.estimate.work import Work
 
-SAME = REFERENCE.beside(REFERENCE)
+SAME = REFERENCE.relative_to(REFERENCE)
 SECTION = Work(
     n=20_000,
     genes=8_000,
@@ -77,7 +83,7 @@ def test_threads_and_speed():
     assert total(SECTION, twice) == pytest.approx(total(SECTION) / 2)
     assert {rate_of(term) for row in SECONDS.values() for term in row} == set(Speed._fields)
     found = measure_speed()
-    assert all(0.02 < rate < 50 for rate in found.beside(REFERENCE))
+    assert all(0.02 < rate < 50 for rate in found.relative_to(REFERENCE))
 
 
 def test_ready_features_have_no_stages_of_genes():

@@ -55,7 +55,10 @@ def test_columns_cannot_be_read_in_blocks(store):
     path = store(sp.csc_matrix)
     found = plan(path)
     assert (found.layout.storage, found.work.block_bytes, found.work.copies) == ("csc", 0, 2)
-    with pytest.warns(InputWarning, match=r"found it by columns \(CSC\)"):
+    with pytest.warns(
+        InputWarning,
+        match=r"^The counts in X are stored by columns \(CSC\), so that .* needs `memory='.*'`\. To need less",
+    ):
         assert plan(path, memory="1KB").work.block_bytes == 0
 
 
@@ -79,7 +82,7 @@ def test_a_fit_of_genes_does_more_and_holds_them(toy_file):
     assert genes.gene_wise
     assert not components.gene_wise
     assert genes.kept == components.kept > 0
-    assert genes.width == components.width == 15  # the start is made of components all the same
+    assert genes.width == components.width == 15  # the start is made of components nevertheless
     assert genes.terms()["fit"]["gene updates"] == genes.epochs * genes.k * genes.kept
     assert components.terms()["fit"]["gene updates"] == 0
     assert genes.memory_terms()["fit"]["fitted genes"] == 8 * genes.kept  # value and column, four bytes each
@@ -90,8 +93,8 @@ def test_options_are_in_it(toy_file):
     assert plan(toy_file, restarts="best").work.starts == 1 + 24
     assert plan(toy_file, restarts="best", n_init=1).work.starts == 1 + 6
     assert plan(toy_file, init="annotation").work.restarts == 0
-    assert "--smooth 18" in plan(toy_file).assumed[0]
-    assert all("--smooth" not in text for text in plan(toy_file, smooth=4).assumed)
+    assert plan(toy_file).assumed[0] == "smoothing over 18 spots (the fit chooses 4 to 80)"
+    assert all("smoothing" not in text for text in plan(toy_file, smooth=4).assumed)
 
 
 @pytest.mark.parametrize(

@@ -196,13 +196,13 @@ def test_counts_that_went_after_the_fit_are_told(fitted, tmp_path):
     adata.X = np.full(adata.shape, 0.5, dtype=np.float32)
     adata.write_h5ad(fitted)
     told = run("report", fitted, "-o", tmp_path / "page.html")
-    assert "Warning: No marker genes in the report. Expected" in told.stderr
+    assert "Warning: The report has no marker genes. Expected" in told.stderr
     assert "There are no marker genes. Expected" in (tmp_path / "page.html").read_text()
 
 
 def test_marker_genes_can_be_left_out(fitted):
     page = report(fitted, options=["--no-markers"])
-    assert "Marker genes were not asked for." in page.words
+    assert "Marker genes were not requested." in page.words
     assert page.headings == PARTS
 
 

@@ -1,0 +1,95 @@
+"""Draw the domains of a fitted file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spatialpdvi.io.results.keys import Keys
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from spatialpdvi.io.results.fitted import Fitted
+
+__all__ = ["plot_file"]
+
+
+def plot_file(
+    path: str | Path,
+    *,
+    kinds: Sequence[str] = ("overview",),
+    key_added: str = "pdvi",
+    label_key: str | None = None,
+    spatial_key: str = "spatial",
+    sample_key: str | None = None,
+) -> "Figure":
+    """Draw a fitted file.
+
+    Parameters
+    ----------
+    path
+        An h5ad file or a zarr store.
+    kinds
+        Names of `spatialpdvi.plotting.kinds.KINDS`, one for each panel. ``overview`` must be alone; it shows known
+        labels, domains, confidence, convergence, the choice of K and reliability, as far as the file has them.
+    key_added
+        Prefix of the keys that the fit wrote.
+    label_key
+        Column of ``obs`` with known labels; by default ``annotation``, if there is one.
+    spatial_key
+        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3).
+    sample_key
+        Column of ``obs`` that names the section of each spot; by default the column used by the fit.
+
+    Returns
+    -------
+    A matplotlib figure, which is not shown.
+
+    Raises
+    ------
+    InputError
+        Where the file has no fit, a kind is unknown, or the file lacks what it shows.
+
+    Examples
+    --------
+    >>> from spatialpdvi.api import plot_file
+    >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
+    """
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.fitted import read_fitted
+    from spatialpdvi.io.storage.paths import locate
+    from spatialpdvi.plotting.kinds import View, plot_kinds
+
+    keys, location = Keys(key_added), locate(path)
+    title = Path(location.name).stem
+    with H5adSource(location) as source:
+        fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
+        if tuple(kinds) != ("overview",):
+            return plot_kinds(View(source, keys, fitted), kinds, title=title)
+    return _overview(fitted, title)
+
+
+def _overview(fitted: "Fitted", title: str) -> "Figure":
+    from spatialpdvi.metrics.calibration import calibration_scores
+    from spatialpdvi.plotting import plot_section
+
+    assert fitted.coordinates is not None  # `read_fitted` was given a key
+    calibration = None
+    if fitted.annotation is not None:
+        # the scores that the fit stored belong to the labels of the fit, which may be others
+        domains, codes = fitted.domains.codes, fitted.annotation.codes
+        calibration = calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)
+    return plot_section(
+        fitted.coordinates,
+        fitted.domains,
+        annotation=fitted.annotation,
+        confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
+        calibration=calibration,
+        trace=fitted.summary["trace"],
+        k_scan=fitted.summary.get("k_scan"),
+        k=len(fitted.domains.categories),
+        scores=fitted.summary["scores"],
+        colours=fitted.colours,
+        samples=fitted.samples,
+        title=title,
+    )
