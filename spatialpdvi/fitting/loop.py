@@ -134,7 +134,7 @@ def _gather(engine: Engine, shared: Any, row: TraceRow) -> Underway:
 
 def one_epoch(engine: Engine, solver: Solver, shared: Any, evaluation: Evaluation, *, rng: np.random.Generator) -> Any:
     """Every batch once: what is shared after it. ``evaluation`` is of the point where the epoch begins."""
-    shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.kept)
+    shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.patch_states)
     for batch in solver.batches(engine.problem.n_patches, rng):
         shared = solver.merge(engine.problem, shared, engine.visit(shared, batch))
     return shared

@@ -32,7 +32,7 @@ from spatialpdvi.problems.potts_mixture import PottsMixture, data_term
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import SolverSettings
-from spatialpdvi.solvers.fixed_globals import Held
+from spatialpdvi.solvers.fixed_globals import FixedGlobals
 
 __all__ = ["predict_options", "predict_section", "read_new"]
 
@@ -216,7 +216,7 @@ def _settle(
     """Posteriors (n, K) float32 that are stationary with the globals held, and the proof."""
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
-    optimum = optimise(LocalEngine(problem), Held(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
+    optimum = optimise(LocalEngine(problem), FixedGlobals(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
     # the certificate is of what is written, and float32 is
     rounded = optimum.phi.astype(np.float32)
     final = problem.evaluate(rounded.astype(np.float64), model.lam)
