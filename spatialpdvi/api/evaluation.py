@@ -19,7 +19,7 @@ __all__ = ["evaluate", "evaluate_file", "plot_file"]
 def evaluate(
     adata: "AnnData", *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
 ) -> dict[str, Any]:
-    """Scores of one column of obs against another, and its spatial coherence (`spatialpdvi.metrics.clustering.scores`).
+    """Scores of one column of obs against another, and its spatial coherence (`metrics.clustering.domain_scores`).
 
     Raises
     ------
@@ -131,8 +131,8 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
 def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.io.section.labels import read_domains, read_labels
-    from spatialpdvi.metrics.clustering import scores
+    from spatialpdvi.metrics.clustering import domain_scores
 
     labels, _ = read_labels(source, label_key)
     domains = read_domains(source, domain_key)
-    return scores(domains, read_coordinates(source, spatial_key), labels=labels)
+    return domain_scores(domains, read_coordinates(source, spatial_key), labels=labels)

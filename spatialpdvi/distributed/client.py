@@ -316,7 +316,7 @@ def _client(where: str) -> Any:
             json.loads(Path(where).read_text())["address"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"a scheduler file, as the Dask scheduler writes it, at {option('dask', where)}",
+                f"a scheduler file of Dask at {option('dask', where)}",
                 f"{type(error).__name__}: {error}",
                 "Start the scheduler with a scheduler file, then run again.",
             ) from error

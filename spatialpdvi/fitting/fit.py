@@ -22,7 +22,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
 from spatialpdvi.metrics.calibration import Calibration, calibrate
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.metrics.section import result_scores
+from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.model_selection.scan import Scan, scan_domains
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.palette import border_lengths, domain_colours
@@ -84,7 +84,7 @@ def fit_section(
     if "restart_accord" in prepared.found:
         calibration = calibrate(posterior, prepared.found["restart_accord"])
     with progress.stage("scores"):
-        scored = result_scores(section, posterior, baseline=prepared.start.labels, calibration=calibration)
+        scored = section_scores(section, posterior, baseline=prepared.start.labels, calibration=calibration)
         if section.labels is not None:
             scored["trivial"] = _trivial(prepared, options)
     blocks = section.blocks(across=options.across_sections)

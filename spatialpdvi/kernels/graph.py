@@ -101,7 +101,10 @@ def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
             if e == itself:
                 continue
             j = index[i, e]
-            value = np.rint(distance[i, e] / scale * digits) if scale > 0.0 else 0.0
+            if scale > 0.0:
+                value = np.rint(distance[i, e] / scale * digits)
+            else:  # so many spots are at the same place that all others are beyond the n_neighbors-th
+                value = 0.0 if distance[i, e] == 0.0 else np.inf
             place = n_sorted
             while place > 0 and (
                 rank[i, place - 1] > value or (rank[i, place - 1] == value and near[i, place - 1] > j)

@@ -22,7 +22,7 @@ from spatialpdvi.initialization import one_hot
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
-from spatialpdvi.metrics.section import result_scores
+from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.prediction.shift import Likeness, likeness_of, tell_unlike
@@ -126,7 +126,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     tell_unlike(section, likeness, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
-        scored = result_scores(section, posterior, baseline=labels, calibration=calibration)
+        scored = section_scores(section, posterior, baseline=labels, calibration=calibration)
         if section.samples is not None:
             scored["samples"] |= {name: np.array([getattr(of, name) for of in likeness]) for name in Likeness._fields}
     found |= likeness_of(features, domains, model)._asdict()
