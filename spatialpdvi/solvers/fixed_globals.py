@@ -26,8 +26,7 @@ class FixedGlobals(CAVI):
         """Store the globals."""
         return Globals(lam)
 
-    def local(self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any) -> tuple[None, None]:
-        # type: ignore[override]
+    def local(self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any) -> tuple[None, None]:  # type: ignore[override]
         """Line 1."""
         problem.update_locals(phi, patch, halo, shared.lam)
         return None, None
