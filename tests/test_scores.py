@@ -52,8 +52,8 @@ def rng():
 
 class TestAdjustedRandIndex:
     def test_worked_case(self):
-        # Pairs together: 2 of 15 in both, 6 in a, 3 in b. (2 - 6 * 3 / 15) / ((6 + 3) / 2 - 6 * 3 /
-        # 15)
+        # of 15 pairs of spots, 2 have equal labels in both, 6 in a, 3 in b:
+        # (2 - 6 * 3 / 15) / ((6 + 3) / 2 - 6 * 3 / 15)
         a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
         assert adjusted_rand_index(a, b) == pytest.approx((2 - 1.2) / (4.5 - 1.2), rel=1e-15)
 
@@ -273,8 +273,8 @@ class TestScores:
                 "homogeneity": homogeneity_score(*both),
                 "completeness": completeness_score(*both),
                 "n_scored": int(known.sum()),
-                "chaos": chaos(domains, coordinates),
-                "pas": pas(domains, coordinates),
+                "chaos": chaos_by_definition(domains, coordinates),
+                "pas": pas_by_definition(domains, coordinates),
                 "n_spots": 400,
             },
             rel=1e-12,

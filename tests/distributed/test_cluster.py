@@ -84,7 +84,7 @@ def test_every_solver_runs_on_workers(name, pair):
     _assert_the_same_run(pair, name, 3, sparse=False)
 
 
-def test_a_run_goes_on_from_a_state_that_another_engine_ended_with(pair):
+def test_a_run_resumes_from_the_state_of_another_engine(pair):
     toy = make_toy(side=20, n_patches=6)
     straight = optimise(
         LocalEngine(toy.problem),
@@ -102,8 +102,8 @@ def test_a_run_goes_on_from_a_state_that_another_engine_ended_with(pair):
     np.testing.assert_array_equal(end.lam.m, straight.lam.m)
 
 
-def test_what_travels_grows_with_borders_not_with_spots(pair):
-    """A patch of four times the spots has twice the border: messages and borders are all that an epoch moves."""
+def test_traffic_grows_with_borders_and_not_with_spots(pair):
+    """An epoch sends only messages and borders, and a patch with four times as many spots has twice the border."""
 
     def epoch(side):
         toy = make_toy(side=side, n_patches=4)
@@ -165,7 +165,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
                     checkpoint=checkpoint,
                     cluster=cluster,
                 )
-        assert progress.epochs[4] == again  # after 0, 1, 2, 3: the worker dies before the third is kept
+        assert progress.epochs[4] == again  # after 0, 1, 2, 3: the worker dies before the third is saved
         np.testing.assert_array_equal(here.posterior, there.posterior)
         np.testing.assert_array_equal(here.trace["neg_elbo"], there.trace["neg_elbo"])
         np.testing.assert_array_equal(here.trace["ari"], there.trace["ari"])
@@ -208,6 +208,6 @@ def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair)
         ("nothing.json", r"^Expected a scheduler file of Dask at `dask='nothing\.json'`, found FileNotFoundError: "),
     ],
 )
-def test_what_is_no_cluster_is_refused(where, found):
+def test_an_address_without_a_cluster_is_an_error(where, found):
     with pytest.raises(InputError, match=found), connect(where):
         pass

@@ -202,7 +202,7 @@ def test_random_scan_draws_every_factor_equally_often():
     np.testing.assert_allclose(draws / draws.sum(), 0.2, atol=0.02)
 
 
-def test_too_large_a_step_is_said_and_not_raised():
+def test_too_large_a_step_ends_the_run_and_raises_nothing():
     end = _run(make_toy(), "sgd", rule=StopRule(max_epochs=200), step_size=1e4)
     assert end.stop is Stop.NOT_FINITE
 
@@ -277,7 +277,7 @@ def test_oracle_one_is_one_scalar_and_oracle_two_follows_the_curvature(toy):
 
 
 def test_a_domain_in_one_patch_has_that_patchs_curvature():
-    """Spread evenly it is the mean over patches, in a single patch the whole: small domains take small steps."""
+    """The curvature of an evenly spread domain is the mean over patches; of a domain in one patch, all of it."""
     toy = make_toy(side=12, n_patches=4, strength=0.0)
     phi = np.zeros_like(toy.phi)
     phi[:, 0] = 1.0
@@ -290,7 +290,7 @@ def test_a_domain_in_one_patch_has_that_patchs_curvature():
 
 
 def test_steps_shrink_when_the_fit_circles():
-    """c far too small: without growing cautious the fit swings on, with it every start settles."""
+    """With c far too small the fit oscillates until the caution has grown; with the default c it need not grow."""
     toy = make_toy(side=20, n_patches=10, signal=1.5, strength=1.0)
     rule = StopRule(1e-6, 1e-10, 400)
     end = _run(toy, "p2dvi", step_factor=0.01, rule=rule)
