@@ -94,12 +94,7 @@ class Cluster:
     def run(self, function: Any, jobs: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         """Run ``function(*arguments)`` on each worker that has a job, in parallel; return the results by address.
 
-        Parameters
-        ----------
-        function
-            A function that the workers can import.
-        jobs
-            Arguments by the address of a worker.
+        ``jobs`` are the arguments by the address of a worker, which must be able to import ``function``.
 
         Raises
         ------
@@ -136,17 +131,7 @@ class Cluster:
     def map(self, function: Any, jobs: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Run ``function(*arguments)`` for every job on any free worker, and again on another if that one leaves.
 
-        Parameters
-        ----------
-        function
-            A function that the workers can import.
-        jobs
-            The arguments of each job.
-
-        Returns
-        -------
-        list
-            The results in the order of the jobs.
+        Results are in the order of the jobs.
 
         Raises
         ------
@@ -174,16 +159,7 @@ class Cluster:
         return list(found)
 
     def send(self, function: Any, address: str, *arguments: Any) -> None:
-        """Run ``function(*arguments)`` on one worker; large arguments do not pass through the scheduler.
-
-        Parameters
-        ----------
-        function
-            A function that the workers can import.
-        address
-            The worker.
-        arguments
-            The arguments of the function.
+        """Run ``function(*arguments)`` on the worker at ``address``; arguments do not pass through the scheduler.
 
         Raises
         ------

@@ -14,7 +14,6 @@ from scipy.spatial import cKDTree
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from spatialpdvi.errors import InputError, expect_finite
-from spatialpdvi.graph.neighbors import order_nearest
 
 __all__ = [
     "adjusted_rand_index",
@@ -137,9 +136,9 @@ def chaos(labels: Any, coordinates: ArrayLike) -> float:
     # the standard deviation of equal numbers need not be 0, because their mean is rounded
     flat = spread <= 1e-14 * np.abs(position).max(axis=0)
     position = np.where(flat, 0.0, (position - position.mean(axis=0)) / np.where(flat, 1, spread))
-    by_cluster = np.argsort(codes, kind="stable")
+    by_domain = np.argsort(codes, kind="stable")
     total = 0.0
-    for members in np.split(by_cluster, np.cumsum(np.bincount(codes))[:-1]):
+    for members in np.split(by_domain, np.cumsum(np.bincount(codes))[:-1]):
         if members.size > 2:
             own = position[members]
             total += float(cKDTree(own).query(own, k=[2])[0].sum())
@@ -189,6 +188,8 @@ def pas(labels: Any, coordinates: ArrayLike) -> float:
 
 def _nearest_with_all_ties(tree: cKDTree, spots: Codes, k: int) -> Codes:
     """The ``k`` nearest other spots, shape (len(spots), k), with any number of ties, as where many spots coincide."""
+    from spatialpdvi.graph.neighbors import order_nearest  # not at the top: plots need tables of labels, not numba
+
     chosen = np.empty((spots.size, k), dtype=np.int64)
     todo, spare = np.arange(spots.size), _SPARE
     while todo.size:
