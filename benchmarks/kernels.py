@@ -174,7 +174,7 @@ def _steps(problem: PottsMixture, phi: np.ndarray, lam, *, threads: int, batch: 
 
     for _ in range(10):
         evaluation = timed(lambda: engine.evaluate(shared.lam))  # noqa: B023 - called at once
-        shared = solver.begin_epoch(problem, shared, evaluation, engine.kept)
+        shared = solver.begin_epoch(problem, shared, evaluation, engine.patch_states)
         for patches in solver.batches(problem.n_patches, rng):
             shared = timed(lambda: solver.merge(problem, shared, engine.visit(shared, patches)))  # noqa: B023
     return np.array(seconds)

@@ -1,4 +1,4 @@
-"""The objective written out from DESIGN 3 in plain NumPy, sharing no code with the package: slow, dense, obvious."""
+"""The formulas of docs/math.md in plain NumPy, sharing no code with the package; and marker genes by scanpy."""
 
 import warnings
 
@@ -20,7 +20,7 @@ def neg_elbo(phi, m, rho, x, r, noise_sd, prior_sd, prior_mean):
 
 
 def best_phi(phi, i, m, rho, x, r, noise_sd):
-    """The exact minimiser of F over phi_i, all else held."""
+    """The exact minimiser of F over phi_i with all else fixed (E3)."""
     logits = np.array(
         [
             np.sum(x[i] * m[k] / noise_sd**2) - 0.5 * np.sum((m[k] ** 2 + np.exp(rho[k])) / noise_sd**2)

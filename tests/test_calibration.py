@@ -1,4 +1,4 @@
-"""Posteriors as sure as restarts are."""
+"""Calibrated posteriors: their mean confidence is the agreement of the restarts."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from spatialpdvi.metrics.calibration import calibrate, calibration_error, is_of_
 
 
 def _posterior(n=2000, k=5, sharpness=8.0, seed=0):
-    """Scores that are right, and a posterior that is ``sharpness`` times as sure as it should be."""
+    """Correct probabilities, a posterior whose logits are ``sharpness`` times too large, and labels drawn correctly."""
     rng = np.random.default_rng(seed)
     score = 1.5 * rng.normal(size=(n, k))
     right = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
@@ -28,7 +28,7 @@ def test_the_mean_confidence_becomes_the_agreement():
     np.testing.assert_allclose(found.posterior.sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_a_right_temperature_takes_the_error_away():
+def test_the_right_temperature_removes_the_calibration_error():
     right, sharp, truth = _posterior(n=20_000)
     found = calibrate(sharp, right.max(axis=1).mean()).posterior
     correct = sharp.argmax(axis=1) == truth
@@ -36,23 +36,24 @@ def test_a_right_temperature_takes_the_error_away():
     assert calibration_error(found.max(axis=1), correct) < 0.02
 
 
-def test_posteriors_are_never_made_surer():
+def test_confidences_are_never_raised():
     right, _, _ = _posterior()
     assert calibrate(right, 0.99).temperature == 1.0
     np.testing.assert_allclose(calibrate(right, 0.99).posterior, right, rtol=1e-5)
 
 
-def test_restarts_that_agree_less_than_chance_leave_an_even_posterior():
+def test_restarts_that_agree_less_than_chance_give_a_uniform_posterior():
     _, sharp, _ = _posterior()
     np.testing.assert_allclose(calibrate(sharp, 0.05).posterior, 0.2, atol=0.01)
 
 
-def test_hard_posteriors_stay_finite():
-    assert np.isfinite(calibrate(np.eye(4, dtype=np.float32), 0.5).posterior).all()
-    assert np.isfinite(temper(np.eye(4), 1.0)).all()
+def test_posteriors_of_zeros_and_ones_can_be_calibrated():
+    found = calibrate(np.eye(4, dtype=np.float32), 0.5).posterior
+    np.testing.assert_allclose(found, np.full((4, 4), 1 / 6) + np.eye(4) / 3, atol=1e-6)
+    np.testing.assert_allclose(temper(np.eye(4), 1.0), np.eye(4), atol=1e-29)
 
 
-def test_the_error_is_the_mean_distance_of_bins():
+def test_the_calibration_error_is_the_mean_distance_over_bins():
     confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55, 1.0])
     correct = np.array([1, 1, 0, 0, 1, 0, 1]).astype(bool)
     bins = reliability(confidence, correct)
@@ -61,12 +62,12 @@ def test_the_error_is_the_mean_distance_of_bins():
     assert calibration_error(confidence, correct) == pytest.approx((2 * 0.05 + 5 * (0.96 - 0.6)) / 7)
 
 
-def test_right_is_the_majority_of_the_own_domain():
+def test_a_spot_is_correct_where_it_has_the_most_frequent_label_of_its_domain():
     domains, labels = np.array([0, 0, 0, 1, 1]), np.array([2, 2, 1, 1, 1])
     np.testing.assert_array_equal(is_of_majority(domains, labels), [True, True, False, True, True])
 
 
-def test_what_is_written_can_be_made_again(toy_section):
+def test_what_is_written_can_be_recomputed(toy_section):
     section = toy_section.copy()
     result = spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2)
     temperature = section.uns["pdvi"]["params"]["temperature"]
@@ -88,7 +89,7 @@ def test_what_is_written_can_be_made_again(toy_section):
         assert np.average(bins["correct"], weights=bins["spots"]) == pytest.approx(correct.mean())
 
 
-def test_what_is_unsure_is_at_borders(toy_section):
+def test_uncertain_spots_are_at_borders(toy_section):
     result = spatialpdvi.fit(toy_section.copy(), k=4, n_top_genes=100)
     phi = result.calibration.posterior.astype(np.float64)
     entropy = -(phi * np.log(np.maximum(phi, 1e-30))).sum(axis=1)
@@ -99,7 +100,7 @@ def test_what_is_unsure_is_at_borders(toy_section):
     assert entropy[border].mean() > 2.0 * entropy[~border].mean()
 
 
-def test_without_restarts_there_is_nothing_to_learn_from(toy_section):
+def test_without_restarts_nothing_is_calibrated(toy_section):
     section = toy_section.copy()
     spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2)
     spatialpdvi.fit(section, k=4, n_top_genes=100, init="annotation")

@@ -13,7 +13,7 @@ from sklearn.metrics import (
 )
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.metrics.clustering import adjusted_rand_index, chaos, pas, scores
+from spatialpdvi.metrics.clustering import adjusted_rand_index, chaos, domain_scores, pas
 
 
 def chaos_by_definition(labels, coordinates):
@@ -52,8 +52,8 @@ def rng():
 
 class TestAdjustedRandIndex:
     def test_worked_case(self):
-        # Pairs together: 2 of 15 in both, 6 in a, 3 in b. (2 - 6 * 3 / 15) / ((6 + 3) / 2 - 6 * 3 /
-        # 15)
+        # of 15 pairs of spots, 2 have equal labels in both, 6 in a, 3 in b:
+        # (2 - 6 * 3 / 15) / ((6 + 3) / 2 - 6 * 3 / 15)
         a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
         assert adjusted_rand_index(a, b) == pytest.approx((2 - 1.2) / (4.5 - 1.2), rel=1e-15)
 
@@ -114,7 +114,7 @@ class TestAdjustedRandIndex:
         assert codes.tolist() == [10**12, -7, 10**12]
 
     def test_lengths_must_agree(self):
-        sentence = "Expected as many labels as domains, found 2 labels for 3 domains. Give one of each per spot."
+        sentence = "Expected as many labels as domains, found 2 labels for 3 domains. Give one of each for every spot."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             adjusted_rand_index(np.zeros(3, int), np.zeros(2, int))
 
@@ -164,14 +164,16 @@ class TestChaos:
 
     def test_rows_must_agree(self):
         sentence = (
-            "Expected coordinates of shape (3, 2) or (3, 3), as there are 3 labels, "
-            "found (4, 2). Give both for the same spots."
+            "Expected coordinates of shape (3, 2) or (3, 3), since there are 3 labels, "
+            "found shape (4, 2). Give both for the same spots."
         )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             chaos(np.zeros(3, int), np.zeros((4, 2)))
 
     def test_coordinates_must_be_finite(self):
-        sentence = "Expected finite coordinates, found 1 spots without. Remove these spots, or mend their coordinates."
+        sentence = (
+            "Expected finite coordinates, found 1 spots without. Remove these spots, or correct their coordinates."
+        )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             chaos(np.zeros(2, int), np.array([[0, np.nan], [1, 1]]))
 
@@ -262,7 +264,7 @@ class TestScores:
         truth = np.where(rng.random(400) < 0.8, domains, rng.integers(0, 4, size=400))
         labels = np.where(rng.random(400) < 0.9, truth, -1)
         known = labels >= 0
-        found = scores(domains, coordinates, labels=labels)
+        found = domain_scores(domains, coordinates, labels=labels)
         both = (labels[known], domains[known])
         assert found == pytest.approx(
             {
@@ -271,8 +273,8 @@ class TestScores:
                 "homogeneity": homogeneity_score(*both),
                 "completeness": completeness_score(*both),
                 "n_scored": int(known.sum()),
-                "chaos": chaos(domains, coordinates),
-                "pas": pas(domains, coordinates),
+                "chaos": chaos_by_definition(domains, coordinates),
+                "pas": pas_by_definition(domains, coordinates),
                 "n_spots": 400,
             },
             rel=1e-12,
@@ -280,11 +282,11 @@ class TestScores:
         assert {type(value) for value in found.values()} == {float, int}
 
     def test_without_labels(self):
-        found = scores(np.zeros(9, int), square_lattice(3))
+        found = domain_scores(np.zeros(9, int), square_lattice(3))
         assert sorted(found) == ["chaos", "n_spots", "pas"]
 
     def test_homogeneity_and_completeness_are_not_exchanged(self):
-        found = scores(np.arange(9), square_lattice(3), labels=np.repeat([0, 1, 2], 3))
+        found = domain_scores(np.arange(9), square_lattice(3), labels=np.repeat([0, 1, 2], 3))
         assert found["homogeneity"] == pytest.approx(1)
         assert found["completeness"] == pytest.approx(0.5)
 
@@ -292,18 +294,18 @@ class TestScores:
         coordinates, domains = square_lattice(3), np.repeat([0, 1, 2], 3)
         names = np.array(["b", "b", None, "a", "a", "b", "c", "c", "c"], dtype=object)
         codes = np.array([1, 1, -1, 0, 0, 1, 2, 2, 2])
-        expected = scores(domains, coordinates, labels=codes)
+        expected = domain_scores(domains, coordinates, labels=codes)
         numbers = np.where(codes < 0, np.nan, codes + 0.5)
         for labels in (names, pd.Categorical(names), pd.Series(names), numbers):
-            assert scores(pd.Series(pd.Categorical(domains)), coordinates, labels=labels) == expected
+            assert domain_scores(pd.Series(pd.Categorical(domains)), coordinates, labels=labels) == expected
 
     def test_no_spot_labelled(self):
-        found = scores(np.zeros(9, int), square_lattice(3), labels=pd.Categorical([None] * 9))
+        found = domain_scores(np.zeros(9, int), square_lattice(3), labels=pd.Categorical([None] * 9))
         assert found["n_scored"] == 0
         assert np.isnan([found[key] for key in ("ari", "nmi", "homogeneity", "completeness")]).all()
         assert found["chaos"] > 0
 
     def test_as_many_labels_as_domains(self):
-        sentence = "Expected as many labels as domains, found 8 labels for 9 domains. Give one of each per spot."
+        sentence = "Expected as many labels as domains, found 8 labels for 9 domains. Give one of each for every spot."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
-            scores(np.zeros(9, int), square_lattice(3), labels=np.zeros(8, int))
+            domain_scores(np.zeros(9, int), square_lattice(3), labels=np.zeros(8, int))

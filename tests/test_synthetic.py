@@ -178,16 +178,16 @@ def test_drawing_in_blocks_loses_nothing(monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"k": 1}, "Expected at least 2 domains, found 1. Give --k 2 or more."),
+        ({"k": 1}, "Expected `k` to be at least 2, found 1."),
         (
             {"n_spots": 5, "k": 6},
-            ("Expected at least one spot per domain, found 5 spots for 6 domains. Raise --n-spots or lower --k."),
+            "Expected at least one spot per domain, found 5 spots for 6 domains. Raise `n_spots` or lower `k`.",
         ),
-        ({"n_genes": 19}, "Expected at least 20 genes, found 19. Give --n-genes 20 or more."),
-        ({"spacing": 0.0}, "Expected a positive spacing, found 0.0. Give a number above 0."),
-        ({"depth": np.inf}, "Expected a positive depth, found inf. Give a number above 0."),
-        ({"signal": -1}, "Expected a signal of 0 or more, found -1. Give 1, the usual contrast."),
-        ({"seed": -1}, "Expected a seed of 0 or more, found -1. Give --seed 0, for example."),
+        ({"n_genes": 19}, "Expected `n_genes` to be at least 20, found 19."),
+        ({"spacing": 0.0}, "Expected `spacing` to be a finite number above 0, found 0.0."),
+        ({"depth": np.inf}, "Expected `depth` to be a finite number above 0, found inf."),
+        ({"signal": -1}, "Expected `signal` to be a finite number of at least 0, found -1. The usual contrast is 1."),
+        ({"seed": -1}, "Expected `seed` to be between 0 and 4,294,967,295, found -1."),
     ],
 )
 def test_wrong_sizes(wrong, sentence):
@@ -223,7 +223,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 def test_the_folder_must_exist(tmp_path):
     adata = simulate(n_spots=20, n_genes=20, k=2, seed=0)
     sentence = (
-        f"Expected a folder that exists for the simulated section, found '{tmp_path / 'no'}'. "
+        f"Expected an existing folder for the simulated section, found none at '{tmp_path / 'no'}'. "
         "Make the folder first, or choose another one."
     )
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
@@ -234,6 +234,6 @@ def test_seeds_that_do_not_fit(monkeypatch):
     import spatialpdvi.synthetic
 
     monkeypatch.setattr(spatialpdvi.synthetic, "draw_tissue", None)  # refused before any work
-    sentence = "Expected a seed of at most 4,294,967,295, found 4,294,967,296. Give --seed 0, for example."
+    sentence = "Expected `seed` to be between 0 and 4,294,967,295, found 4,294,967,296."
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         simulate(n_spots=60, n_genes=20, k=3, seed=2**32)

@@ -83,8 +83,8 @@ def evaluate_file(
 def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.io.section.labels import read_domains, read_labels
-    from spatialpdvi.metrics.clustering import scores
+    from spatialpdvi.metrics.clustering import domain_scores
 
     labels, _ = read_labels(source, label_key)
     domains = read_domains(source, domain_key)
-    return scores(domains, read_coordinates(source, spatial_key), labels=labels)
+    return domain_scores(domains, read_coordinates(source, spatial_key), labels=labels)

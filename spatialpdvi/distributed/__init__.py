@@ -1,6 +1,7 @@
-"""The same fit on the workers of a Dask cluster (extra ``[dask]``): connection, engine, reading, what workers run.
+"""The same fit on the workers of a Dask cluster (extra ``[dask]``): connection, engine, reading, worker functions.
 
-The one room that imports dask, and only when a cluster is asked for.
+No other package imports dask, and this one imports it only when a cluster is requested. It must not know solvers or
+file formats: it carries them.
 """
 
 from spatialpdvi.distributed.client import Cluster, connect

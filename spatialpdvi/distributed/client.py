@@ -1,7 +1,7 @@
-"""A Dask cluster: workers started here, or those of a scheduler that runs already.
+"""A Dask cluster: workers that are started here, or those of a scheduler that runs already.
 
-Every task is sent to one worker by its address, since it needs what that worker holds. A task whose worker is gone
-would wait for ever, so the workers are counted while tasks are waited for.
+Every task is sent to the address of one worker, because it needs data that this worker stores. A task whose worker is
+gone would wait for ever, so we look regularly whether the workers are still connected.
 """
 
 import contextlib
@@ -14,21 +14,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from spatialpdvi.distributed import worker as holding
+from spatialpdvi.distributed import worker
 from spatialpdvi.engines import PatchesLostError
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, ResourceError, option
 
 __all__ = ["Cluster", "Traffic", "connect"]
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
-_PATIENCE = 1.0  # seconds between two looks at who is still there
-_TO_COME = 60.0  # seconds to wait for a first worker, or for one in place of the last
-_KINDS = "local:N (workers on this computer), tcp://HOST:PORT or the path of a scheduler file (.json)"
+_POLL_SECONDS = 1.0  # between two checks which workers are connected
+_STARTUP_SECONDS = 60.0  # to wait for a first worker, or for one that replaces the last
+_FORMS = "local:N (workers on this computer), tcp://HOST:PORT or the path of a scheduler file (.json)"
 _MUST_AGREE = ("spatialpdvi", "numpy", "numba", "python")  # same bits need the same code
 
 
 class Traffic:
-    """Bytes that went to the workers and came back, in all."""
+    """Bytes sent to the workers and received from them, in total."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -36,14 +36,14 @@ class Traffic:
 
 
 class Cluster:
-    """Workers that are there, by address; made by `connect`.
+    """The connected workers of a cluster, by address; made by `connect`.
 
     Parameters
     ----------
     client
-        `distributed.Client`.
+        A `distributed.Client`.
     name
-        What the user called it.
+        The name of the cluster as the user gave it.
     """
 
     def __init__(self, client: Any, name: str) -> None:
@@ -52,88 +52,93 @@ class Cluster:
         self.traffic = Traffic()
 
     def workers(self) -> list[str]:
-        """Addresses of the workers, in a fixed order; waits for a first one.
+        """Return the addresses of the workers in a fixed order; wait until there is at least one.
 
         Raises
         ------
+        ResourceError
+            If no worker connects within a minute, or the scheduler is gone.
         InputError
-            Where none comes within a minute, or one runs other versions than this process.
+            If a worker runs other versions than this process.
         """
-        from distributed import TimeoutError as Late
+        from distributed import TimeoutError as DaskTimeoutError
 
-        if not self._there():
+        if not self._connected():
             try:
-                self._client.wait_for_workers(1, timeout=_TO_COME)
-            except Late as late:
-                msg = (
-                    f"Expected a worker on `--dask {self.name}`, found none for {_TO_COME:.0f} seconds. Start workers "
-                    "for its scheduler (dask worker), and see their logs for why they ended."
-                )
-                raise InputError(msg) from late
-        addresses = sorted(self._there())
+                self._client.wait_for_workers(1, timeout=_STARTUP_SECONDS)
+            except DaskTimeoutError as error:
+                raise ResourceError(
+                    f"No worker of {option('dask', self.name)} connected within {_STARTUP_SECONDS:.0f} seconds.",
+                    "Start workers for its scheduler (dask worker); if they ended, their logs say why.",
+                ) from error
+        addresses = sorted(self._connected())
         self._check_versions(addresses)
         return addresses
 
-    def _there(self) -> dict[str, int]:
-        """Workers that are there now, with their threads."""
+    def _connected(self) -> dict[str, int]:
+        """The workers that are connected now, with their numbers of threads."""
         try:
             return dict(self._client.nthreads())
         except Exception as error:
-            if not isinstance(error, (OSError, *_gone())):
+            if not isinstance(error, (OSError, *_connection_errors())):
                 raise
-            msg = (
-                f"Expected the Dask scheduler of `--dask {self.name}` to stay, found it gone ({error}). Start it "
-                "again, then run again; a fit with --checkpoint goes on with --resume."
-            )
-            raise InputError(msg) from error
+            raise ResourceError(
+                f"The Dask scheduler of {option('dask', self.name)} is gone ({error}).",
+                f"Start it again, then run again; a fit with {option('checkpoint')} continues with {option('resume')}.",
+            ) from error
 
     def on_each(self, function: Callable[[], Any]) -> dict[str, Any]:
-        """What ``function()`` returns on every worker."""
+        """Run ``function()`` on every worker; return the results by address."""
         return self.run(function, dict.fromkeys(self.workers(), ()))
 
     def run(self, function: Any, jobs: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        """``function(*arguments)`` on each worker that has a job, all at the same time; what they return.
+        """Run ``function(*arguments)`` on each worker that has a job, in parallel; return the results by address.
+
+        ``jobs`` are the arguments by the address of a worker, which must be able to import ``function``.
 
         Raises
         ------
         PatchesLostError
-            Where a worker goes before its job is done, or no longer has what the job needs.
+            If a worker leaves before its job is done, or no longer stores what the job needs.
         """
         futures = {
-            worker: self._client.submit(function, *arguments, workers=[worker], pure=False, retries=0)
-            for worker, arguments in jobs.items()
+            address: self._client.submit(function, *arguments, workers=[address], pure=False, retries=0)
+            for address, arguments in jobs.items()
         }
         self.traffic.sent += _size(tuple(jobs.values()))
         try:
             self._wait(futures)
             found = dict(zip(futures, self._client.gather(list(futures.values())), strict=True))
         except Exception as error:
-            if not isinstance(error, (holding.NotHereError, *_gone())):
+            if not isinstance(error, (worker.NotStoredError, *_connection_errors())):
                 raise
-            who = str(error) if isinstance(error, holding.NotHereError) else "a worker, or the way to it,"
-            raise PatchesLostError(_lost([who])) from error
+            raise PatchesLostError(str(error) if isinstance(error, worker.NotStoredError) else _lost()) from error
         finally:
             for future in futures.values():
                 future.release()
         self.traffic.received += _size(tuple(found.values()))
         return found
 
-    def tell(self, function: Any, workers: Iterable[str], *arguments: Any) -> None:
-        """``function(*arguments)`` on those of the workers that are still there, of which nobody waits for the end."""
+    def run_without_waiting(self, function: Any, addresses: Iterable[str], *arguments: Any) -> None:
+        """Run ``function(*arguments)`` on those of the workers that are still connected; do not wait for the end."""
         from distributed import fire_and_forget
 
-        there = self._there()
-        for worker in workers:
-            if worker in there:
-                fire_and_forget(self._client.submit(function, *arguments, workers=[worker], pure=False))
+        connected = self._connected()
+        for address in addresses:
+            if address in connected:
+                fire_and_forget(self._client.submit(function, *arguments, workers=[address], pure=False))
 
     def map(self, function: Any, jobs: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """``function(*arguments)`` of every job, in their order, on whichever worker is free; another if one goes.
+        """Run ``function(*arguments)`` for every job on any free worker, and again on another if that one leaves.
+
+        Results are in the order of the jobs.
 
         Raises
         ------
         InputError
-            As the function does, or where jobs end several workers.
+            If the function raises one.
+        ResourceError
+            If several workers end during the same job.
         """
         from distributed import KilledWorker
 
@@ -143,90 +148,99 @@ class Cluster:
         try:
             found = self._client.gather(futures)
         except KilledWorker as error:
-            msg = (
-                f"Expected workers of `--dask {self.name}` to read their parts of the file, found that several ended "
-                "over the same part. See their logs; they may need more memory."
-            )
-            raise InputError(msg) from error
+            raise ResourceError(
+                f"Several workers of {option('dask', self.name)} ended while they read the same part of the file.",
+                "See their logs; they may need more memory.",
+            ) from error
         except InputError as error:
-            msg = f"{error} (Found by a worker of `--dask {self.name}`: it must see the file under this very path.)"
-            raise InputError(msg) from error
+            note = f"(A worker of {option('dask', self.name)} found this; it must see the file under the same path.)"
+            raise error.but(advice=" ".join(filter(None, (error.advice, note)))) from error
         self.traffic.received += _size(found)
         return list(found)
 
-    def send(self, function: Any, worker: str, *arguments: Any) -> None:
-        """``function(*arguments)`` on one worker; what it is given may be large, and does not pass the scheduler.
+    def send(self, function: Any, address: str, *arguments: Any) -> None:
+        """Run ``function(*arguments)`` on the worker at ``address``; arguments do not pass through the scheduler.
 
         Raises
         ------
         PatchesLostError
             As `run` does.
         """
-        from distributed import TimeoutError as Late
+        from distributed import TimeoutError as DaskTimeoutError
 
         try:
-            (parcel,) = self._client.scatter([arguments], workers=[worker], hash=False)
-        except (OSError, Late, ValueError) as error:  # as Dask says that the worker has gone
-            if worker in self._there():
+            (parcel,) = self._client.scatter([arguments], workers=[address], hash=False)
+        except (OSError, DaskTimeoutError, ValueError) as error:  # Dask raises any of them where the worker is gone
+            if address in self._connected():
                 raise
-            raise PatchesLostError(_lost([worker])) from error
+            raise PatchesLostError(_lost(address)) from error
         self.traffic.sent += _size(arguments)
-        self.run(holding.unpacked, {worker: (function, parcel)})
+        self.run(worker.call_unpacked, {address: (function, parcel)})
 
     def _wait(self, futures: Mapping[str, Any]) -> None:
-        from distributed import TimeoutError as Late
+        from distributed import TimeoutError as DaskTimeoutError
         from distributed import wait
 
         while True:
-            with contextlib.suppress(Late):
-                wait(list(futures.values()), timeout=_PATIENCE)
+            with contextlib.suppress(DaskTimeoutError):
+                wait(list(futures.values()), timeout=_POLL_SECONDS)
                 return
-            there = self._there()
-            gone = [worker for worker, future in futures.items() if worker not in there and not future.done()]
+            connected = self._connected()
+            gone = [address for address, future in futures.items() if address not in connected and not future.done()]
             if gone:
                 self._client.cancel(list(futures.values()), force=True)
-                raise PatchesLostError(_lost(gone))
+                raise PatchesLostError(_lost(*gone))
 
-    def _check_versions(self, workers: list[str]) -> None:
-        here = holding.versions()
+    def _check_versions(self, addresses: list[str]) -> None:
+        here = worker.versions()
         try:
-            there = self.run(holding.versions, dict.fromkeys(workers, ()))
+            found = self.run(worker.versions, dict.fromkeys(addresses, ()))
         except PatchesLostError:
-            return  # gone again: whoever needs it will find out
+            return  # the next task for that worker will raise the error
         except ModuleNotFoundError as error:
-            msg = (
-                f"Expected spatialpdvi on every worker of `--dask {self.name}`, found {error}. Start the workers in an "
-                "environment that has it."
-            )
-            raise InputError(msg) from error
-        for worker, versions in there.items():
-            other = [name for name in _MUST_AGREE if versions[name] != here[name]]
-            if other:
-                found = ", ".join(f"{name} {versions[name]} there and {here[name]} here" for name in other)
-                msg = (
-                    f"Expected the versions of this process on every worker of `--dask {self.name}`, since others "
-                    f"give other bits, found {found} ({worker}). Start the workers in the same environment."
+            raise InputError(
+                f"spatialpdvi on every worker of {option('dask', self.name)}",
+                str(error),
+                "Start the workers in an environment that has it.",
+            ) from error
+        for address, versions in found.items():
+            different = [name for name in _MUST_AGREE if versions[name] != here[name]]
+            if different:
+                listed = ", ".join(f"{name} {versions[name]} there and {here[name]} here" for name in different)
+                raise InputError(
+                    f"the versions of this process on every worker of {option('dask', self.name)}",
+                    f"{listed} (worker {address})",
+                    "Other versions give other bits; start the workers in the same environment.",
                 )
-                raise InputError(msg)
 
 
 @contextlib.contextmanager
 def connect(where: str) -> Iterator[Cluster]:
-    """Workers of ``local:N``, of a scheduler's address or of its scheduler file, while the ``with`` lasts.
+    """Connect to the workers of a Dask cluster for as long as the ``with`` block lasts.
+
+    Parameters
+    ----------
+    where
+        ``local:N`` to start N workers on this computer, the address of a scheduler, or the path of its scheduler file.
+
+    Yields
+    ------
+    Cluster
+        The connected workers.
 
     Raises
     ------
     InputError
-        Where dask is not installed, ``where`` is neither of these, or nothing answers there.
+        If dask is not installed, ``where`` has none of these forms, or no scheduler answers there.
     """
     if find_spec("distributed") is None:
-        msg = (
-            "Expected the package dask[distributed] for `--dask`, found it missing. Install it: "
-            "pip install 'spatialpdvi[dask]'."
+        raise InputError(
+            f"the package dask[distributed] for {option('dask')}",
+            "that it is not installed",
+            "Install it with: pip install 'spatialpdvi[dask]'.",
         )
-        raise InputError(msg)
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it would say is said as an error
-    logging.getLogger("asyncio").addFilter(_is_no_leaving)
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised here as an error
+    logging.getLogger("asyncio").addFilter(_is_worth_logging)
     local = re.fullmatch(r"local:(\d+)", where)
     if local:
         with _start(int(local[1]), where) as cluster, _quiet_when_stopped():
@@ -238,7 +252,7 @@ def connect(where: str) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def _quiet_when_stopped() -> Iterator[None]:
-    """Where Ctrl-C or SIGTERM ends the work, what Dask's own loop says of connections that close is no news."""
+    """Silence Dask's messages about closed connections after Ctrl-C or SIGTERM has ended the work."""
     try:
         yield
     except KeyboardInterrupt:
@@ -251,9 +265,8 @@ def _start(n_workers: int, name: str) -> Iterator[Cluster]:
     from distributed import Client, LocalCluster
 
     if n_workers < 1:
-        msg = f"Expected at least one worker in `--dask {name}`, found {n_workers}."
-        raise InputError(msg)
-    # a limit would have workers killed that the computer has memory for; a port that is free
+        raise InputError("local:N with at least one worker", repr(name), option="dask")
+    # no memory limit, which would kill workers although the computer has memory left; the dashboard takes a free port
     with (
         LocalCluster(
             n_workers=n_workers,
@@ -278,37 +291,37 @@ def _client(where: str) -> Any:
         try:
             json.loads(Path(where).read_text())["address"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            msg = (
-                f"Expected `--dask {where}` to be the file that `dask scheduler --scheduler-file` writes, found "
-                f"{type(error).__name__}: {error}. Start the scheduler, then run again."
-            )
-            raise InputError(msg) from error
+            raise InputError(
+                f"a scheduler file of Dask at {option('dask', where)}",
+                f"{type(error).__name__}: {error}",
+                "Start the scheduler with a scheduler file, then run again.",
+            ) from error
     else:
-        msg = f"Expected `--dask` to be {_KINDS}, found {where!r}."
-        raise InputError(msg)
+        raise InputError(_FORMS, repr(where), option="dask")
     try:
         return Client(**arguments, timeout=10)
     except (OSError, ValueError) as error:
-        msg = f"Expected a Dask scheduler at `--dask {where}`, found {error}. Check its address, and that it runs."
-        raise InputError(msg) from error
+        raise InputError(
+            f"a Dask scheduler at {option('dask', where)}", str(error), "Check its address, and that it is running."
+        ) from error
 
 
 def _size(value: Any) -> int:
-    """Bytes that a value takes on its way; its arrays are not copied to be counted."""
+    """Bytes that a value takes in transit; arrays are counted without a copy."""
     arrays: list[pickle.PickleBuffer] = []
     frame = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     return len(frame) + sum(array.raw().nbytes for array in arrays)
 
 
-def _is_no_leaving(record: logging.LogRecord) -> bool:
-    """Whether asyncio has something to tell; that a signal ended a wait of Dask's is told already."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """False for messages of asyncio that a signal ended one of Dask's waits: the user knows that already."""
     from distributed.client import AllExit
 
     return record.exc_info is None or not isinstance(record.exc_info[1], AllExit)
 
 
-def _gone() -> tuple[type[Exception], ...]:
-    """What Dask raises where a worker has gone with a task or its result."""
+def _connection_errors() -> tuple[type[Exception], ...]:
+    """What Dask raises where a worker has left with a task or its result."""
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
@@ -317,5 +330,7 @@ def _gone() -> tuple[type[Exception], ...]:
     return KilledWorker, CancelledError, CommClosedError
 
 
-def _lost(workers: list[str]) -> str:
-    return f"Expected every worker to stay until the fit is done, found that {' and '.join(workers)} left."
+def _lost(*addresses: str) -> str:
+    who = "A worker" if len(addresses) < 2 else f"{len(addresses)} workers"
+    named = f" ({', '.join(addresses)})" if addresses else ""
+    return f"{who}{named} left before the fit was done."

@@ -1,8 +1,9 @@
-"""Patches on the workers of a Dask cluster; only what is shared, messages and patch borders travel.
+"""Patches on the workers of a Dask cluster; only the shared state, messages and patch borders are sent.
 
-The driver keeps what patches see of each other, the posteriors of border spots: memory and traffic grow with the
-patches' perimeter. A batch is one task for each worker that has patches in it. Everything is put together in the order
-of patches, whoever answers first, and workers run the loops of one thread: the same bits as `LocalEngine`.
+This process stores the posteriors of border spots, through which patches depend on each other, so memory and traffic
+grow with the perimeter of the patches. A batch is one task for each worker that has patches in it. Results are combined
+in the order of the patches, whichever worker answers first, and the kernels of a worker run serially: the bits are
+those of `LocalEngine`.
 """
 
 import secrets
@@ -12,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.distributed import worker as holding
+from spatialpdvi.distributed import worker
 from spatialpdvi.distributed.client import Cluster
 from spatialpdvi.engines import PatchesLostError
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import ResourceError, option
 from spatialpdvi.initialization import one_hot
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -23,21 +24,21 @@ from spatialpdvi.solvers.base import Solver, State
 
 __all__ = ["ClusterEngine"]
 
-_MOST_LOSSES = 10  # of workers in one fit: more is no accident
-_AT_ONCE = 64 << 20  # bytes of patches that travel in one task
+_MOST_LOSSES = 10  # of workers in one fit; more than that is no accident
+_LARGEST_TASK = 64 << 20  # bytes of patches that are sent in one task
 
 
 class ClusterEngine:
-    """An `Engine` whose patches live on workers.
+    """An `Engine` whose patches are on workers.
 
     Parameters
     ----------
     cluster
-        Whose workers get the patches, each a run of consecutive ones.
+        The cluster; each of its workers gets a run of consecutive patches.
     problem
-        With all its patches; of its features the workers get their own rows.
+        The problem with all its patches; workers get the features of their own rows only.
     codes
-        Known labels (n,) in patch order, -1 where there is none.
+        Codes (n,) of known labels in patch order; -1 where a spot has none.
     """
 
     def __init__(self, cluster: Cluster, problem: PottsMixture, *, codes: np.ndarray | None = None) -> None:
@@ -46,7 +47,7 @@ class ClusterEngine:
         self._codes = codes
         self._n_labels = 0 if codes is None else int(codes.max(initial=-1)) + 1
         patches = problem.patches.values()
-        # rows that another patch sees, and where in them a patch finds its halo and its own
+        # the rows that another patch depends on, and where among them the halo and the own rows of each patch are
         self._rows = np.unique(np.concatenate([p.halo_rows for p in patches]))
         self._halos = [np.searchsorted(self._rows, p.halo_rows) for p in patches]
         self._owned = [slice(*np.searchsorted(self._rows, [p.start, p.stop])) for p in patches]
@@ -57,97 +58,97 @@ class ClusterEngine:
         self._losses = 0
 
     def begin(self, solver: Solver, start: tuple[Any, Blocks] | State) -> Any:
-        """Phi stays as it is: workers get their rows of it."""
+        """Start or resume; phi is not changed, since workers get copies of their rows."""
         self._solver = solver
         phi = start[0]
-        kept = start.own if isinstance(start, State) else (None,) * self.problem.n_patches
-        self._place(phi, kept)
+        states = start.own if isinstance(start, State) else (None,) * self.problem.n_patches
+        self._place(phi, states)
         self._border = phi[self._rows]
         if isinstance(start, State):
             return start.shared
         lam = start[1]
-        messages = self._collect(self._on_all(holding.begin, solver, lam))
+        messages = self._collect(self._on_all(worker.begin, solver, lam))
         return solver.init_shared(self.problem, lam, messages)
 
     def visit(self, shared: Any, batch: np.ndarray) -> list[Any]:
-        """One task for each worker; of a sequential solver one for each patch, one after the other."""
+        """Send one task to each worker; a sequential solver visits one patch after another, each in its own task."""
         patches, sent = [int(b) for b in batch], self._solver.outgoing(shared)
         if self._solver.sequential:
             return [message for b in patches for message in self._visit(sent, [b])]
         return self._visit(sent, patches)
 
-    def kept(self) -> tuple[Any, ...]:
-        """Fetched from the workers."""
-        return tuple(self._collect(self._on_all(holding.kept)))
+    def patch_states(self) -> tuple[Any, ...]:
+        """Fetch the states from the workers."""
+        return tuple(self._collect(self._on_all(worker.patch_states)))
 
     def evaluate(self, lam: Blocks) -> Evaluation:
-        """Parts are made by the workers."""
+        """Combine the parts of the evaluation that the workers compute."""
         homes = self._by_home(range(self.problem.n_patches))
-        jobs = {worker: (self._run, lam, self._halos_of(own)) for worker, own in homes.items()}
-        found = self._ask(holding.evaluate, jobs)
-        parts = {b: part for worker, own in homes.items() for b, part in zip(own, found[worker], strict=True)}
+        jobs = {address: (self._run, lam, self._halos_of(own)) for address, own in homes.items()}
+        found = self._ask(worker.evaluate, jobs)
+        parts = {b: part for address, own in homes.items() for b, part in zip(own, found[address], strict=True)}
         return self.problem.gather([parts[b] for b in sorted(parts)], lam)
 
     def table(self) -> np.ndarray | None:
-        """Tables of the workers' spots, added up."""
+        """Add up the tables of the workers."""
         if self._codes is None:
             return None
-        return np.sum(list(self._on_all(holding.table, self._n_labels).values()), axis=0)
+        return np.sum(list(self._on_all(worker.table, self._n_labels).values()), axis=0)
 
     def state(self, shared: Any) -> State:
-        """All posteriors come here, and what is kept."""
+        """Fetch all posteriors and states of patches from the workers."""
         phi = np.empty((self.problem.features.shape[0], self._border.shape[1]))
-        for own in self._on_all(holding.locals_of).values():
+        for own in self._on_all(worker.posteriors).values():
             for b, rows in own.items():
                 phi[self.problem.patches[b].start : self.problem.patches[b].stop] = rows
-        return State(phi, shared, self.kept())
+        return State(phi, shared, self.patch_states())
 
     def close(self) -> None:
-        """Have the workers forget the patches."""
+        """Free the memory of the workers."""
         if self._run:
             run, self._run = self._run, ""
-            self._cluster.tell(holding.drop, dict.fromkeys(self._home.values()), run)
+            self._cluster.run_without_waiting(worker.drop, dict.fromkeys(self._home.values()), run)
 
-    def _place(self, phi: np.ndarray, kept: tuple[Any, ...]) -> None:
-        """Give every patch to a worker that is there now."""
+    def _place(self, phi: np.ndarray, states: tuple[Any, ...]) -> None:
+        """Send every patch to a worker that is connected now."""
         n_patches = self.problem.n_patches
         self.close()
         self._run = secrets.token_hex(8)
-        workers = self._cluster.workers()
-        self._home = {b: workers[b * len(workers) // n_patches] for b in range(n_patches)}
-        for worker, own in groupby(range(n_patches), key=self._home.__getitem__):
-            load: list[holding.Parcel] = []
+        addresses = self._cluster.workers()
+        self._home = {b: addresses[b * len(addresses) // n_patches] for b in range(n_patches)}
+        for address, own in groupby(range(n_patches), key=self._home.__getitem__):
+            load: list[worker.Parcel] = []
             size = 0
             for b in own:
-                load.append(self._parcel(b, phi, kept[b]))
+                load.append(self._parcel(b, phi, states[b]))
                 size += load[-1].phi.nbytes + 4 * self.problem.features.shape[1] * len(load[-1].phi)
-                if size > _AT_ONCE:
-                    self._watched(self._cluster.send, holding.hold, worker, self._run, load)
+                if size > _LARGEST_TASK:
+                    self._count_losses(self._cluster.send, worker.store, address, self._run, load)
                     load, size = [], 0
-            self._watched(self._cluster.send, holding.hold, worker, self._run, load)
+            self._count_losses(self._cluster.send, worker.store, address, self._run, load)
 
-    def _parcel(self, b: int, phi: np.ndarray, kept: Any) -> holding.Parcel:
+    def _parcel(self, b: int, phi: np.ndarray, state: Any) -> worker.Parcel:
         p = self.problem.patches[b]
         own = phi[p.start : p.stop]
         labels = own.argmax(axis=1).astype(np.uint16)
-        sure = bool((own == one_hot(labels, own.shape[1])).all())
-        return holding.Parcel(
+        is_one_hot = bool((own == one_hot(labels, own.shape[1])).all())
+        return worker.Parcel(
             patch=b,
-            problem=self.problem.alone(b),
-            phi=labels if sure else own,
+            problem=self.problem.only(b),
+            phi=labels if is_one_hot else own,
             n_domains=own.shape[1],
             codes=None if self._codes is None else self._codes[p.start : p.stop],
             border=self._rows[self._owned[b]] - p.start,
-            kept=kept,
+            state=state,
         )
 
     def _visit(self, sent: Any, patches: list[int]) -> list[Any]:
         homes = self._by_home(patches)
-        jobs = {worker: (self._run, self._solver, sent, self._halos_of(own)) for worker, own in homes.items()}
-        found = self._ask(holding.visit, jobs)
+        jobs = {address: (self._run, self._solver, sent, self._halos_of(own)) for address, own in homes.items()}
+        found = self._ask(worker.visit, jobs)
         messages = {}
-        for worker, own in homes.items():
-            for b, (message, border) in zip(own, found[worker], strict=True):
+        for address, own in homes.items():
+            for b, (message, border) in zip(own, found[address], strict=True):
                 messages[b] = message
                 self._border[self._owned[b]] = border
         return [messages[b] for b in patches]
@@ -169,18 +170,17 @@ class ClusterEngine:
         return [together[b] for b in range(self.problem.n_patches)]
 
     def _ask(self, function: Any, jobs: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-        return dict(self._watched(self._cluster.run, function, jobs))
+        return dict(self._count_losses(self._cluster.run, function, jobs))
 
-    def _watched(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """Ask the cluster, and count how often workers leave."""
+    def _count_losses(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the cluster; give up where workers have left too often."""
         try:
             return ask(*arguments)
         except PatchesLostError as lost:
             self._losses += 1
             if self._losses > _MOST_LOSSES:
-                msg = (
-                    f"Expected workers of `--dask {self._cluster.name}` to stay, found that they left {self._losses} "
-                    "times. See their logs; they may need more memory."
-                )
-                raise InputError(msg) from lost
+                raise ResourceError(
+                    f"Workers of {option('dask', self._cluster.name)} left {self._losses} times.",
+                    "See their logs; they may need more memory.",
+                ) from lost
             raise

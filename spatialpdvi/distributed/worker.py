@@ -1,7 +1,7 @@
-"""What workers run: patches with their posteriors and duals are held here, between one visit and the next.
+"""The functions that workers run; patches with their posteriors and duals are stored here from visit to visit.
 
-A worker's patches are by the name of their run, in a dictionary of the process. Nothing here outlives the process, so
-a worker that died has nothing and says so.
+The patches of a worker are in a dictionary of its process, by the name of their run. Nothing outlives the process, so a
+worker that was restarted has no patches and raises `NotStoredError`.
 """
 
 import platform
@@ -13,124 +13,124 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.initialization import one_hot
-from spatialpdvi.kernels.dispatch import alone_in_thread
+from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import contingency
 from spatialpdvi.problems.potts_mixture import Part, PottsMixture
 from spatialpdvi.solvers.base import Solver
 
 __all__ = [
-    "NotHereError",
+    "NotStoredError",
     "Parcel",
     "begin",
+    "call_unpacked",
     "drop",
     "evaluate",
-    "hold",
-    "kept",
-    "locals_of",
+    "patch_states",
+    "posteriors",
+    "store",
     "table",
-    "unpacked",
     "versions",
     "visit",
 ]
 
-_HELD: dict[str, dict[int, "_Held"]] = {}
+_STORED: dict[str, dict[int, "_Patch"]] = {}
 _LOCK = threading.Lock()
 
 
-class NotHereError(Exception):
-    """The worker does not hold the patches: it is another than it was."""
+class NotStoredError(Exception):
+    """The worker does not have the patches, because its process was restarted."""
 
 
 class Parcel(NamedTuple):
-    """A patch as it travels to its worker."""
+    """A patch as it is sent to its worker."""
 
     patch: int
     problem: PottsMixture  # of this patch alone
-    phi: np.ndarray  # (n_b, K) float64; or (n_b,) labels of posteriors that are sure of them
+    phi: np.ndarray  # (n_b, K) float64; or (n_b,) labels, where every posterior is 1 for its label
     n_domains: int
     codes: np.ndarray | None  # (n_b,) known labels
-    border: np.ndarray  # (n_border,) its rows that other patches see
-    kept: Any  # of a run that goes on; None where it begins
+    border: np.ndarray  # (n_border,) the rows that other patches depend on
+    state: Any  # the solver's state of the patch in a run that resumes; None at the start
 
 
-class _Held:
+class _Patch:
     def __init__(self, parcel: Parcel) -> None:
-        self.problem, self.codes, self.border, self.kept = parcel.problem, parcel.codes, parcel.border, parcel.kept
+        self.problem, self.codes, self.border, self.state = parcel.problem, parcel.codes, parcel.border, parcel.state
         self.phi = parcel.phi if parcel.phi.ndim == 2 else one_hot(parcel.phi, parcel.n_domains)
 
 
-def hold(run: str, parcels: Sequence[Parcel]) -> None:
-    """Keep patches under the name of a run."""
+def store(run: str, parcels: Sequence[Parcel]) -> None:
+    """Store patches under the name of a run."""
     with _LOCK:
-        _HELD.setdefault(run, {}).update({parcel.patch: _Held(parcel) for parcel in parcels})
+        _STORED.setdefault(run, {}).update({parcel.patch: _Patch(parcel) for parcel in parcels})
 
 
 def drop(run: str) -> None:
-    """Forget a run."""
+    """Free the patches of a run."""
     with _LOCK:
-        _HELD.pop(run, None)
+        _STORED.pop(run, None)
 
 
-def unpacked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Call with arguments that came in one piece; what is returned stays here."""
+def call_unpacked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Call a function with arguments that were sent as one object; its result is not sent back."""
     function(*arguments)
 
 
 def begin(run: str, solver: Solver, lam: Any) -> dict[int, Any]:
-    """The messages with which a solver begins, by patch."""
-    alone_in_thread()
+    """Initialise the patches of a run; return their first messages by patch."""
+    run_serially_in_this_thread()
     messages = {}
-    for patch, held in _of(run).items():
-        held.kept, messages[patch] = solver.init_patch(held.problem, held.phi, patch, lam)
+    for number, patch in _patches(run).items():
+        patch.state, messages[number] = solver.init_patch(patch.problem, patch.phi, number, lam)
     return messages
 
 
 def visit(run: str, solver: Solver, sent: Any, halos: Sequence[tuple[int, np.ndarray]]) -> list[tuple[Any, np.ndarray]]:
-    """Visit patches, given what each sees of others: their messages, and what others see of them now."""
-    alone_in_thread()
+    """Visit patches, given their numbers and halos; return their messages and the new posteriors of their borders."""
+    run_serially_in_this_thread()
     found = []
-    for patch, halo in halos:
-        held = _of(run)[patch]
-        held.kept, message = solver.local(held.problem, sent, held.kept, held.phi, patch, halo)
-        found.append((message, held.phi[held.border]))
+    for number, halo in halos:
+        patch = _patches(run)[number]
+        patch.state, message = solver.local(patch.problem, sent, patch.state, patch.phi, number, halo)
+        found.append((message, patch.phi[patch.border]))
     return found
 
 
 def evaluate(run: str, lam: Any, halos: Sequence[tuple[int, np.ndarray]]) -> list[Part]:
-    """Parts of the evaluation."""
-    alone_in_thread()
-    held = _of(run)
-    return [held[patch].problem.evaluate_patch(held[patch].phi, patch, halo, lam) for patch, halo in halos]
+    """Compute the parts of the evaluation that come from patches, given their numbers and halos."""
+    run_serially_in_this_thread()
+    stored = _patches(run)
+    return [stored[number].problem.evaluate_patch(stored[number].phi, number, halo, lam) for number, halo in halos]
 
 
-def kept(run: str) -> dict[int, Any]:
-    """What the solver keeps of the patches."""
-    return {patch: held.kept for patch, held in _of(run).items()}
+def patch_states(run: str) -> dict[int, Any]:
+    """Return the solver's state of each patch."""
+    return {number: patch.state for number, patch in _patches(run).items()}
 
 
-def locals_of(run: str) -> dict[int, np.ndarray]:
-    """Posteriors (n_b, K) of the patches."""
-    return {patch: held.phi for patch, held in _of(run).items()}
+def posteriors(run: str) -> dict[int, np.ndarray]:
+    """Return the posteriors (n_b, K) of each patch."""
+    return {number: patch.phi for number, patch in _patches(run).items()}
 
 
 def table(run: str, n_labels: int) -> np.ndarray:
-    """Spots (labels, domains) of the patches by known label and most probable domain."""
+    """Count the spots (labels, domains) of all patches with each known label and most probable domain."""
     total: Any = 0
-    for held in _of(run).values():
-        assert held.codes is not None  # or the driver would not ask
-        own = contingency(held.codes, held.phi.argmax(axis=1), held.phi.shape[1])
+    for patch in _patches(run).values():
+        assert patch.codes is not None  # the engine asks only where there are labels
+        own = contingency(patch.codes, patch.phi.argmax(axis=1), patch.phi.shape[1])
         total = total + np.pad(own, ((0, n_labels - own.shape[0]), (0, 0)))
     return np.asarray(total)
 
 
 def versions() -> dict[str, str]:
-    """Versions on which the bits of a result depend."""
+    """Return the versions on which the bits of a result depend."""
     return {name: version(name) for name in ("spatialpdvi", "numpy", "numba")} | {"python": platform.python_version()}
 
 
-def _of(run: str) -> dict[int, _Held]:
+def _patches(run: str) -> dict[int, _Patch]:
     try:
-        return _HELD[run]
+        return _STORED[run]
     except KeyError:
-        msg = "a worker that had to be started anew"
-        raise NotHereError(msg) from None
+        msg = "A worker was restarted and no longer has its patches."
+        raise NotStoredError(msg) from None

@@ -1,7 +1,8 @@
-"""Where the patches of a problem live, and who visits them: in this process, or on the workers of a cluster.
+"""Where the patches of a problem are stored and visited: in this process, or on the workers of a Dask cluster.
 
-An engine may change *where* a visit is done, never *what* is done: halos are taken as they were when a batch began and
-messages come back in the batch's order, so results have the same bits on any engine with any number of workers.
+An engine decides *where* a patch is visited and must not know *what* a visit does. Halos are taken as they were when
+the batch began, and messages return in the order of the batch, so results have the same bits on any engine and with any
+number of threads or workers.
 """
 
 from spatialpdvi.engines.base import Engine, PatchesLostError

@@ -11,33 +11,33 @@ __all__ = ["Engine", "PatchesLostError"]
 
 
 class PatchesLostError(Exception):
-    """Patches are gone with the worker that held them, and others have room for them: begin again, or go on."""
+    """Patches were lost with their worker; the fit can go on from its last state, or start again, on other workers."""
 
 
 class Engine(Protocol):
-    """The patches of one problem with their locals and what a solver keeps of each."""
+    """The patches of one problem, with their local variables and the solver's state of each patch."""
 
     @property
     def problem(self) -> Problem:
-        """Its closed forms of the globals; what needs a patch's own spots may be elsewhere."""
+        """The problem, for its closed forms of the globals; spots may be elsewhere."""
 
     def begin(self, solver: Solver, start: tuple[Any, Blocks] | State) -> Any:
-        """Begin at (phi, lambda), or go on from a state; returns what the solver's patches share."""
+        """Start at (phi, lambda), or resume from a state; return the shared state of the solver."""
 
     def visit(self, shared: Any, batch: np.ndarray) -> list[Any]:
-        """Have the solver visit the patches of a batch; their messages, in the batch's order.
+        """Let the solver visit the patches of a batch; return their messages in the order of the batch.
 
         Unless the solver is sequential, halos are taken as they were when the batch began.
         """
 
-    def kept(self) -> tuple[Any, ...]:
-        """What the solver keeps of each patch."""
+    def patch_states(self) -> tuple[Any, ...]:
+        """Return the solver's state of each patch, in patch order."""
 
     def evaluate(self, lam: Blocks) -> Evaluation:
-        """The problem as it stands."""
+        """Evaluate the problem at the current local variables and ``lam``."""
 
     def table(self) -> np.ndarray | None:
-        """Spots (labels, domains) by known label and most probable domain; None without known labels."""
+        """Count the spots (labels, domains) with each known label and most probable domain; None without labels."""
 
     def state(self, shared: Any) -> State:
-        """All that a run needs to go on, gathered here: to be read before the next visit, which may overwrite it."""
+        """Return all that a run needs to resume. It must be read before the next visit, which may overwrite it."""

@@ -22,7 +22,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
 from spatialpdvi.metrics.calibration import Calibration, calibrate
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.metrics.section import result_scores
+from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
 from spatialpdvi.palette import border_lengths, domain_colours
@@ -129,7 +129,7 @@ def fit_features(
     agreed = start.agreed
     calibration = None if agreed is None else calibrate(domains.posterior, agreed.pair_agreement)
     with progress.stage("scores"):
-        scores = result_scores(section, domains.posterior, baseline=start.start.labels, calibration=calibration)
+        scores = section_scores(section, domains.posterior, baseline=start.start.labels, calibration=calibration)
         if section.labels is not None:
             scores["trivial"] = _trivial(prepared, options.n_domains)
     samples = section.blocks(across=options.across_sections)

@@ -157,7 +157,7 @@ def one_epoch(engine: Engine, solver: Solver, shared: Any, evaluation: Evaluatio
     evaluation
         Of the point where the epoch begins.
     """
-    shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.kept)
+    shared = solver.begin_epoch(engine.problem, shared, evaluation, engine.patch_states)
     for batch in solver.batches(engine.problem.n_patches, rng):
         shared = solver.merge(engine.problem, shared, engine.visit(shared, batch))
     return shared

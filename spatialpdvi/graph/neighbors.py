@@ -6,7 +6,7 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.kernels.graph import order_neighbours
 
-__all__ = ["median_spacing", "mutual_knn", "nearest_spots"]
+__all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
 _SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
@@ -19,7 +19,7 @@ def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> np.ndar
     lattices, are broken by the spot's number and not by rounding, so that pixels and microns give the same neighbours.
     The query uses all cores; its answer does not depend on their number.
     """
-    _, index = _nearest(tree, spots, n_neighbors)
+    _, index = order_nearest(tree, spots, n_neighbors)
     return index[:, : min(n_neighbors, tree.n - 1)]
 
 
@@ -40,7 +40,7 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     k = min(n_neighbors, n - 1)
     if k < 1:
         return sp.csr_matrix((n, n))
-    distance, index = _nearest(cKDTree(coordinates), np.arange(n), k)
+    distance, index = order_nearest(cKDTree(coordinates), np.arange(n), k)
     near = distance <= distance[:, k - 1 : k]
     rows = np.repeat(np.arange(n), near.sum(axis=1))
     directed = sp.csr_matrix((np.ones(rows.size), (rows, index[near])), shape=(n, n))
@@ -49,9 +49,28 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     return mutual
 
 
-def _nearest(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances in steps of the k-th, and numbers (b, q) of the nearest spots, ordered by both."""
-    q = min(n_neighbors + _SPARE, tree.n - 1)
+def order_nearest(
+    tree: cKDTree, spots: np.ndarray, n_neighbors: int, *, spare: int = _SPARE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the nearest spots of each spot, itself left out, in the order of distance and, for ties, of row number.
+
+    Parameters
+    ----------
+    tree
+        Tree of the coordinates of all spots.
+    spots
+        Row numbers (b,) of the spots whose neighbours are wanted.
+    n_neighbors
+        k; distances that differ by less than 1e-9 of the k-th distance tie.
+    spare
+        Number of spots beyond the k-th that are searched for ties.
+
+    Returns
+    -------
+    rank, near
+        Distances in steps of 1e-9 of the k-th one, and row numbers, both (b, q) with q at most ``n_neighbors + spare``.
+    """
+    q = min(n_neighbors + spare, tree.n - 1)
     if q < 1:
         empty = np.empty((spots.size, 0))
         return empty, empty.astype(np.int64)

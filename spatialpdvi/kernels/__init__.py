@@ -1,1 +1,1 @@
-"""Compiled loops over spots; everything here takes plain arrays and knows no AnnData, option or solver."""
+"""Compiled loops over spots and edges. They take plain arrays and must not know AnnData, options or solvers."""

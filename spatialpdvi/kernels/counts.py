@@ -1,13 +1,14 @@
-"""Loops over counts in CSR form: what genes hold, the columns of some genes, their moments and extremes.
+"""Loops over counts in CSR form: tallies of genes, columns of chosen genes, moments and extremes of columns.
 
-The same bits for any number of threads and for any cut into blocks of rows: what is added across rows is whole numbers,
-or is added in `N_CHUNKS` fixed parts; all else writes a row's own entries.
+Results have the same bits for any number of threads and any cut into blocks of rows. Sums across rows are of whole
+numbers or run over `N_CHUNKS` fixed parts; every other loop writes only a row's own entries. Nothing here may know
+which genes are fitted, or why.
 """
 
 import numpy as np
 from numba import prange
 
-from spatialpdvi.kernels.dispatch import twins
+from spatialpdvi.kernels.dispatch import parallel_if_large
 from spatialpdvi.kernels.mixture import N_CHUNKS
 
 __all__ = [
@@ -23,16 +24,16 @@ __all__ = [
     "tally_values",
 ]
 
-VALUES = 256  # counts below are tallied one by one, those from here on are rare
-SLOTS = 4  # parts that are tallied, or multiplied, side by side
-_SMALL = 64  # counts below have their logarithm looked up in a table of their row
+VALUES = 256  # smaller counts are tallied value by value; larger ones are rare
+SLOTS = 4  # parts of the rows that are tallied, or multiplied, in parallel
+_SMALL = 64  # the logarithms of smaller counts are looked up in a table made for their row
 _SQUARE_ROOT = 2
 _LOGARITHM = 1
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def tally_values(data, indices, indptr, histogram, totals):
-    """Add how often each gene has each count below `VALUES`, and write each row's total."""
+    """Add up how often each gene has each count below `VALUES`, and write the total of each row."""
     # IN CSR of whole numbers >= 0; IN/OUT histogram (SLOTS, genes, VALUES) int32; OUT totals (n,) float64
     n = indptr.size - 1
     for slot in prange(SLOTS):
@@ -46,10 +47,10 @@ def tally_values(data, indices, indptr, histogram, totals):
             totals[i] = total
 
 
-@twins(lambda indices, *rest: indices.size)
+@parallel_if_large(lambda indices, *rest: indices.size)
 def count_kept(indices, indptr, column, lengths):
-    """Entries of each row whose column is kept."""
-    # IN CSR without data, column (genes,) new number or -1; OUT lengths (n,) int64
+    """Count the entries of each row whose column is kept."""
+    # IN CSR without data, column (genes,) new column number or -1; OUT lengths (n,) int64
     for i in prange(indptr.size - 1):
         found = 0
         for e in range(indptr[i], indptr[i + 1]):
@@ -58,10 +59,10 @@ def count_kept(indices, indptr, column, lengths):
         lengths[i] = found
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def keep_columns(data, indices, indptr, column, starts, kept_data, kept_indices):
     """Copy the entries of chosen columns, row by row, in their order."""
-    # IN CSR, column (genes,) new number or -1, starts (n,) of each row's entries; OUT kept_* (kept,)
+    # IN CSR, column (genes,) new column number or -1, starts (n,) first entry of each row; OUT kept_* (entries kept,)
     for i in prange(indptr.size - 1):
         place = starts[i]
         for e in range(indptr[i], indptr[i + 1]):
@@ -72,10 +73,10 @@ def keep_columns(data, indices, indptr, column, starts, kept_data, kept_indices)
                 place += 1
 
 
-@twins(lambda data, *rest: 4 * data.size)
+@parallel_if_large(lambda data, *rest: 4 * data.size)
 def normalise_rows(data, indptr, factor, transform, out):
-    """Every value times its row's factor; then its logarithm ``log(1 + x)`` (1) or square root (2), or as it is (0)."""
-    # IN CSR without indices, factor (n,) float64; OUT out (nnz,) float32, may be data itself
+    """Multiply every value by its row's factor; then take ``log(1 + x)`` (1), the square root (2), or nothing (0)."""
+    # IN CSR without indices, factor (n,) float64, transform 0, 1 or 2; OUT out (nnz,) float32, may be data itself
     for i in prange(indptr.size - 1):
         for e in range(indptr[i], indptr[i + 1]):
             value = np.float64(data[e]) * factor[i]
@@ -86,9 +87,9 @@ def normalise_rows(data, indptr, factor, transform, out):
             out[e] = value
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def column_moments(data, indices, indptr, sums, squares):
-    """Sums of each column's values and of their squares, in fixed parts."""
+    """Sum each column's values and their squares, in fixed parts."""
     # IN CSR; OUT sums, squares (N_CHUNKS, columns) float64, zeroed here
     n = indptr.size - 1
     for c in prange(N_CHUNKS):
@@ -101,17 +102,17 @@ def column_moments(data, indices, indptr, sums, squares):
                 squares[c, indices[e]] += value * value
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def scale_columns(data, indices, factor, most):
-    """Every value times its column's factor, but at most ``most``; in place."""
+    """Multiply every value by its column's factor and clip it at ``most``, in place."""
     # IN indices (nnz,), factor (columns,) float64; IN/OUT data (nnz,) float32
     for e in prange(data.size):
         data[e] = min(np.float64(data[e]) * factor[indices[e]], most)
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def column_extremes(data, indices, indptr, least, most, present):
-    """Least and largest stored value of each column and the number of stored values, in fixed parts."""
+    """Find the smallest and largest stored value of each column, and count its stored values, in fixed parts."""
     # IN CSR; OUT least, most (N_CHUNKS, columns) float64, present (N_CHUNKS, columns) int64, all set here
     n = indptr.size - 1
     for c in prange(N_CHUNKS):
@@ -127,13 +128,13 @@ def column_extremes(data, indices, indptr, least, most, present):
                 present[c, f] += 1
 
 
-@twins(lambda data, *rest: data.size)
+@parallel_if_large(lambda data, *rest: data.size)
 def group_moments(data, indices, indptr, rows, starts, teams, target_sum, sums, squares, present):
-    """Add, by group of rows and column, ``y = log(1 + target_sum x / total of the row)``, y^2, and where x is above 0.
+    """Add up ``y = log(1 + target_sum x / total of the row)``, y^2 and ``x > 0``, by group of rows and by column.
 
-    A group is one team's, which goes over its rows in their order: sums are the same for any teams and any blocks.
+    Each group belongs to one team, which visits its rows in order: sums have the same bits for any teams and blocks.
     """
-    # IN CSR, rows (n,) group after group, starts (groups + 1,) of each group in rows, teams (groups,)
+    # IN CSR, rows (n,) sorted by group, starts (groups + 1,) of each group in rows, teams (groups,) team of each group
     # IN/OUT sums, squares (groups, columns) float64, present (groups, columns) int64
     for team in prange(teams.max() + 1):
         logarithm = np.empty(_SMALL)
@@ -152,13 +153,13 @@ def group_moments(data, indices, indptr, rows, starts, teams, target_sum, sums, 
                     continue
                 factor = target_sum / total
                 known = min(np.int64(largest), _SMALL - 1, indptr[i + 1] - indptr[i])
-                for count in range(known + 1):  # float32, as values are where a matrix of them is made
+                for count in range(known + 1):  # float32, as in a normalised matrix
                     logarithm[count] = np.float32(np.log1p(count * factor))
                 for e in range(indptr[i], indptr[i + 1]):
                     value = np.float64(data[e])
                     if value <= 0.0:
                         continue
-                    # features are float32, and these are what libraries are given
+                    # rounded to float32, since other libraries compute from a float32 matrix
                     y = (
                         logarithm[np.int64(value)]
                         if value <= known

@@ -1,14 +1,16 @@
-"""One loop, compiled twice: a serial twin for small arrays and a parallel one for large.
+"""One loop, compiled twice: a serial version for small arrays and a parallel one for large arrays.
 
-A parallel region costs microseconds, and milliseconds when other programs hold the cores; a patch of a small section
-is done sooner than that. Both twins run the same iterations with the same sums, so their results have the same bits
-and the choice is about time alone. A thread that is itself one of several, `alone_in_thread`, takes the serial one.
+Starting a parallel region costs microseconds, and milliseconds when other programs use the cores; a patch of a small
+section is finished sooner than that. Both versions run the same iterations and the same sums, so their results have the
+same bits and the choice affects only time. A thread that is itself one of several always runs the serial version
+(`run_serially_in_this_thread`).
 
-Threads that wait by spinning, OpenMP's default, make a fit forty times slower when other programs want the same
-cores (measured: 20,000 spots, two busy cores, 11 s against 0.3 s); threads that go to sleep at once have to be woken up
-for every region, which takes longer than a patch of 5,000 spots does. So they spin for some 50 microseconds and then
-sleep: a fit of 150,000 spots takes two thirds of the time that it takes with sleep at once, as long where two busy
-programs hold two cores, three times as long where four do. The environment is set only while the threads start.
+By default, idle OpenMP threads spin. With that, a fit is forty times slower when other programs want the same cores
+(measured: 20,000 spots, two busy cores, 11 s instead of 0.3 s). Threads that sleep at once must be woken up for every
+region, which takes longer than a patch of 5,000 spots does. Here they spin for about 50 microseconds and then sleep. A
+fit of 150,000 spots then takes two thirds of the time that it takes with immediate sleep; it takes as long as that when
+two busy programs share two cores, and three times as long when four do. The environment variables for this are set only
+while OpenMP starts its threads.
 """
 
 import os
@@ -21,16 +23,16 @@ from typing import Any
 
 from spatialpdvi.kernels.compile import compiled
 
-__all__ = ["SMALL_WORK", "Twins", "alone_in_thread", "brief_spin", "twins"]
+__all__ = ["SMALL_WORK", "SerialOrParallel", "brief_spin", "parallel_if_large", "run_serially_in_this_thread"]
 
 _OPENMP = {"started": False}
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
-SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial twin is faster (~0.1 ms)
+SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial version is faster (~0.1 ms)
 
 
-class Twins:
-    """A loop over `numba.prange` in both compilations; calling it picks one by the size of the work."""
+class SerialOrParallel:
+    """A loop over `numba.prange`, compiled serially and in parallel; a call picks one by the amount of work."""
 
     def __init__(self, function: Callable[..., None], work: Callable[..., float]) -> None:
         update_wrapper(self, function)
@@ -39,27 +41,30 @@ class Twins:
         self._work = work
 
     def __call__(self, *arguments: Any) -> None:
-        """Run the twin that is faster for these arguments."""
-        if self._work(*arguments) > SMALL_WORK and not getattr(_THREAD, "alone", False):
+        """Run the version that is faster for these arguments."""
+        if self._work(*arguments) > SMALL_WORK and not getattr(_THREAD, "serial", False):
             with brief_spin():
                 self.parallel(*arguments)
         else:
             self.serial(*arguments)
 
 
-def alone_in_thread() -> None:
-    """Have loops of the calling thread run on it alone, from now on: other threads have the other cores."""
-    _THREAD.alone = True
+def run_serially_in_this_thread() -> None:
+    """Run all loops that this thread calls from now on serially, because other threads use the other cores."""
+    _THREAD.serial = True
 
 
-def twins(work: Callable[..., float]) -> Callable[[Callable[..., None]], Twins]:
-    """Decorate a loop whose parallel region has ``work(*arguments)`` inner iterations."""
-    return lambda function: Twins(function, work)
+def parallel_if_large(work: Callable[..., float]) -> Callable[[Callable[..., None]], SerialOrParallel]:
+    """Decorate a loop; ``work(*arguments)`` is the number of inner iterations of one parallel region."""
+    return lambda function: SerialOrParallel(function, work)
 
 
 @contextmanager
 def brief_spin() -> Iterator[None]:
-    """Have OpenMP read how its threads wait in the call that loads it, the first; a user's own choice stands."""
+    """Have OpenMP's threads spin briefly and then sleep, around the first call, which loads OpenMP.
+
+    Variables that the user has set are respected.
+    """
     if _OPENMP["started"]:
         yield
         return
@@ -74,7 +79,7 @@ def brief_spin() -> Iterator[None]:
 
 
 def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
-    """Compile under a name of its own: numba's disk cache tells functions apart by name, not by options."""
+    """Compile under a name of its own: numba's cache on disk tells functions apart by name, not by options."""
     code = function.__code__
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__qualname__ = f"{function.__qualname__}_{'parallel' if parallel else 'serial'}"

@@ -1,4 +1,4 @@
-"""The closed forms of a patch's copy of the global blocks, coordinate by coordinate."""
+"""The closed forms of a patch's copy of the global blocks, coordinate by coordinate. No patch or spot is known here."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ __all__ = ["augmented_log_variance", "augmented_mean"]
 
 @compiled
 def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, share, dual, m0, inv_step, out):
-    """Minimise the augmented Lagrangian in m (E5).
+    """Minimise the augmented Lagrangian over m (E5).
 
     ``m = (S/s0 + w xi/s1 - mu + m0/eta) / (N/s0 + w/s1 + 1/eta)``
     """
@@ -25,13 +25,13 @@ def augmented_mean(counts, sums, prior_precision, prior_mean, noise_precision, s
 
 @compiled
 def augmented_log_variance(counts, prior_precision, noise_precision, share, dual, rho0, inv_step, out):
-    """Minimise the augmented Lagrangian in rho (E6): the root of an increasing convex function.
+    """Minimise the augmented Lagrangian over rho (E6): find the root of an increasing convex function.
 
     ``g(rho) = 1/2 a e^rho - w/2 + gamma + (rho - rho0)/eta = 0`` with ``a = N/s0 + w/s1``
 
-    Newton's method started where ``g >= 0`` goes down to the root without overshooting. Two such points are
-    known: the root of the linear part alone, and, where the constant is negative, the larger of ``rho0`` and
-    the root without the step's term; the smaller of the two is taken.
+    Newton's method that starts where ``g >= 0`` descends to the root without overshooting. Two such points are known:
+    the root of the linear part alone and, where the constant is negative, the larger of ``rho0`` and the root without
+    the term of the step. The smaller of the two is the start.
     """
     # IN counts (K,), *_precision (d,), dual gamma, rho0, inv_step (K, d); OUT out (K, d)
     n_domains, d = rho0.shape

@@ -1,13 +1,13 @@
-"""Loops over edges and neighbourhoods: flow directions, edge weights, greedy colouring.
+"""Loops over edges and neighbourhoods: border normals, edge weights, ordered neighbours, greedy colouring.
 
-Every loop writes one spot's or one edge's own entries, so threads cannot change a bit.
+Every iteration writes only the entries of one spot or one edge, so the number of threads cannot change a bit.
 """
 
 import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.dispatch import twins
+from spatialpdvi.kernels.dispatch import parallel_if_large
 
 __all__ = [
     "border_normals",
@@ -20,14 +20,15 @@ __all__ = [
 ]
 
 
-@twins(lambda coordinates, neighbours, *rest: 9 * neighbours.size)
+@parallel_if_large(lambda coordinates, neighbours, *rest: 9 * neighbours.size)
 def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_side, out):
-    """Fisher's direction between "same start label" and "another" around each spot, length 1, or 0 if undefined.
+    """Find the normal of the local border at each spot: Fisher's linear discriminant direction of its neighbours.
 
-    ``w = (S_w + ridge I)^-1 (mean_same - mean_other)`` with the pooled within-side covariance ``S_w``. Two
-    dimensions are treated as three with a zero third axis, which changes nothing.
+    The two sides are the neighbours with the spot's own start label and those with another. The direction is
+    ``w = (S_w + ridge I)^-1 (mean_same - mean_other)`` with the pooled within-side covariance ``S_w``, scaled to
+    length 1; it is 0 where a side has fewer than ``min_side`` spots. Plane coordinates have a zero third axis.
     """
-    # IN coordinates (n, 3), neighbours (b, q) spot indices, labels (n,), own_labels (b,), own (b,) spot indices,
+    # IN coordinates (n, 3), neighbours (b, q) row numbers, labels (n,), own_labels (b,), own (b,) row numbers,
     # ridge > 0 in squared units of the coordinates; OUT out (b, 3)
     b, q = neighbours.shape
     for i in prange(b):
@@ -36,7 +37,7 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
         for e in range(q):
             same += labels[neighbours[i, e]] == own_labels[i]
         if same < min_side or q - same < min_side:
-            continue  # within a domain, as most spots are
+            continue  # inside a domain, as most spots are
         centre = coordinates[own[i]]
         mean = np.zeros((2, 3))
         count = (same, q - same)
@@ -60,7 +61,7 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
             for c in range(a, 3):
                 s[a, c] /= q
             s[a, a] += ridge
-        # the adjugate of the symmetric 3 x 3 matrix; its determinant is positive and drops out of the direction
+        # the adjugate in place of the inverse: the determinant is positive and does not change the direction
         xx = s[1, 1] * s[2, 2] - s[1, 2] * s[1, 2]
         xy = s[0, 2] * s[1, 2] - s[0, 1] * s[2, 2]
         xz = s[0, 1] * s[1, 2] - s[0, 2] * s[1, 1]
@@ -80,28 +81,31 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
             out[i, 2] = wz / length
 
 
-@twins(lambda distance, *rest: 4 * distance.size)
+@parallel_if_large(lambda distance, *rest: 4 * distance.size)
 def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
-    """Each spot's neighbours without itself, by distance and, where distances tie, by number.
+    """Sort each spot's neighbours, without the spot itself, by distance and, where distances tie, by row number.
 
-    Distances are whole multiples of ``1 / digits`` of the ``n_neighbors``-th one. What a tree finds is all but sorted:
-    insertion moves hardly anything.
+    Distances are rounded to multiples of ``1 / digits`` of the ``n_neighbors``-th one, so ties survive rounding errors.
+    Insertion sort suits rows that a tree search returns almost sorted.
     """
-    # IN distance, index (b, q + 1) by distance, spots (b,); OUT rank (b, q) float64, near (b, q) int64
+    # IN distance, index (b, q + 1) by distance, spots (b,) row numbers; OUT rank (b, q) float64, near (b, q) int64
     b, q = near.shape
     kth = min(n_neighbors, q) - 1
     for i in prange(b):
-        itself = 0  # not always there: others may share its place and push it out; then the last is left out
+        itself = 0  # spots at the same place may have pushed it out of the row; then the last entry is left out
         while itself < q and index[i, itself] != spots[i]:
             itself += 1
         scale = distance[i, kth if kth < itself else kth + 1]
-        held = 0
+        n_sorted = 0
         for e in range(q + 1):
             if e == itself:
                 continue
             j = index[i, e]
-            value = np.rint(distance[i, e] / scale * digits) if scale > 0.0 else 0.0
-            place = held
+            if scale > 0.0:
+                value = np.rint(distance[i, e] / scale * digits)
+            else:  # so many spots are at the same place that all others are beyond the n_neighbors-th
+                value = 0.0 if distance[i, e] == 0.0 else np.inf
+            place = n_sorted
             while place > 0 and (
                 rank[i, place - 1] > value or (rank[i, place - 1] == value and near[i, place - 1] > j)
             ):
@@ -110,16 +114,17 @@ def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
                 place -= 1
             rank[i, place] = value
             near[i, place] = j
-            held += 1
+            n_sorted += 1
 
 
-@twins(lambda coordinates, normals, rows, cols, out: 30 * rows.size)
+@parallel_if_large(lambda coordinates, normals, rows, cols, out: 30 * rows.size)
 def flow_term(coordinates, normals, rows, cols, out):
-    """How well each edge runs along the local border: ``|sin|`` of its angle to the averaged normal.
+    """Measure how well each edge runs along the local border: ``|sin|`` of its angle to the averaged normal.
 
-    In the plane this is ``|g . u|`` of the flow direction g (the normal turned by 90 degrees) and the edge's unit
-    vector u, the paper's geometry term; in space it is the length of u's projection on the border's plane.
-    The normals of both ends are averaged after their signs are aligned. 0 where either vector is 0.
+    In the plane this is ``|g . u|``, the geometry term of the paper, with the flow direction g (the normal turned by 90
+    degrees) and the unit vector u of the edge; in three dimensions it is the length of the projection of u onto the
+    plane of the border. The normals of both ends are averaged after their signs are aligned. The term is 0 where either
+    vector is 0.
     """
     # IN coordinates, normals (n, 3), rows, cols (n_edges,); OUT out (n_edges,)
     for e in prange(rows.size):
@@ -138,7 +143,7 @@ def flow_term(coordinates, normals, rows, cols, out):
             nn += normal * normal
             uu += step * step
         if nn > 0.0 and uu > 0.0:
-            # the cross product rather than 1 - cos^2, which loses half the digits at small angles
+            # the cross product, because 1 - cos^2 loses half the digits at small angles
             nx = normals[i, 0] + sign * normals[j, 0]
             ny = normals[i, 1] + sign * normals[j, 1]
             nz = normals[i, 2] + sign * normals[j, 2]
@@ -151,9 +156,9 @@ def flow_term(coordinates, normals, rows, cols, out):
             out[e] = min(1.0, np.sqrt((cx * cx + cy * cy + cz * cz) / (nn * uu)))
 
 
-@twins(lambda x, rows, cols, out: rows.size * x.shape[1])
+@parallel_if_large(lambda x, rows, cols, out: rows.size * x.shape[1])
 def cosine_dense(x, rows, cols, out):
-    """Cosine of the features at both ends of each edge, NaN where either is the zero vector."""
+    """Compute the cosine similarity of the features at both ends of each edge; NaN where either is the zero vector."""
     # IN x (n, d), rows, cols (n_edges,); OUT out (n_edges,)
     d = x.shape[1]
     for e in prange(rows.size):
@@ -172,9 +177,9 @@ def cosine_dense(x, rows, cols, out):
             out[e] = np.nan
 
 
-@twins(lambda data, indices, indptr, rows, cols, out: data.size + rows.size)
+@parallel_if_large(lambda data, indices, indptr, rows, cols, out: data.size + rows.size)
 def cosine_csr(data, indices, indptr, rows, cols, out):
-    """Twin of ``cosine_dense`` for CSR features with sorted indices."""
+    """`cosine_dense` for CSR features with sorted indices."""
     # IN data, indices (nnz,), indptr (n + 1,), rows, cols (n_edges,); OUT out (n_edges,)
     n = indptr.size - 1
     norm = np.zeros(n)
@@ -206,8 +211,8 @@ def cosine_csr(data, indices, indptr, rows, cols, out):
 
 @compiled
 def colour_greedily(indptr, indices, group, out):
-    """Give each spot the first colour that no neighbour of its own group has, in the order of the rows."""
-    # IN CSR graph of all spots, group (n,) the patch of each spot; OUT out (n,) int32
+    """Give each spot, in row order, the smallest colour that no neighbour in its own group has."""
+    # IN CSR graph of all spots, group (n,) patch of each spot; OUT out (n,) int32
     n = indptr.size - 1
     widest = 0
     for i in range(n):
@@ -228,11 +233,11 @@ def colour_greedily(indptr, indices, group, out):
 
 @compiled
 def follows_other_cells(indptr, indices, colour, cell, out):
-    """Whether a spot of a sweep by colour waits, by neighbours of lower colours, for a spot of another cell.
+    """Mark the spots that a sweep by colour may update only after a spot of another cell.
 
-    In the order of the rows, which are sorted by colour.
+    A spot depends on its neighbours of lower colours, and through them on theirs. Rows must be sorted by colour.
     """
-    # IN CSR graph of a patch, columns from n on are other patches', colour, cell (n,); OUT out (n,) bool
+    # IN CSR graph of a patch (columns from n on are spots of other patches), colour, cell (n,); OUT out (n,) bool
     n = indptr.size - 1
     for i in range(n):
         out[i] = False

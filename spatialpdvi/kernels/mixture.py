@@ -1,24 +1,26 @@
 """The hot loops of the Potts-Gaussian mixture: data term, Potts sweep, sufficient statistics, objective.
 
+They know one patch at a time, as arrays; how patches are cut and which solver calls must not matter here.
+
 Implementation notes
 --------------------
-- The same bits for any number of threads: a loop over spots writes each spot's own row, and sums over spots are
-  taken over ``N_CHUNKS`` fixed chunks whose partial sums are added in order. Nothing is chunked by thread count.
-- Features may be float32; every product and sum is float64. No ``fastmath``: it reorders sums.
-- Domains, contiguous in memory, are worked on eight at a time (`spatialpdvi.kernels.simd`): no sum over spots,
-  features or neighbours is reordered, those over domains are pairwise for any processor.
-- What waits for its own last result (a chain of sums, a largest logit, an exponential) is done for several spots,
-  features or vectors in turn.
-- A sweep goes colour by colour. Spots of one colour share no edge, so updating them side by side *is* a
-  Gauss-Seidel order and cannot raise the objective; updating all spots at once can fall into a two-cycle.
-- A spot's row of ``phi`` is its own scratch space in a sweep: nobody of its colour reads it.
+- Results have the same bits for any number of threads: a loop over spots writes only each spot's own row, and sums over
+  spots run over ``N_CHUNKS`` fixed chunks, whose partial sums are added in order. Nothing is chunked by thread count.
+- Features may be float32; every product and sum is float64. ``fastmath`` is off, because it reorders sums.
+- Domains are contiguous in memory and are processed eight at a time (`spatialpdvi.kernels.simd`). No sum over spots,
+  features or neighbours is reordered; sums over domains are pairwise on every processor.
+- Operations that depend on their own last result (a chain of sums, a largest logit, an exponential) are interleaved
+  over several spots, features or vectors, so that the processor need not wait.
+- A sweep goes colour by colour. Spots of one colour share no edge, so updating them in parallel *is* a Gauss-Seidel
+  order and cannot raise the objective; updating all spots at once can fall into a two-cycle.
+- A spot's row of ``phi`` is its own scratch space in a sweep: no other spot of its colour reads it.
 """
 
 import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.dispatch import twins
+from spatialpdvi.kernels.dispatch import parallel_if_large
 from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, over, pairwise_sum, plus, store, upper
 
 __all__ = [
@@ -32,15 +34,15 @@ __all__ = [
     "sweep_cells",
 ]
 
-N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums stay small
-_NEGLIGIBLE = 1e-30  # a probability below it adds less than 1e-28 nats to the entropy
-_TILE = 8  # spots whose posteriors are worked out side by side
+N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
+_NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
+_TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
 
 
-@twins(lambda x, weight, offset, out: x.size * -(-offset.size // WIDTH))
+@parallel_if_large(lambda x, weight, offset, out: x.size * -(-offset.size // WIDTH))
 def data_term_dense(x, weight, offset, out):
-    """Expected log-likelihood of each spot in each domain, dense features (E2).
+    """Compute the expected log-likelihood of each spot in each domain from dense features (E2).
 
     ``out[i, k] = sum_f x[i, f] weight[f, k] - offset[k]``
     """
@@ -48,30 +50,30 @@ def data_term_dense(x, weight, offset, out):
     n, d = x.shape
     n_domains = offset.size
     for g in prange((n + 3) // 4):
-        # four spots share each load of the weights; past the last spot the last is done again
+        # four spots share each load of the weights; beyond the last spot, the last is computed again
         i0 = 4 * g
         i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)
         for k in range(0, n_domains, WIDTH):
-            there = n_domains - k
-            a0 = minus(fill(0.0), load(offset, k, there, 0.0))
+            left = n_domains - k
+            a0 = minus(fill(0.0), load(offset, k, left, 0.0))
             a1 = a0
             a2 = a0
             a3 = a0
             for f in range(d):
-                w = load(weight, f * n_domains + k, there, 0.0)
+                w = load(weight, f * n_domains + k, left, 0.0)
                 a0 = fma(fill(np.float64(x[i0, f])), w, a0)
                 a1 = fma(fill(np.float64(x[i1, f])), w, a1)
                 a2 = fma(fill(np.float64(x[i2, f])), w, a2)
                 a3 = fma(fill(np.float64(x[i3, f])), w, a3)
-            store(out, i0 * n_domains + k, there, a0)
-            store(out, i1 * n_domains + k, there, a1)
-            store(out, i2 * n_domains + k, there, a2)
-            store(out, i3 * n_domains + k, there, a3)
+            store(out, i0 * n_domains + k, left, a0)
+            store(out, i1 * n_domains + k, left, a1)
+            store(out, i2 * n_domains + k, left, a2)
+            store(out, i3 * n_domains + k, left, a3)
 
 
-@twins(lambda data, indices, indptr, weight, offset, out: (indptr[-1] - indptr[0]) * offset.size)
+@parallel_if_large(lambda data, indices, indptr, weight, offset, out: (indptr[-1] - indptr[0]) * offset.size)
 def data_term_csr(data, indices, indptr, weight, offset, out):
-    """Twin of `data_term_dense` for features in CSR form: only stored values are touched."""
+    """`data_term_dense` for features in CSR form: only stored values are visited."""
     # IN data, indices (nnz,), indptr (n + 1,), weight (d, K), offset (K,); OUT out (n, K)
     n = indptr.size - 1
     n_domains = offset.size
@@ -88,38 +90,38 @@ def data_term_csr(data, indices, indptr, weight, offset, out):
 
 @compiled
 def _pull(start, out, i, k, indptr, indices, r, phi, halo):
-    """Write ``start_i + sum_j r_ij phi_j`` for domains ``k`` to ``k + 23`` of spot ``i``; returns the largest.
+    """Write ``start_i + sum_j r_ij phi_j`` for domains ``k`` to ``k + 23`` of spot ``i``; return the maxima of lanes.
 
-    The sum is the full Potts pull of the neighbours, not half of it. Three vectors at a time, since each alone would
-    wait for its own last sum; those that a row does not have cost next to nothing.
+    The sum is the full Potts pull of the neighbours, not half of it. Three vectors are summed together, because each
+    alone would wait for its own last sum; vectors beyond the end of a row cost next to nothing.
     """
     n_own, n_domains = phi.shape
-    here, there = i * n_domains + k, n_domains - k
-    a0 = load(start, here, there, -np.inf)
-    a1 = load(start, here + WIDTH, there - WIDTH, -np.inf)
-    a2 = load(start, here + 2 * WIDTH, there - 2 * WIDTH, -np.inf)
+    here, left = i * n_domains + k, n_domains - k
+    a0 = load(start, here, left, -np.inf)
+    a1 = load(start, here + WIDTH, left - WIDTH, -np.inf)
+    a2 = load(start, here + 2 * WIDTH, left - 2 * WIDTH, -np.inf)
     for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
         j = np.int64(indices[e])
         weight = fill(r[e])
         if j < n_own:
             row = j * n_domains + k
-            a0 = fma(weight, load(phi, row, there, 0.0), a0)
-            a1 = fma(weight, load(phi, row + WIDTH, there - WIDTH, 0.0), a1)
-            a2 = fma(weight, load(phi, row + 2 * WIDTH, there - 2 * WIDTH, 0.0), a2)
+            a0 = fma(weight, load(phi, row, left, 0.0), a0)
+            a1 = fma(weight, load(phi, row + WIDTH, left - WIDTH, 0.0), a1)
+            a2 = fma(weight, load(phi, row + 2 * WIDTH, left - 2 * WIDTH, 0.0), a2)
         else:
             row = (j - n_own) * n_domains + k
-            a0 = fma(weight, load(halo, row, there, 0.0), a0)
-            a1 = fma(weight, load(halo, row + WIDTH, there - WIDTH, 0.0), a1)
-            a2 = fma(weight, load(halo, row + 2 * WIDTH, there - 2 * WIDTH, 0.0), a2)
-    store(out, here, there, a0)
-    store(out, here + WIDTH, there - WIDTH, a1)
-    store(out, here + 2 * WIDTH, there - 2 * WIDTH, a2)
+            a0 = fma(weight, load(halo, row, left, 0.0), a0)
+            a1 = fma(weight, load(halo, row + WIDTH, left - WIDTH, 0.0), a1)
+            a2 = fma(weight, load(halo, row + 2 * WIDTH, left - 2 * WIDTH, 0.0), a2)
+    store(out, here, left, a0)
+    store(out, here + WIDTH, left - WIDTH, a1)
+    store(out, here + 2 * WIDTH, left - 2 * WIDTH, a2)
     return upper(upper(a0, a1), a2)
 
 
 @compiled
 def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, tops):
-    """Logits of spots ``rows[first:last]`` into their rows of ``out``, which may be ``phi``; the largest of each."""
+    """Write the logits of ``rows[first:last]`` to ``out``, which may be ``phi``, and their maxima to ``tops``."""
     for a in range(first, last):
         i = np.int64(rows[a])
         top = fill(-np.inf)
@@ -130,30 +132,30 @@ def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, to
 
 @compiled
 def _softmax(rows, first, last, out, tops):
-    """Logits in ``rows[first:last]`` of ``out`` become probabilities; the largest goes off, so nothing overflows."""
+    """Turn logits into probabilities in ``rows[first:last]`` of ``out``; ``tops`` are the maxima, against overflow."""
     n_domains = out.shape[1]
     for a in range(first, last):
         top = fill(tops[a - first])
         total = fill(0.0)
         for k in range(0, n_domains, WIDTH):
-            here, there = np.int64(rows[a]) * n_domains + k, n_domains - k
-            e = exp(minus(load(out, here, there, -np.inf), top))
+            here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
+            e = exp(minus(load(out, here, left, -np.inf), top))
             total = plus(total, e)
-            store(out, here, there, e)
+            store(out, here, left, e)
         tops[a - first] = pairwise_sum(total)
     for a in range(first, last):
         total = fill(tops[a - first])
         for k in range(0, n_domains, WIDTH):
-            here, there = np.int64(rows[a]) * n_domains + k, n_domains - k
-            store(out, here, there, over(load(out, here, there, 0.0), total))
+            here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
+            store(out, here, left, over(load(out, here, left, 0.0), total))
 
 
 @compiled
 def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
-    """New posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
+    """Update the posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
 
-    Each step is done for a whole tile before the next, so that the processor has something to do while one spot waits
-    for its largest logit or its sum.
+    Each step is done for a whole tile before the next step, so that the processor can go on with other spots while one
+    waits for its largest logit or its sum.
     """
     tops = np.empty(_TILE)
     for start in range(first, last, _TILE):
@@ -163,7 +165,7 @@ def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
 
 
 def _terms(data_term, indptr, indices, *rest):
-    """Half the terms of a sweep; an exponential counts as some eight of them."""
+    """Half the terms of a sweep; an exponential counts as about eight terms."""
     return (indices.size + 8 * indptr.size) * data_term.shape[1] // 2
 
 
@@ -171,11 +173,11 @@ def _terms_of_colour(data_term, indptr, indices, r, halo, colour_start, phi):
     return _terms(data_term, indptr, indices) // max(1, colour_start.size - 1)
 
 
-@twins(_terms_of_colour)
+@parallel_if_large(_terms_of_colour)
 def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
-    """Update every spot's posterior once, colour by colour, in place (E3)."""
+    """Update the posterior of every spot once, colour by colour, in place (E3)."""
     # IN data_term (n, K), CSR graph of the patch with halo columns from n on, r >= 0, halo (n_halo, K),
-    # colour_start (n_colours + 1,); IN/OUT phi (n, K)
+    # colour_start (n_colours + 1,) first row of each colour; IN/OUT phi (n, K)
     rows = np.arange(data_term.shape[0])
     for c in range(colour_start.size - 1):
         start, stop = colour_start[c], colour_start[c + 1]
@@ -184,14 +186,14 @@ def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
             _update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
 
 
-@twins(_terms)
+@parallel_if_large(_terms)
 def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
-    """`sweep` with the same bits and fewer waits: a wave's cells side by side, the spots of a cell colour by colour.
+    """Do what `sweep` does, with the same bits and fewer waits: a wave's cells in parallel, each cell colour by colour.
 
-    A spot comes after its neighbours of lower colours and before those of higher ones, here as there
+    As in `sweep`, a spot is updated after its neighbours of lower colours and before those of higher colours
     (`spatialpdvi.graph.patches.Cells`).
     """
-    # IN as in sweep; rows (n,) by wave, cell and colour; starts (n_cells, n_colours + 1) into rows; waves
+    # IN as in sweep; rows (n,) sorted by wave, cell and colour; starts (n_cells, n_colours + 1) into rows; waves
     # (n_waves + 1,) into cells; IN/OUT phi (n, K)
     for w in range(waves.size - 1):
         for g in prange(waves[w], waves[w + 1]):
@@ -199,43 +201,43 @@ def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
                 _update(rows, starts[g, c], starts[g, c + 1], data_term, indptr, indices, r, halo, phi)
 
 
-@twins(lambda x, phi, counts, sums: x.size * -(-phi.shape[1] // WIDTH))
+@parallel_if_large(lambda x, phi, counts, sums: x.size * -(-phi.shape[1] // WIDTH))
 def statistics_dense(x, phi, counts, sums):
-    """Chunked sufficient statistics ``N_k = sum_i phi_ik`` and ``S_fk = sum_i phi_ik x_if`` (E4)."""
+    """Compute the sufficient statistics ``N_k = sum_i phi_ik`` and ``S_fk = sum_i phi_ik x_if`` by chunks (E4)."""
     # IN x (n, d), phi (n, K); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, d, K), both float64 and set here
     n, d = x.shape
     n_domains = phi.shape[1]
     for c in prange(N_CHUNKS):
         start, stop = c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS
         for k in range(0, n_domains, WIDTH):
-            there = n_domains - k
+            left = n_domains - k
             total = fill(0.0)
             for i in range(start, stop):
-                total = plus(total, load(phi, i * n_domains + k, there, 0.0))
-            store(counts, c * n_domains + k, there, total)
+                total = plus(total, load(phi, i * n_domains + k, left, 0.0))
+            store(counts, c * n_domains + k, left, total)
             for f in range(0, d, 4):
-                # four features share each load of phi; past the last feature the last is done again
+                # four features share each load of phi; beyond the last feature, the last is computed again
                 f1, f2, f3 = min(f + 1, d - 1), min(f + 2, d - 1), min(f + 3, d - 1)
                 s0 = fill(0.0)
                 s1 = s0
                 s2 = s0
                 s3 = s0
                 for i in range(start, stop):
-                    p = load(phi, i * n_domains + k, there, 0.0)
+                    p = load(phi, i * n_domains + k, left, 0.0)
                     s0 = fma(p, fill(np.float64(x[i, f])), s0)
                     s1 = fma(p, fill(np.float64(x[i, f1])), s1)
                     s2 = fma(p, fill(np.float64(x[i, f2])), s2)
                     s3 = fma(p, fill(np.float64(x[i, f3])), s3)
                 row = c * d * n_domains + k
-                store(sums, row + f * n_domains, there, s0)
-                store(sums, row + f1 * n_domains, there, s1)
-                store(sums, row + f2 * n_domains, there, s2)
-                store(sums, row + f3 * n_domains, there, s3)
+                store(sums, row + f * n_domains, left, s0)
+                store(sums, row + f1 * n_domains, left, s1)
+                store(sums, row + f2 * n_domains, left, s2)
+                store(sums, row + f3 * n_domains, left, s3)
 
 
-@twins(lambda data, indices, indptr, phi, counts, sums: (indptr[-1] - indptr[0]) * phi.shape[1])
+@parallel_if_large(lambda data, indices, indptr, phi, counts, sums: (indptr[-1] - indptr[0]) * phi.shape[1])
 def statistics_csr(data, indices, indptr, phi, counts, sums):
-    """Twin of `statistics_dense` for CSR features; the sums come feature by domain, so that rows are contiguous."""
+    """`statistics_dense` for CSR features; sums are stored feature by domain, so that rows are contiguous."""
     # IN data, indices (nnz,), indptr (n + 1,), phi (n, K); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, d, K)
     n = indptr.size - 1
     n_domains = phi.shape[1]
@@ -252,11 +254,11 @@ def statistics_csr(data, indices, indptr, phi, counts, sums):
                     total[k] += value * phi[i, k]
 
 
-@twins(_terms)
+@parallel_if_large(_terms)
 def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, residual):
-    """Per spot: its share of the objective, and how far its posterior is from its own optimum (E1, E3).
+    """Compute each spot's share of the objective, and the distance of its posterior from its own optimum (E1, E3).
 
-    Each undirected edge counts half at either end, so patches sum to the whole. The residual is the total
+    Half of each undirected edge is counted at either end, so patches sum to the whole. The residual is the total
     variation distance ``1/2 sum_k |phi_ik - softmax_k(...)|``, between 0 and 1.
     """
     # IN as in sweep, phi (n, K); OUT scratch (n, K), neg_elbo (n,), residual (n,)
@@ -268,11 +270,11 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
         tops = np.empty(_TILE)
         _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, scratch, tops)
         for i in range(first, last):
-            energy = fill(0.0)  # twice that of (E1): the logit holds the whole pull, of which half counts
+            energy = fill(0.0)  # twice that of (E1): the logit contains the whole pull, of which half counts
             for k in range(0, n_domains, WIDTH):
-                here, there = i * n_domains + k, n_domains - k
-                both = plus(load(data_term, here, there, 0.0), load(scratch, here, there, 0.0))
-                energy = fma(load(phi, here, there, 0.0), both, energy)
+                here, left = i * n_domains + k, n_domains - k
+                both = plus(load(data_term, here, left, 0.0), load(scratch, here, left, 0.0))
+                energy = fma(load(phi, here, left, 0.0), both, energy)
             value = -0.5 * pairwise_sum(energy)
             for k in range(n_domains):
                 p = phi[i, k]
@@ -283,7 +285,7 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
         for i in range(first, last):
             distance = fill(0.0)
             for k in range(0, n_domains, WIDTH):
-                here, there = i * n_domains + k, n_domains - k
-                p, optimum = load(phi, here, there, 0.0), load(scratch, here, there, 0.0)
+                here, left = i * n_domains + k, n_domains - k
+                p, optimum = load(phi, here, left, 0.0), load(scratch, here, left, 0.0)
                 distance = plus(distance, upper(minus(p, optimum), minus(optimum, p)))
             residual[i] = 0.5 * pairwise_sum(distance)

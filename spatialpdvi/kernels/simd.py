@@ -1,12 +1,40 @@
-"""Eight float64 side by side in a compiled loop: loads, stores, arithmetic and the exponential.
+"""Eight float64 at once in a compiled loop: loads, stores, arithmetic and the exponential.
 
-LLVM vectorises a loop over 22 domains badly (a remainder of 6, a check for overlap each time) and calls the library's
-scalar exponential for every entry. These few operations say what is meant: a value of type `Lanes` is a vector of
-LLVM's own, which becomes one AVX-512 register, two of AVX2 or four of NEON. Every lane is rounded as a scalar would
-be, and sums over lanes go pairwise in a fixed order, so results depend on no width and on no number of threads. A
-product and its sum are rounded once where the processor can (``fmuladd``), twice elsewhere.
+LLVM vectorises a loop over, say, 22 domains badly (six domains are left over, and overlap is checked each time) and
+calls the scalar exponential of the C library for every entry. The few operations here say what is wanted: a value of
+type `Lanes` is one of LLVM's own vectors and becomes one AVX-512 register, two of AVX2 or four of NEON. Every lane is
+rounded as a scalar would be, and sums over lanes are pairwise in a fixed order, so results depend neither on the width
+of the registers nor on the number of threads. Rows need no padding: loads and stores take the number of lanes that
+exist. Nothing here may know what the numbers mean.
 
-Rows need not be padded: loads and stores take the number of lanes that are there.
+Maintainer's note
+-----------------
+What the code does. Each public function is a numba `intrinsic`: the decorated function gives its types, and
+``generate`` emits LLVM instructions through ``llvmlite.ir``. Arithmetic is LLVM's vector ``fadd``, ``fsub`` and
+``fdiv``. Three LLVM intrinsics are called by name: ``llvm.masked.load`` and ``llvm.masked.store``, which must not touch
+memory behind the end of a row (it may belong to another thread), and ``llvm.fmuladd``, which rounds a product and its
+sum once where the processor can and twice elsewhere. That one choice is why two kinds of processor can differ in the
+last bits. `exp` adds the exponent by integer arithmetic on the bits of the series.
+
+Versions. tests/kernels pass with numba 0.60 (llvmlite 0.43, LLVM 14), the oldest that pyproject.toml allows, and 0.68.1
+(llvmlite 0.50). CI runs them with the oldest and with the newest numba.
+
+What a new numba may break. ``numba.core.types``, ``cgutils``, ``models.PrimitiveModel`` and ``context.make_array`` are
+not public and may move: the import fails, or the first call of a kernel raises a typing or lowering error. llvmlite is
+retiring typed pointers (`_address` casts to one), and LLVM moves the alignment of masked loads and stores from an
+argument (here the ``i32`` after the address) to an attribute: both show as an error of LLVM's parser or verifier that
+quotes the instruction. Caches need no care: numba keys them by its version and by the source file.
+
+The fallback. With ``NUMBA_DISABLE_JIT=1`` this module exports the functions of `spatialpdvi.kernels.simd_fallback`
+under the same names, in plain NumPy. ``NUMBA_DISABLE_JIT=1 pytest tests/kernels tests/graph`` tests it. It is far too
+slow for a real section, but it is the reference for what every operation must return.
+
+A miscompilation shows as wrong numbers without an error. tests/kernels/test_lanes.py checks every operation alone,
+test_mixture.py checks whole kernels against NumPy. Where the first fails, the fault is here; where only the second
+does, run it once more with ``NUMBA_DISABLE_JIT=1``. If it then passes, compare ``.serial`` with ``.parallel`` of the
+failing kernel, set ``NUMBA_OPT=0`` and ``NUMBA_CPU_NAME=generic`` to see whether LLVM's optimiser or its code for this
+processor is at fault, and read ``kernel.serial.inspect_llvm()`` and ``inspect_asm()``. ``NUMBA_CACHE_DIR`` must be an
+empty folder in all of these runs.
 """
 
 from collections.abc import Callable
@@ -36,7 +64,7 @@ _LANES = _LanesType()
 
 
 def _operation(function: Callable[..., Any]) -> Any:
-    """Numba's `intrinsic`; the typing context, its first argument, is not the caller's to give."""
+    """Apply numba's `intrinsic`, untyped: callers do not give the first argument, the typing context."""
     return intrinsic(function)
 
 
@@ -56,14 +84,14 @@ def _constant(value):
     return ir.Constant(_VECTOR, [float(value)] * WIDTH)
 
 
-def _there(builder, count):
-    """Which lanes are below ``count``."""
+def _mask(builder, count):
+    """The lanes below ``count``."""
     lanes = ir.Constant(_WHOLE, list(range(WIDTH)))
     return builder.icmp_signed("<", lanes, _splat(builder, count, _WHOLE))
 
 
-def _place(context, builder, array_type, array, offset):
-    """Vector at element ``offset`` of a contiguous array."""
+def _address(context, builder, array_type, array, offset):
+    """Address of the vector that begins at element ``offset`` of a contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
 
@@ -83,32 +111,32 @@ def _is_float64(array):
 
 @_operation
 def load(typing, array, offset, count, missing):
-    """Entries of a contiguous float64 array from flat ``offset`` on; ``missing`` in the lanes from ``count`` on."""
+    """Load entries of a contiguous float64 array from flat ``offset`` on; lanes from ``count`` on are ``missing``."""
     if not _is_float64(array):
         return None
 
     def generate(context, builder, signature, arguments):
-        values, start, there, default = arguments
-        place = _place(context, builder, signature.args[0], values, start)
+        values, start, n_lanes, default = arguments
+        address = _address(context, builder, signature.args[0], values, start)
         name = f"llvm.masked.load.v{WIDTH}f64.p0"
         align = ir.Constant(ir.IntType(32), 8)
-        return _call(builder, name, _VECTOR, [place, align, _there(builder, there), _splat(builder, default)])
+        return _call(builder, name, _VECTOR, [address, align, _mask(builder, n_lanes), _splat(builder, default)])
 
     return _LANES(array, types.int64, types.int64, types.float64), generate
 
 
 @_operation
 def store(typing, array, offset, count, value):
-    """Write the first ``count`` lanes, eight at the most, to a contiguous float64 array from flat ``offset`` on."""
+    """Write the first ``count`` lanes, at most eight, to a contiguous float64 array from flat ``offset`` on."""
     if not _is_float64(array):
         return None
 
     def generate(context, builder, signature, arguments):
-        values, start, there, lanes = arguments
-        place = _place(context, builder, signature.args[0], values, start)
+        values, start, n_lanes, lanes = arguments
+        address = _address(context, builder, signature.args[0], values, start)
         align = ir.Constant(ir.IntType(32), 8)
         name = f"llvm.masked.store.v{WIDTH}f64.p0"
-        _call(builder, name, ir.VoidType(), [lanes, place, align, _there(builder, there)])
+        _call(builder, name, ir.VoidType(), [lanes, address, align, _mask(builder, n_lanes)])
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64, _LANES), generate
@@ -155,7 +183,7 @@ def upper(typing, a, b):
 
 
 def _fold(builder, value, join):
-    """Join halves, quarters and eighths."""
+    """Join all lanes: halves first, then quarters, then eighths."""
     for half in (4, 2, 1):
         lanes = [(lane + half) % WIDTH for lane in range(WIDTH)]
         other = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), lanes))
@@ -179,19 +207,20 @@ def largest(typing, a):
     return types.float64(_LANES), lambda context, builder, signature, arguments: _fold(builder, arguments[0], _upper)
 
 
-_LOWEST = -708.0  # below it an exponential counts as 0: what is left are numbers without all digits
+_LOWEST = -708.0  # below it the exponential is taken as 0: e^-709 is a number that lacks digits
 _LOG2E = 1.4426950408889634
-_LN2_HIGH = 6.93147180369123816490e-01  # its last 20 bits are 0: the product with a whole number is exact
+_LN2_HIGH = 6.93147180369123816490e-01  # its last bits are 0, so its product with a small whole number is exact
 _LN2_LOW = 1.90821492927058770002e-10
-_ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest whole number in the last bits
-_DEGREE = 13  # of Taylor's series on |r| <= ln(2)/2: the rest is below 5e-18
+_ROUNDER = 1.5 * 2.0**52  # added to a number, it puts the nearest whole number into the last bits
+_DEGREE = 13  # of the Taylor series on |r| <= ln(2)/2; the remainder is below 5e-18
 
 
 @_operation
 def exp(typing, a):
-    """``e^a`` for ``a <= 0``, within 1.5 units in the last place; 0 below -708, NaN of NaN.
+    """``e^a`` for ``a <= 0``, within 1.5 units in the last place; 0 below -708, NaN for NaN.
 
-    ``e^a = 2^n e^r`` with n the whole number nearest to ``a / ln 2`` and ``r = a - n ln 2`` in two parts.
+    ``e^a = 2^n e^r``, where n is the whole number nearest to ``a / ln 2`` and ``r = a - n ln 2`` is computed in two
+    parts.
     """
 
     def generate(context, builder, signature, arguments):

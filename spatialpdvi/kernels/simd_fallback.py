@@ -1,7 +1,8 @@
-"""The operations of `spatialpdvi.kernels.simd` on arrays of eight, for kernels that are run as Python.
+"""The operations of `spatialpdvi.kernels.simd` on NumPy arrays of eight, for kernels that run as plain Python.
 
-Under ``NUMBA_DISABLE_JIT=1``, by which a debugger or coverage sees into kernels, LLVM's vectors do not exist. Results
-agree with compiled ones but for last bits: a product and its sum are rounded twice, the exponential is NumPy's.
+They take over under ``NUMBA_DISABLE_JIT=1``, which lets a debugger or coverage see into kernels; LLVM's vectors do not
+exist then. Results agree with compiled ones except in the last bits: a product and its sum are rounded twice, and the
+exponential is NumPy's.
 """
 
 import numpy as np
@@ -13,17 +14,17 @@ _LOWEST = -708.0
 
 
 def load(array, offset, count, missing):
-    """Entries of a contiguous array from flat ``offset`` on; ``missing`` in the lanes from ``count`` on."""
+    """Load entries of a contiguous array from flat ``offset`` on; lanes from ``count`` on are ``missing``."""
     lanes = np.full(_WIDTH, missing, dtype=np.float64)
-    there = min(max(int(count), 0), _WIDTH)
-    lanes[:there] = array.reshape(-1)[offset : offset + there]
+    n_lanes = min(max(int(count), 0), _WIDTH)
+    lanes[:n_lanes] = array.reshape(-1)[offset : offset + n_lanes]
     return lanes
 
 
 def store(array, offset, count, value):
-    """Write the first ``count`` lanes, eight at the most, from flat ``offset`` on."""
-    there = min(max(int(count), 0), _WIDTH)
-    array.reshape(-1)[offset : offset + there] = value[:there]
+    """Write the first ``count`` lanes, at most eight, from flat ``offset`` on."""
+    n_lanes = min(max(int(count), 0), _WIDTH)
+    array.reshape(-1)[offset : offset + n_lanes] = value[:n_lanes]
 
 
 def fill(value):
@@ -72,5 +73,5 @@ def largest(a):
 
 
 def exp(a):
-    """``e^a`` for ``a <= 0``; 0 below -708, NaN of NaN."""
+    """``e^a`` for ``a <= 0``; 0 below -708, NaN for NaN."""
     return np.where(a < _LOWEST, 0.0, np.exp(np.maximum(a, _LOWEST)))

@@ -1,1 +1,4 @@
-"""Scores of domains against an annotation and in space, and the calibration of posteriors."""
+"""Scores of domains against an annotation and in space, and the calibration of posteriors.
+
+Nothing here may know how domains are found.
+"""

@@ -1,4 +1,8 @@
-"""Posteriors as sure as restarts are: the mean field is surer, since it counts what neighbours share many times."""
+"""Calibration of posteriors: their mean confidence becomes the share of spots on which restarts agree.
+
+Mean-field posteriors are overconfident, because the evidence that neighbours share is counted many times. One
+temperature corrects that without any labels. With labels, the remaining calibration error can be measured.
+"""
 
 from typing import Any, NamedTuple
 
@@ -18,16 +22,16 @@ __all__ = [
     "tempered",
 ]
 
-BINS = 10  # of confidence, of equal width, for reliability and error
-_LEAST = 1e-30  # posteriors below count as this: float32 has digits down to there
-_HOTTEST = np.log(1e4)
-_LEARNT_FROM = 20_000  # spots at the most
+BINS = 10  # bins of confidence, of equal width, for the reliability and the calibration error
+_SMALLEST = 1e-30  # smaller posteriors are taken as this; float32 has full precision down to here
+_LARGEST_LOG = np.log(1e4)  # of a temperature
+_MOST_SPOTS = 20_000  # from which the temperature is determined
 
 
 class Calibration(NamedTuple):
-    """A temperature, and the posterior that it makes."""
+    """A temperature and the posterior that it gives."""
 
-    temperature: float  # 1 or more: posteriors are only ever made less sure
+    temperature: float  # at least 1: confidences are only ever lowered
     posterior: np.ndarray  # (n, K) float32, rows sum to 1
 
     @property
@@ -37,53 +41,75 @@ class Calibration(NamedTuple):
 
 
 def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
-    """Posterior ``softmax(log(phi) / T)`` whose mean confidence is the agreement between two restarts.
+    """Compute the posterior ``softmax(log(phi) / T)`` whose mean confidence is the agreement between restarts.
 
-    Restarts on the same tissue disagree where labels are uncertain, and their agreement is known without any label; a
-    single temperature keeps the order of domains at every spot (Guo et al. 2017 learn it from labels).
+    Restarts on the same tissue disagree where labels are uncertain, and their agreement is known without annotation. A
+    single temperature T does not change the order of domains at any spot. Temperature scaling is due to Guo, Pleiss,
+    Sun and Weinberger (2017, ICML), who determine T from labels.
 
     Parameters
     ----------
     posterior
         phi (n, K).
     agreement
-        Chance that two restarts say the same of a spot, in (0, 1].
+        The probability, in (0, 1], that two restarts place a spot in the same domain.
+
+    Returns
+    -------
+    Calibration
+        T, from 1 to 10,000, and the calibrated posterior.
     """
-    some = posterior[:: max(1, len(posterior) // _LEARNT_FROM)]
+    some = posterior[:: max(1, len(posterior) // _MOST_SPOTS)]
 
     def excess(log_temperature: float) -> float:
         return float(temper(some, float(np.exp(log_temperature))).max(axis=1).mean()) - agreement
 
     temperature = 1.0
     if excess(0.0) > 0.0:
-        # as hot as can be, a confidence is 1/K: restarts that agree less than chance leave no more to say
+        # at the largest temperature confidences are almost 1/K; restarts that agree less than that need no larger one
         temperature = (
-            float(np.exp(brentq(excess, 0.0, _HOTTEST))) if excess(_HOTTEST) < 0.0 else float(np.exp(_HOTTEST))
+            float(np.exp(brentq(excess, 0.0, _LARGEST_LOG)))
+            if excess(_LARGEST_LOG) < 0.0
+            else float(np.exp(_LARGEST_LOG))
         )
     return tempered(posterior, temperature)
 
 
 def tempered(posterior: np.ndarray, temperature: float) -> Calibration:
-    """Posterior (n, K) made less sure by a temperature that is known, as of a kept model."""
+    """Calibrate a posterior (n, K) with a known temperature, such as that of a saved model."""
     return Calibration(temperature, temper(posterior, temperature).astype(np.float32))
 
 
 def temper(posterior: np.ndarray, temperature: float) -> np.ndarray:
-    """``softmax(log(phi) / T)``, (n, K) float64."""
-    score = np.log(np.maximum(posterior.astype(np.float64), _LEAST)) / temperature
+    """Compute ``softmax(log(phi) / T)``, (n, K) float64, from a posterior (n, K)."""
+    score = np.log(np.maximum(posterior.astype(np.float64), _SMALLEST)) / temperature
     score -= score.max(axis=1, keepdims=True)
     np.exp(score, out=score)
     return np.asarray(score / score.sum(axis=1, keepdims=True))
 
 
 def is_of_majority(domains: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Whether a spot has the label that most spots of its domain have; both (n,) codes, labels none missing."""
+    """Find the spots (n,) that have the most frequent label of their domain; codes (n,), no label missing."""
     counts = overlap(domains, labels, shape=(int(domains.max()) + 1, int(labels.max()) + 1))
     return np.asarray(counts.argmax(axis=1)[domains] == labels)
 
 
 def reliability(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns by bin of confidence that holds spots: mean ``confidence``, share that is ``correct``, ``spots``."""
+    """Compare confidences with the share of correct spots, bin by bin.
+
+    Parameters
+    ----------
+    confidence
+        Largest posterior of each spot (n,), from 0 to 1.
+    correct
+        Whether each spot is correct (n,).
+
+    Returns
+    -------
+    dict
+        Columns with one entry for each bin that has spots: the mean ``confidence``, the share of spots that are
+        ``correct``, and the number of ``spots``.
+    """
     which = np.minimum((confidence.astype(np.float64) * BINS).astype(np.int64), BINS - 1)
     spots = np.bincount(which, minlength=BINS)
     there = spots > 0
@@ -95,7 +121,18 @@ def reliability(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.nda
 
 
 def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Expected calibration error: mean over spots of a bin's distance between its confidence and its share correct."""
+    """Compute the expected calibration error (Naeini, Cooper and Hauskrecht 2015, AAAI).
+
+    It is the mean, over spots, of the distance between the mean confidence of a spot's bin and the share of the bin
+    that is correct.
+
+    Parameters
+    ----------
+    confidence
+        Largest posterior of each spot (n,), from 0 to 1.
+    correct
+        Whether each spot is correct (n,).
+    """
     bins = reliability(confidence, correct)
     return float(np.average(np.abs(bins["confidence"] - bins["correct"]), weights=bins["spots"]))
 
@@ -103,22 +140,23 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
 def calibration_scores(
     domains: np.ndarray, codes: np.ndarray, *, confidence: np.ndarray, calibrated: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """How far confidences are from the share of spots that have their domain's most frequent label.
+    """Measure how far confidences are from the share of spots that have the most frequent label of their domain.
 
     Parameters
     ----------
     domains
         Domain of each spot (n,).
     codes
-        Known label of each spot (n,), negative where there is none.
+        Code of the known label of each spot (n,); negative where there is none.
     confidence, calibrated
-        Largest posterior of each spot (n,), and that of the calibrated posterior where there is one.
+        Largest posterior of each spot (n,), and largest calibrated posterior, where there is one.
 
     Returns
     -------
     dict
-        ``accuracy``, the expected calibration error ``ece`` and the columns of ``reliability``; the last two also with
-        ``_calibrated`` of a calibrated posterior. Empty where no spot is labelled.
+        ``accuracy``, the share of spots that have the most frequent label of their domain; ``ece``, the expected
+        calibration error; and ``reliability``, the columns of `reliability`. The last two also for the calibrated
+        posterior, with ``_calibrated`` appended. Empty if no spot has a label.
     """
     scored = codes >= 0
     if not scored.any():

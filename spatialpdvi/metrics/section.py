@@ -1,4 +1,4 @@
-"""Scores of a section's domains, whatever found them: over all spots, section by section, and of the confidences."""
+"""Scores of the domains of a result: over all spots, for each section of a joint fit, and of the confidences."""
 
 from typing import Any
 
@@ -6,18 +6,38 @@ import numpy as np
 
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
-from spatialpdvi.metrics.clustering import label_agreement, scores
+from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["result_scores"]
+__all__ = ["section_scores"]
 
 
-def result_scores(
+def section_scores(
     section: Section, posterior: np.ndarray, *, baseline: np.ndarray, calibration: Calibration | None
 ) -> dict[str, Any]:
-    """Scores of the domains of a posterior (n, K), of baseline labels (n,) and, with known labels, of confidences."""
+    """Score the domains of a result and of its baseline.
+
+    Parameters
+    ----------
+    section
+        The section, with its coordinates, its known labels where there are any, and the sections that it is joined
+        from.
+    posterior
+        Posterior (n, K); its most probable domains are scored.
+    baseline
+        Labels (n,) to compare with, such as those of the start.
+    calibration
+        The calibrated posterior, where there is one.
+
+    Returns
+    -------
+    dict
+        The scores of `spatialpdvi.metrics.clustering.domain_scores`; those of the baseline under ``baseline``; for a
+        joint fit those of each section, as columns, under ``samples``; and with known labels those of
+        `spatialpdvi.metrics.calibration.calibration_scores` under ``calibration``.
+    """
     domains = posterior.argmax(axis=1)
-    scored = _section_scores(section, domains)
-    scored["baseline"] = _section_scores(section, baseline)
+    scored = _scores_by_section(section, domains)
+    scored["baseline"] = _scores_by_section(section, baseline)
     if section.labels is not None:
         scored["calibration"] = calibration_scores(
             domains,
@@ -28,16 +48,16 @@ def result_scores(
     return scored
 
 
-def _section_scores(section: Section, domains: np.ndarray) -> dict[str, Any]:
-    """Scores over all spots; of several sections also each one's own, since CHAOS and PAS are of one place."""
+def _scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
+    """Scores over all spots; CHAOS and PAS of several sections are means over spots of the scores of each section."""
     xy, labels = section.coordinates, section.labels
     if section.samples is None:
-        return dict(scores(domains, xy, labels=labels))
+        return dict(domain_scores(domains, xy, labels=labels))
     own = [
-        scores(domains[spots], xy[spots], labels=None if labels is None else labels[spots])
+        domain_scores(domains[spots], xy[spots], labels=None if labels is None else labels[spots])
         for spots in section.spots_of_samples()
     ]
-    # names of sections are the user's, and may be none that a file could have as a key: columns, not a dict
+    # columns, not a dict by section: users name sections, and a name need not be a valid key in a file
     columns: dict[str, Any] = {name: np.array([scored[name] for scored in own]) for name in own[0]}
     agreement = {} if labels is None else label_agreement(domains, labels)
     size = columns["n_spots"]

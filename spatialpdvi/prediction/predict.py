@@ -23,7 +23,7 @@ from spatialpdvi.initialization import one_hot
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
-from spatialpdvi.metrics.section import result_scores
+from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import GraphSettings
@@ -34,7 +34,7 @@ from spatialpdvi.problems.potts_mixture import PottsMixture, data_term
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import SolverSettings
-from spatialpdvi.solvers.fixed_globals import Held
+from spatialpdvi.solvers.fixed_globals import FixedGlobals
 
 __all__ = ["predict_options", "predict_section", "read_new"]
 
@@ -162,7 +162,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     warn_of_shift(section, similarity, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
-        scored = result_scores(section, posterior, baseline=labels, calibration=calibration)
+        scored = section_scores(section, posterior, baseline=labels, calibration=calibration)
         if section.samples is not None:
             scored["samples"] |= {
                 name: np.array([getattr(own, name) for own in similarity]) for name in Similarity._fields
@@ -252,7 +252,7 @@ def _settle(
     """Posteriors (n, K) float32 that are stationary with fixed globals, their certificate and the trace."""
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
-    optimum = optimise(LocalEngine(problem), Held(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
+    optimum = optimise(LocalEngine(problem), FixedGlobals(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
     # the certificate describes what is written, which is float32
     rounded = optimum.phi.astype(np.float32)
     final = problem.evaluate(rounded.astype(np.float64), model.lam)

@@ -1,9 +1,9 @@
-"""What a solver may ask of a finite-sum problem with local and global variables, and nothing more.
+"""All that a solver may ask of a finite-sum problem with local and global variables.
 
     F(phi, lambda) = sum_{b=1..B} f_b(phi_b, lambda)
 
-phi_b is the local variable of patch b; lambda is a NamedTuple of global blocks (for the Potts mixture: m and rho).
-Solvers combine blocks with `blockwise` and never look inside phi, halo or statistics.
+phi_b is the local variable of patch b, and lambda is a NamedTuple of global blocks (m and rho of the Potts mixture).
+Solvers combine blocks with `blockwise` and never look inside phi, the halo or the statistics.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,51 +19,51 @@ _B = TypeVar("_B", bound=tuple[Any, ...])
 
 
 def blockwise(function: Callable[..., np.ndarray], first: _B, *others: _B) -> _B:
-    """Apply ``function`` to every block of one or several lambdas of one shape."""
+    """Apply ``function`` to each block of one or several lambdas with blocks of equal shapes."""
     return type(first)(*(function(*arrays) for arrays in zip(first, *others, strict=True)))
 
 
 class Evaluation(NamedTuple):
     """The whole problem at one point (phi, lambda)."""
 
-    neg_elbo: float  # F, nats, lower is better
-    scale: float  # > 0, what a change of F is held against; the same wherever the zero of the data is
+    neg_elbo: float  # F in nats; lower is better
+    scale: float  # > 0; changes of F are compared with it. It does not depend on the origin of the data
     gradient: Blocks  # dF/dlambda
-    curvature: Blocks  # upper bound of the second derivative, coordinate by coordinate; > 0
-    visit_curvature: (
-        Blocks  # what a visit finds of it: sum_b L_b^2 / sum_b L_b, L/B if spread evenly, L if in one patch
-    )
-    stationarity: dict[str, float]  # block name -> dimensionless distance from stationary, equal for any n
-    residual_mean: float  # mean over local variables of the distance to their own optimum, 0..1
-    residual_max: float
+    curvature: Blocks  # L > 0, an upper bound of the second derivative, coordinate by coordinate
+    # the curvature that one visit meets, sum_b L_b^2 / sum_b L_b: L/B where it is spread evenly, L where it is all in
+    # one patch
+    visit_curvature: Blocks
+    stationarity: dict[str, float]  # by block, dimensionless distance from a stationary point, comparable for any n
+    residual_mean: float  # mean over the local variables of their distance from their own optimum, 0..1
+    residual_max: float  # the largest of these distances
 
     @property
     def worst(self) -> float:
-        """The largest of all that must vanish at a stationary point."""
+        """The largest of the quantities that must vanish at a stationary point."""
         return max(*self.stationarity.values(), self.residual_mean)
 
 
 class Problem(Protocol):
-    """One finite-sum problem. Patches are numbered 0..B-1; ``phi`` is the problem's own container of locals."""
+    """One finite-sum problem. Patches are numbered 0..B-1; its ``phi`` contains the local variables in any form."""
 
     n_patches: int
 
     def halo(self, phi: Any, patch: int) -> Any:
-        """Copy of what patch ``patch`` sees of other patches' locals as they are now."""
+        """Copy the current local variables of other patches that patch ``patch`` depends on."""
 
     def statistics(self, phi: Any, patch: int) -> Statistics:
-        """Additive statistics of the patch's locals: all that f_b depends on as a function of lambda."""
+        """Compute the additive statistics of the patch: f_b as a function of lambda depends on nothing else."""
 
     def update_locals(self, phi: Any, patch: int, halo: Any, lam: Blocks) -> None:
-        """Minimise F over phi_b by one pass of exact coordinate steps, lambda held; overwrites phi_b."""
+        """Lower F over phi_b by one pass of exact coordinate steps with lambda fixed; phi_b is overwritten."""
 
     def augmented_globals(
         self, statistics: Statistics, patch: int, lam0: Blocks, dual: Blocks, inv_step: Blocks
     ) -> Blocks:
-        """Argmin over lambda_b of ``f_b + <dual, lambda_b> + 1/2 |lambda_b - lambda_0|^2_{1/eta}``, phi_b held."""
+        """Argmin over lambda_b of ``f_b + <dual, lambda_b> + 1/2 |lambda_b - lambda_0|^2_{1/eta}`` with phi_b fixed."""
 
     def global_optimum(self, statistics: Statistics) -> Blocks:
-        """Argmin of F over lambda given the statistics summed over all patches."""
+        """Argmin of F over lambda, given the statistics summed over all patches."""
 
     def blend(self, lam: Blocks, target: Blocks, step: float) -> Blocks:
         """Natural-gradient step: ``(1 - step) lam + step target`` in natural parameters, 0 < step <= 1."""
@@ -72,4 +72,4 @@ class Problem(Protocol):
         """Gradient of f_b in lambda at ``lam``."""
 
     def evaluate(self, phi: Any, lam: Blocks, *, each: Callable[..., Iterable[Any]] = map) -> Evaluation:
-        """F, its gradient, curvature and stationarity at (phi, lambda); patches by ``each``, a `map`."""
+        """F, its gradient, curvature and stationarity at (phi, lambda); ``each`` is `map` or a parallel form of it."""

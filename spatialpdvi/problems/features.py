@@ -1,4 +1,7 @@
-"""Features of spots, dense or sparse, behind the two products that a mixture needs of them."""
+"""The features of spots, dense or sparse, behind the two products that a mixture needs.
+
+Nothing here may know domains, patches or where the features come from.
+"""
 
 from typing import Protocol
 
@@ -22,16 +25,16 @@ class Features(Protocol):
     shape: tuple[int, int]
 
     def data_term(self, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """``x @ weight - offset``: weight (d, K), offset (K,) -> (n, K) float64."""
+        """``x @ weight - offset``, (n, K) float64, for a weight (d, K) and an offset (K,)."""
 
     def statistics(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``N = sum_i phi_i`` (K,) and ``S = phi.T @ x`` (K, d), float64."""
+        """``N = sum_i phi_i`` (K,) and ``S = phi.T @ x`` (K, d), both float64, for posteriors phi (n, K)."""
 
     def rows(self, start: int, stop: int) -> "Features":
-        """Block of rows ``start:stop``, sharing memory."""
+        """Block of rows ``start:stop``, which shares memory with the whole."""
 
-    def alone(self) -> "Features":
-        """The same rows, without the rest of the matrix whose memory they share: what travels."""
+    def detached(self) -> "Features":
+        """The same rows without the rest of the matrix whose memory they share, to be sent to another process."""
 
 
 class _Dense:
@@ -53,8 +56,8 @@ class _Dense:
     def rows(self, start: int, stop: int) -> "_Dense":
         return _Dense(self._x[start:stop])
 
-    def alone(self) -> "_Dense":
-        return self  # a view of rows travels as they are
+    def detached(self) -> "_Dense":
+        return self  # pickling a view writes its own rows alone
 
 
 class _Csr:
@@ -74,16 +77,16 @@ class _Csr:
         return counts.sum(axis=0), np.ascontiguousarray(sums.sum(axis=0).T)
 
     def rows(self, start: int, stop: int) -> "_Csr":
-        # values are not moved: the row pointers keep pointing into the whole matrix
+        # values are not copied: the row pointers still point into the whole matrix
         return _Csr(self._data, self._indices, self._indptr[start : stop + 1], self.shape[1])
 
-    def alone(self) -> "_Csr":
+    def detached(self) -> "_Csr":
         first, last = self._indptr[0], self._indptr[-1]
         return _Csr(self._data[first:last], self._indices[first:last], self._indptr - first, self.shape[1])
 
 
 def wrap_features(x: np.ndarray | sp.csr_matrix | sp.csr_array) -> Features:
-    """Features (n, d), a float array or CSR, ready for the kernels."""
+    """Wrap features (n, d), a float array or a CSR matrix, for the kernels."""
     if isinstance(x, np.ndarray):
         return _Dense(np.ascontiguousarray(x))
     return _Csr(x.data, x.indices, x.indptr, int(x.shape[1]))

@@ -1,12 +1,15 @@
-r"""The Potts-Gaussian mixture: mean-field objective and closed forms, one equation each.
+r"""The Potts-Gaussian mixture: its mean-field objective and its closed forms, one function per equation.
 
     F = sum_ik phi_ik [log phi_ik + 1/2 sum_f (m_kf^2 + e^rho_kf - 2 x_if m_kf) / sigma0_f^2]
       + 1/2 sum_kf [(m_kf^2 + e^rho_kf - 2 xi_f m_kf) / sigma1_f^2 - rho_kf]
       - 1/2 sum_i sum_{j in N(i)} r_ij sum_k phi_ik phi_jk                                             (E1)
 
-Patch b carries its spots' terms, half of each of its edges' ends, and the share w_b = n_b / n of the prior.
-Lyu, Yu, Ma and Shi (arXiv 2602.07632), appendix C.1. The paper's scripts print a share of 1/n in one place;
-shares must sum to one over *patches*, or the fixed point moves while labels stay the same.
+The term of patch b contains the terms of its spots, half of each edge at either end, and the share w_b = n_b / n of the
+prior. The model is that of Lyu, Yu, Ma and Shi (arXiv 2602.07632), appendix C.1. One of the paper's scripts uses a
+share of 1/n; but shares must sum to one over *patches*, or the fixed point moves while the labels stay the same.
+
+The problem knows features, patches and hyperparameters. It must not know AnnData, options or which solver calls it; the
+estimator that users see, `spatialpdvi.PottsGMM`, is in `spatialpdvi.api.estimator`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,14 +34,14 @@ class PottsGlobals(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """All that a patch's spots say about the domains (E4)."""
+    """The sufficient statistics of a patch's spots (E4)."""
 
     counts: np.ndarray  # N (K,), N_k = sum_i phi_ik
     sums: np.ndarray  # S (K, d), S_kf = sum_i phi_ik x_if
 
 
 class Hyperparameters(NamedTuple):
-    """What is held fixed while the model is fitted; standard deviations, not variances."""
+    """Parameters that stay fixed during a fit; standard deviations, not variances, in units of the features."""
 
     noise_sd: np.ndarray  # sigma0 (d,), > 0
     prior_sd: np.ndarray  # sigma1 (d,), > 0
@@ -46,24 +49,24 @@ class Hyperparameters(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A patch's part of an `Evaluation`."""
+    """The part of an `Evaluation` that comes from one patch."""
 
-    neg_elbo: float
-    residual_sum: float  # over the spots, of the distance of their posteriors from their own optimum
-    residual_max: float
+    neg_elbo: float  # nats, without the prior
+    residual_sum: float  # over spots, of the distances of their posteriors from their own optima
+    residual_max: float  # the largest of these distances
     statistics: Statistics
 
 
 class PottsMixture:
-    """Potts-Gaussian mixture over patches of spots; a `Problem`.
+    """The Potts-Gaussian mixture over patches of spots; a `spatialpdvi.problems.base.Problem`.
 
     Parameters
     ----------
     features
         x (n, d), rows in patch order.
     patches
-        Patches of consecutive rows with their edges; the weights are ``beta r_ij``. By number: all of them, or where
-        a problem is spread over computers those whose rows are here (`alone`).
+        Patches of consecutive rows with their edges, whose weights are ``beta r_ij``: all patches in order, or a
+        mapping from patch numbers to the patches whose rows ``features`` holds (see `only`).
     hyperparameters
         sigma0, sigma1 and xi.
     """
@@ -80,27 +83,27 @@ class PottsMixture:
         self._prior_precision = 1.0 / hyperparameters.prior_sd**2
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels as what it was made of: rows of features share its memory."""
+        """Pickle the arguments only: the rows of single patches share the memory of the features."""
         return PottsMixture, (self.features, self.patches, self.hyperparameters)
 
-    def alone(self, patch: int) -> "PottsMixture":
-        """The problem of one patch, under its number: phi are its own rows, halos are given."""
+    def only(self, patch: int) -> "PottsMixture":
+        """Return the problem restricted to one patch, which keeps its number; its phi has the rows of this patch."""
         p = self.patches[patch]
         return PottsMixture(
-            self._rows[patch].alone(), {patch: p._replace(start=0, stop=p.stop - p.start)}, self.hyperparameters
+            self._rows[patch].detached(), {patch: p._replace(start=0, stop=p.stop - p.start)}, self.hyperparameters
         )
 
     def halo(self, phi: np.ndarray, patch: int) -> np.ndarray:
-        """Posteriors (n_halo, K) of the patch's neighbours in other patches, as they are now."""
+        """Copy the current posteriors (n_halo, K) of the patch's neighbours in other patches."""
         return phi[self.patches[patch].halo_rows]
 
     def statistics(self, phi: np.ndarray, patch: int) -> Statistics:
-        """N and S of the patch (E4)."""
+        """Compute N and S of the patch (E4)."""
         p = self.patches[patch]
         return Statistics(*self._rows[patch].statistics(phi[p.start : p.stop]))
 
     def update_locals(self, phi: np.ndarray, patch: int, halo: np.ndarray, lam: PottsGlobals) -> None:
-        """One Gauss-Seidel sweep of the patch's posteriors, in place (E3).
+        """Do one Gauss-Seidel sweep over the patch's posteriors, in place (E3).
 
         ``phi_i <- softmax_k(a_ik + sum_j r_ij phi_jk)`` with the data term ``a`` of (E2)
         """
@@ -119,7 +122,7 @@ class PottsMixture:
         dual: PottsGlobals,
         inv_step: PottsGlobals,
     ) -> PottsGlobals:
-        """The patch's copy of (m, rho) by its closed forms (E5, E6)."""
+        """Minimise the augmented Lagrangian over the patch's copy of (m, rho), by its closed forms (E5, E6)."""
         out = PottsGlobals(np.empty_like(lam0.m), np.empty_like(lam0.rho))
         share = self.patches[patch].share
         prior, noise = self._prior_precision, self._noise_precision
@@ -129,31 +132,31 @@ class PottsMixture:
         return out
 
     def global_optimum(self, statistics: Statistics) -> PottsGlobals:
-        """Minimiser over (m, rho) given all spots (E7): ``m = (S/s0 + xi/s1)/L``, ``rho = -log L``."""
+        """Minimise F over (m, rho), given the statistics of all spots (E7): ``m = (S/s0 + xi/s1)/L, rho = -log L``."""
         precision = self._precision(statistics.counts, 1.0)
         prior = self.hyperparameters.prior_mean * self._prior_precision
         return PottsGlobals((statistics.sums * self._noise_precision + prior) / precision, -np.log(precision))
 
     def blend(self, lam: PottsGlobals, target: PottsGlobals, step: float) -> PottsGlobals:
-        """Mix two Gaussians' natural parameters, precision ``e^-rho`` and ``m e^-rho`` (E9)."""
+        """Average natural parameters of Gaussians, ``e^-rho`` and ``m e^-rho``, with weights 1 - s and s (E9)."""
         old, new = (1.0 - step) * np.exp(-lam.rho), step * np.exp(-target.rho)
         return PottsGlobals((old * lam.m + new * target.m) / (old + new), -np.log(old + new))
 
     def gradient(self, statistics: Statistics, patch: int, lam: PottsGlobals) -> PottsGlobals:
-        """Gradient of the patch's term in (m, rho) (E8)."""
+        """Compute the gradient of the patch's term in (m, rho) (E8)."""
         return self._gradient(statistics, self.patches[patch].share, lam)
 
     def evaluate(self, phi: np.ndarray, lam: PottsGlobals, *, each: Callable[..., Iterable[Any]] = map) -> Evaluation:
-        """F and how far (phi, m, rho) is from stationary, from one pass over the spots (`gather`).
+        """Compute F, and how far (phi, m, rho) is from a stationary point, in one pass over the spots (see `gather`).
 
-        ``each`` is `map`, or what does the same side by side.
+        ``each`` is `map` or a parallel form of it.
         """
         return self.gather(
             each(lambda b: self.evaluate_patch(phi, b, self.halo(phi, b), lam), range(self.n_patches)), lam
         )
 
     def evaluate_patch(self, phi: np.ndarray, patch: int, halo: np.ndarray, lam: PottsGlobals) -> Part:
-        """A patch's part of the evaluation."""
+        """Compute one patch's part of the evaluation."""
         p = self.patches[patch]
         data_term, own = self._data_term(patch, lam), phi[p.start : p.stop]
         neg_elbo, residual = np.empty(len(own)), np.empty(len(own))
@@ -164,10 +167,10 @@ class PottsMixture:
         return Part(float(neg_elbo.sum()), float(residual.sum()), largest, self.statistics(phi, patch))
 
     def gather(self, parts: Iterable[Part], lam: PottsGlobals) -> Evaluation:
-        """Evaluation from the parts of all patches, in their order.
+        """Combine the parts of all patches, in their order, into the evaluation of the whole problem.
 
-        The distances are dimensionless and mean the same for any n: of m, the largest distance of a mean from its
-        own optimum in units of the noise sd; of rho, the largest relative error of a variance; of phi, the total
+        The distances are dimensionless and comparable for any n. For m it is the largest distance of a mean from its
+        own optimum, in units of the noise sd; for rho, the largest relative error of a variance; for phi, the total
         variation distance of a spot's posterior from its own optimum.
         """
         neg_elbo = self._prior_term(lam)
@@ -183,13 +186,13 @@ class PottsMixture:
             squares += self._precision(own.counts, p.share) ** 2
         gradient = self._gradient(total, 1.0, lam)
         precision = self._precision(total.counts, 1.0)
-        # in rho it is 1/2 at the optimum and grows above it: the bound holds on the way there from below
+        # the curvature in rho is 1/2 at the optimum and grows above it: below the optimum, 1/2 is a bound
         curvature = PottsGlobals(precision, 0.5 * np.maximum(np.exp(lam.rho) * precision, 1.0))
         shared_by = squares / precision**2
         return Evaluation(
             neg_elbo=float(neg_elbo),
-            # the misfit 1/2 sum (x - m)^2 / sigma0^2 at the start, by the definition of sigma0; F itself lacks
-            # the squares of x and is of any size when features lie far from zero
+            # the misfit 1/2 sum (x - m)^2 / sigma0^2 at the start, by the definition of sigma0; F itself lacks the
+            # squares of x, and its size is arbitrary when features lie far from zero
             scale=0.5 * self.features.shape[0] * self.features.shape[1],
             gradient=gradient,
             curvature=curvature,
@@ -206,7 +209,7 @@ class PottsMixture:
         return data_term(self._rows[patch], lam, self._noise_precision)
 
     def _precision(self, counts: np.ndarray, share: float) -> np.ndarray:
-        """L (K, d): ``N_k / sigma0_f^2 + w / sigma1_f^2``, the curvature of F in m."""
+        """L (K, d), ``N_k / sigma0_f^2 + w / sigma1_f^2``: the curvature of F in m."""
         return counts[:, None] * self._noise_precision + share * self._prior_precision
 
     def _prior_term(self, lam: PottsGlobals) -> float:
@@ -225,8 +228,18 @@ class PottsMixture:
 
 
 def data_term(features: Features, lam: PottsGlobals, noise_precision: np.ndarray) -> np.ndarray:
-    """Expected log-likelihood (n, K) up to a constant of each spot (E2); ``noise_precision`` is 1 / sigma0^2 (d,)."""
+    """Compute the expected log-likelihood (n, K), up to a constant for each spot (E2).
+
+    Parameters
+    ----------
+    features
+        x (n, d).
+    lam
+        m and rho (K, d).
+    noise_precision
+        1 / sigma0^2 (d,).
+    """
     weight = np.ascontiguousarray((lam.m * noise_precision).T)
-    # a sum rather than a BLAS product, whose last bits may depend on its number of threads
+    # a sum and not a BLAS product, whose last bits may depend on its number of threads
     offset = 0.5 * np.sum((lam.m**2 + np.exp(lam.rho)) * noise_precision, axis=1)
     return features.data_term(weight, offset)

@@ -1,15 +1,17 @@
-r"""A strongly convex quadratic with local and global variables: the problem on which linear rates can be read off.
+r"""A strongly convex quadratic with local and global variables, on which linear rates can be measured.
 
     F(phi, lambda) = sum_i 1/2 [phi_i; lambda - c_i]^T Q_i [phi_i; lambda - c_i],    phi_i in R^p, lambda in R^d    (Q1)
 
-With Q_i cut into blocks pp, pl, lp, ll, and given lambda (or given all phi), the exact minimisers are
+Q_i consists of the blocks pp, pl, lp and ll. The exact minimisers over phi given lambda, and over lambda given phi, are
 
     phi_i  = -Q_pp^-1 Q_pl (lambda - c_i)                                                                           (Q2)
     lambda = A^-1 v,    A = sum_i Q_ll,    v = sum_i (Q_ll c_i - Q_lp phi_i)                                        (Q3)
 
-and (A, v) of a patch's samples is all that its term depends on as a function of lambda. c_i is the sample's own wish
-for lambda. With all c_i = 0 samples agree, F is 0 at the optimum and so is every sample's gradient: sampling noise
-vanishes there, and even constant stochastic steps converge. With c_i that differ they do not, and duals have work.
+As a function of lambda, the term of a patch depends only on (A, v) of its samples. c_i is where sample i alone would
+have lambda. Where all c_i are 0, the samples agree: F and the gradient of every sample are 0 at the optimum, so
+sampling noise vanishes there and even constant stochastic steps converge. Where the c_i differ, they do not converge,
+and dual variables are needed. This problem shares no code with the mixture, which shows that solvers know no more than
+the interface.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,45 +27,45 @@ __all__ = ["Quadratic", "QuadraticGlobals", "QuadraticStatistics", "random_quadr
 
 
 class QuadraticGlobals(NamedTuple):
-    """lambda, in one block."""
+    """lambda, as one block."""
 
     lam: np.ndarray  # (d,)
 
 
 class QuadraticStatistics(NamedTuple):
-    """All that a patch's samples say about lambda (Q3)."""
+    """The sufficient statistics of a patch's samples (Q3)."""
 
     curvature: np.ndarray  # A (d, d), sum_i Q_ll
     pull: np.ndarray  # v (d,), sum_i (Q_ll c_i - Q_lp phi_i)
 
 
 class Quadratic:
-    """Sum of quadratics, cut into patches of consecutive samples; a `Problem`.
+    """A sum of quadratics over patches of consecutive samples; a `spatialpdvi.problems.base.Problem`.
 
     Parameters
     ----------
     forms
         Q_i (n, p + d, p + d), symmetric positive definite, the p local coordinates first.
-    wishes
+    centres
         c_i (n, d), where each sample would have lambda.
     n_local
-        p, between 1 and the forms' size - 1.
+        p, from 1 to the size of the forms - 1.
     n_patches
-        B, between 1 and n; sizes differ by one sample at the most.
+        B, from 1 to n; the sizes of patches differ by at most one sample.
 
     Raises
     ------
     InputError
-        Where ``n_local`` or ``n_patches`` does not fit the forms.
+        If ``n_local`` or ``n_patches`` does not fit the forms.
     """
 
-    def __init__(self, forms: np.ndarray, wishes: np.ndarray, *, n_local: int, n_patches: int) -> None:
+    def __init__(self, forms: np.ndarray, centres: np.ndarray, *, n_local: int, n_patches: int) -> None:
         n, size, _ = forms.shape
         _check("n_local", n_local, size - 1)
         _check("n_patches", n_patches, n)
         self.n_patches = n_patches
         self.n_samples, self.n_local, self.n_global = n, n_local, size - n_local
-        self._wishes = wishes
+        self._centres = centres
         local, glob = slice(None, n_local), slice(n_local, None)
         blocks = (forms[:, local, local], forms[:, local, glob], forms[:, glob, local], forms[:, glob, glob])
         self._pp, self._pl, self._lp, self._ll = (np.ascontiguousarray(block) for block in blocks)
@@ -71,19 +73,19 @@ class Quadratic:
         self._rows = [slice(start, stop) for start, stop in pairwise(_bounds(n, n_patches))]
         self._curvature = [self._ll[rows].sum(axis=0) for rows in self._rows]
         self._bound, self._visit_bound = _majorisers(np.stack(self._curvature))
-        self._own_pull = [np.einsum("ilm,im->l", self._ll[rows], wishes[rows]) for rows in self._rows]
+        self._own_pull = [np.einsum("ilm,im->l", self._ll[rows], centres[rows]) for rows in self._rows]
 
     def halo(self, phi: np.ndarray, patch: int) -> None:
-        """No sample sees another's locals."""
+        """Return nothing: no sample depends on the local variables of another."""
 
     def statistics(self, phi: np.ndarray, patch: int) -> QuadraticStatistics:
-        """A and v of the patch (Q3)."""
+        """Compute A and v of the patch (Q3)."""
         rows = self._rows[patch]
         pull = self._own_pull[patch] - np.einsum("ilp,ip->l", self._lp[rows], phi[rows])
         return QuadraticStatistics(self._curvature[patch], pull)
 
     def update_locals(self, phi: np.ndarray, patch: int, halo: None, lam: QuadraticGlobals) -> None:
-        """Exact minimiser over the patch's rows of ``phi`` (n, p), in place (Q2)."""
+        """Minimise F exactly over the patch's rows of ``phi`` (n, p), in place (Q2)."""
         rows = self._rows[patch]
         phi[rows] = self._best(rows, lam)
 
@@ -100,27 +102,28 @@ class Quadratic:
         return QuadraticGlobals(np.linalg.solve(matrix, statistics.pull - dual.lam + inv_step.lam * lam0.lam))
 
     def global_optimum(self, statistics: QuadraticStatistics) -> QuadraticGlobals:
-        """Minimiser over lambda given all locals (Q3)."""
+        """Minimise F over lambda, given the statistics of all samples (Q3)."""
         return QuadraticGlobals(np.linalg.solve(statistics.curvature, statistics.pull))
 
     def blend(self, lam: QuadraticGlobals, target: QuadraticGlobals, step: float) -> QuadraticGlobals:
-        """Straight line: lambda is the mean of a Gaussian of fixed variance, its natural parameter but for a factor."""
+        """Average linearly: lambda is the mean of a Gaussian of fixed variance, a multiple of its natural parameter."""
         return QuadraticGlobals((1.0 - step) * lam.lam + step * target.lam)
 
     def gradient(self, statistics: QuadraticStatistics, patch: int, lam: QuadraticGlobals) -> QuadraticGlobals:
-        """``A lambda - v`` of the patch."""
+        """Compute ``A lambda - v`` of the patch."""
         return QuadraticGlobals(statistics.curvature @ lam.lam - statistics.pull)
 
     def evaluate(
         self, phi: np.ndarray, lam: QuadraticGlobals, *, each: Callable[..., Iterable[Any]] = map
     ) -> Evaluation:
-        """F, its gradient, and distances in widths of one sample's term, which mean the same for any n and unit.
+        """Compute F, its gradient, and distances from the optimum that are comparable for any n and any units.
 
-        Of lambda: the largest ``|dF/dlambda_l| / sqrt(n curvature_l)``, a Newton step in units of
-        ``sqrt(n / curvature)``. Of phi: with r the distance from the own optimum in the norm of Q_pp, ``r / (1 + r)``.
-        Samples are done all at once, so ``each`` is not called.
+        Distances are in widths of one sample's term. For lambda it is the largest
+        ``|dF/dlambda_l| / sqrt(n curvature_l)``, a Newton step in units of ``sqrt(n / curvature)``. For phi it is
+        ``r / (1 + r)``, where r is the distance from the sample's own optimum in the norm of Q_pp. All samples are
+        processed at once, so ``each`` is not called.
         """
-        away = lam.lam - self._wishes
+        away = lam.lam - self._centres
         toward = np.einsum("ilm,im->il", self._ll, away)
         mixed = np.einsum("ilp,ip->il", self._lp, phi)
         local = np.sum(phi * np.einsum("ipq,iq->ip", self._pp, phi))
@@ -130,7 +133,7 @@ class Quadratic:
         residual /= 1.0 + residual
         return Evaluation(
             neg_elbo=float(0.5 * local + np.sum((0.5 * toward + mixed) * away)),
-            # every coordinate of every sample one width away from its optimum; F itself may be 0 there
+            # F where every coordinate of every sample is one width from its optimum; at the optimum F may be 0
             scale=0.5 * self.n_samples * (self.n_local + self.n_global),
             gradient=QuadraticGlobals(gradient),
             curvature=QuadraticGlobals(self._bound),
@@ -141,25 +144,25 @@ class Quadratic:
         )
 
     def best_locals(self, lam: QuadraticGlobals) -> np.ndarray:
-        """All locals (n, p) at their optimum given lambda (Q2); (phi, lambda) then lies on ``min_phi F``."""
+        """Compute the optimum (n, p) of all local variables given lambda (Q2), where F is ``min_phi F``."""
         return self._best(slice(None), lam)
 
     def optimum(self) -> tuple[np.ndarray, QuadraticGlobals]:
-        """The minimiser of F: (phi, lambda), by eliminating the locals."""
+        """Compute the minimiser (phi, lambda) of F by eliminating the local variables."""
         reduced = self._reduced()
-        lam = QuadraticGlobals(np.linalg.solve(reduced.sum(axis=0), np.einsum("ilm,im->l", reduced, self._wishes)))
+        lam = QuadraticGlobals(np.linalg.solve(reduced.sum(axis=0), np.einsum("ilm,im->l", reduced, self._centres)))
         return self.best_locals(lam), lam
 
     def profile_hessian(self) -> np.ndarray:
-        """R (d, d) in ``min_phi F = F* + 1/2 (lambda - lambda*)^T R (lambda - lambda*)``, a gap that never cancels."""
+        """R (d, d) in ``min_phi F - F* = 1/2 (lambda - lambda*)^T R (lambda - lambda*)``: no cancellation occurs."""
         return self._reduced().sum(axis=0)
 
     def _reduced(self) -> np.ndarray:
-        """Every sample's form with its locals eliminated (n, d, d), ``Q_ll - Q_lp Q_pp^-1 Q_pl``."""
+        """Each sample's form with its local variables eliminated (n, d, d), ``Q_ll - Q_lp Q_pp^-1 Q_pl``."""
         return self._ll + np.einsum("ilp,ipm->ilm", self._lp, self._response)
 
     def _best(self, rows: slice, lam: QuadraticGlobals) -> np.ndarray:
-        return np.einsum("ipl,il->ip", self._response[rows], lam.lam - self._wishes[rows])
+        return np.einsum("ipl,il->ip", self._response[rows], lam.lam - self._centres[rows])
 
 
 def random_quadratic(
@@ -173,32 +176,32 @@ def random_quadratic(
     spread: float = 0.0,
     unit_ratio: float = 1.0,
 ) -> Quadratic:
-    """Quadratic whose every Q_i has log-spaced eigenvalues from 1/condition to 1 in a random orthogonal basis.
+    """Draw a quadratic; every Q_i has log-spaced eigenvalues from 1/condition to 1 in a random orthogonal basis.
 
     Parameters
     ----------
     n_samples, n_local, n_global, n_patches
         n, p, d and B.
     condition
-        Largest over smallest eigenvalue of every Q_i, before ``unit_ratio``; >= 1.
+        Ratio of the largest to the smallest eigenvalue of every Q_i, before ``unit_ratio`` is applied; at least 1.
     seed
-        Of the bases and the wishes.
+        Seed of the bases and of the c_i.
     spread
-        Standard deviation of the samples' wishes c_i, in the unit of each coordinate. Half of the variance is
-        common to a patch, so that patches are biased; with 0 all samples agree on the optimum 0.
+        Standard deviation of the c_i, in the unit of each coordinate. Half of the variance is common to the samples of
+        a patch, so that patches are biased. With 0, all samples agree on the optimum 0.
     unit_ratio
-        Largest over smallest unit of lambda's coordinates, log-spaced: the curvature differs by its square. With
-        1 the average of many random bases is all but a multiple of the identity, and no preconditioner can gain.
+        Ratio of the largest to the smallest unit of the coordinates of lambda, log-spaced; curvatures differ by its
+        square. With 1, the average over many random bases is close to a multiple of the identity, and a preconditioner
+        has nothing to gain.
 
     Raises
     ------
     InputError
-        Where a number is out of its range.
+        If a number is out of its range.
     """
     for name, value in (("condition", condition), ("unit_ratio", unit_ratio)):
         if not value >= 1.0:
-            msg = f"Expected `{name}` to be at least 1, found {value}. Raise it."
-            raise InputError(msg)
+            raise InputError("at least 1", f"{value}", option=name)
     _check("n_patches", n_patches, n_samples)
     rng = np.random.default_rng(seed)
     size = n_local + n_global
@@ -208,18 +211,18 @@ def random_quadratic(
     scale = np.concatenate([np.ones(n_local), np.geomspace(1.0, unit_ratio, n_global)])
     own, common = rng.normal(size=(n_samples, n_global)), rng.normal(size=(n_patches, n_global))
     common = np.repeat(common, np.diff(_bounds(n_samples, n_patches)), axis=0)
-    wishes = spread * np.sqrt(0.5) * (own + common) / scale[n_local:]
-    return Quadratic(forms * scale * scale[:, None], wishes, n_local=n_local, n_patches=n_patches)
+    centres = spread * np.sqrt(0.5) * (own + common) / scale[n_local:]
+    return Quadratic(forms * scale * scale[:, None], centres, n_local=n_local, n_patches=n_patches)
 
 
 def _majorisers(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Curvature bounds (d,) of F and of what a visit finds of it, from every patch's A (B, d, d).
+    """Bound the curvature (d,) of F, and the curvature that one visit meets, from the A (B, d, d) of all patches.
 
-    The diagonal matrix of ``L_l = sum_m |A_lm| sqrt(A_ll / A_mm)`` lies above A. The second derivative A_ll alone
-    would let a step of 1/L in all coordinates at once overshoot where they pull together. Plain row sums of |A|
-    prevent that too (Gershgorin) but depend on the coordinates' units, so flat coordinates would inherit the steep
-    ones' curvature; these are the row sums after scaling A to a unit diagonal. A visit's share is
-    ``sum_b A_b,ll^2 / (sum_b A_b,ll)^2``: 1/B where all patches are alike.
+    The diagonal matrix of ``L_l = sum_m |A_lm| sqrt(A_ll / A_mm)`` majorises A. With the second derivative A_ll alone,
+    a step of 1/L in all coordinates at once could overshoot where they are correlated. Plain row sums of |A| prevent
+    that too (Gershgorin), but depend on the units of the coordinates, so that flat coordinates would inherit the
+    curvature of the steep ones; these are the row sums after A is scaled to a unit diagonal. A visit's share is ``sum_b
+    A_b,ll^2 / (sum_b A_b,ll)^2``, which is 1/B where all patches are alike.
     """
     total = parts.sum(axis=0)
     diagonal = np.diag(total)
@@ -230,11 +233,10 @@ def _majorisers(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bounds(n: int, n_patches: int) -> np.ndarray:
-    """First rows (B + 1,) of patches of consecutive samples."""
+    """The first rows (B + 1,) of patches of consecutive samples."""
     return np.linspace(0, n, n_patches + 1).round().astype(np.int64)
 
 
 def _check(name: str, value: int, largest: int) -> None:
     if not 1 <= value <= largest:
-        msg = f"Expected `{name}` to be between 1 and {largest}, found {value}. Choose one in that range."
-        raise InputError(msg)
+        raise InputError(f"between 1 and {largest}", f"{value}", option=name)

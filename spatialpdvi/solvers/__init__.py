@@ -1,11 +1,12 @@
-"""The one table of solvers: the command line's choices, the contract tests and the benchmarks are read from it.
+"""The table of solvers, from which the command line's choices, the contract tests and the benchmarks are made.
 
-A solver knows a `spatialpdvi.problems.base.Problem`, never the Potts mixture. A new one is one file and one line.
+A solver knows a `spatialpdvi.problems.base.Problem`; it must not know the Potts mixture or where patches are stored. A
+new solver is one file and one line here.
 """
 
 from collections.abc import Iterable
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.solvers.base import Solver, SolverSettings
 from spatialpdvi.solvers.coordinate_ascent import CAVI, Memoized, RandomScanCAVI
 from spatialpdvi.solvers.gradient import SGD, Adam, ControlVariate, RMSProp
@@ -32,21 +33,31 @@ SOLVERS: dict[str, type[Solver]] = {
 
 
 def make_solver(name: str, settings: SolverSettings | None = None, *, given: Iterable[str] = ()) -> Solver:
-    """Solver by its name in `SOLVERS`.
+    """Make a solver from its name.
 
-    ``given`` names the settings that a user chose; one that the solver does not have is an `InputError`.
+    Parameters
+    ----------
+    name
+        A key of `SOLVERS`.
+    settings
+        Settings; by default the defaults of `SolverSettings`.
+    given
+        Names of the settings that the user chose.
+
+    Raises
+    ------
+    InputError
+        If there is no such solver, or it does not have a setting that the user chose.
     """
     if name not in SOLVERS:
-        msg = f"Expected `--solver` to be one of {', '.join(SOLVERS)}, found {name!r}."
-        raise InputError(msg)
+        raise InputError(f"one of {', '.join(SOLVERS)}", f"{name!r}", option="solver")
     solver = SOLVERS[name]
-    for option in given:
-        if option not in solver.options:
-            has = ", ".join(_flag(known) for known in solver.options) or "none"
-            msg = f"Expected an option of `--solver {name}`, found {_flag(option)}. Its options: {has}."
-            raise InputError(msg)
+    for chosen in given:
+        if chosen not in solver.options:
+            known = ", ".join(option(own) for own in solver.options)
+            raise InputError(
+                f"an option of {option('solver', name)}",
+                option(chosen),
+                f"Its options are {known}." if known else "It has no options.",
+            )
     return solver(settings or SolverSettings())
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -1,19 +1,19 @@
-"""CAVI, random-scan CAVI and memoised coordinate ascent: exact coordinate minimisers, no step size.
+"""CAVI, random-scan CAVI and memoised coordinate ascent: exact coordinate minimisation without a step size.
 
 Cyclic CAVI (the reference; Bishop 2006, ch. 10; Blei, Kucukelbir and McAuliffe 2017):
 
-    1  each patch b in turn:  phi_b <- one Gauss-Seidel sweep, lambda held
+    1  each patch b in turn:  phi_b <- one Gauss-Seidel sweep with lambda fixed
     2  lambda <- argmin F given the statistics of all patches
 
-Memoised (Hughes and Sudderth 2013): the statistics of every patch are kept, so line 2 follows each patch at once.
+Memoised (Hughes and Sudderth 2013): the statistics of every patch are stored, so line 2 can follow each patch at once.
 
 Random scan (Lavenant and Zanella 2024): one of the B + 1 factors phi_1, ..., phi_B, lambda is drawn uniformly and
-replaced by its minimiser; an epoch is B + 1 draws. For log-concave targets F - F* contracts by 1 - lambda*/(B + 1) a
-draw in expectation. A factor is a patch's posteriors (one Gauss-Seidel sweep of them), not a single spot.
+replaced by its minimiser; an epoch is B + 1 draws. For log-concave targets, each draw contracts F - F* in expectation
+by 1 - lambda*/(B + 1). Here a factor is the posteriors of a patch (one Gauss-Seidel sweep), not those of a single spot.
 
-Guarantee: every line is an exact coordinate minimisation, so F never rises; the limit is a stationary point.
-A patch sees its neighbours' posteriors as they are at its turn: updating all patches from old neighbours at once
-could raise F.
+Guarantee: every line is an exact coordinate minimisation, so F never rises, and the limit is a stationary point.
+A patch sees the posteriors of its neighbours as they are at its turn, because updating all patches at once from old
+posteriors could raise F.
 """
 
 from typing import Any, NamedTuple
@@ -27,14 +27,14 @@ __all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
 
 
 class Shared(NamedTuple):
-    """What all patches see."""
+    """The state that all patches share."""
 
     lam: Blocks
     statistics: tuple[Statistics, ...]  # of every patch, in patch order
 
 
 class CAVI:
-    """Cyclic scan: all posteriors, then the globals."""
+    """Cyclic scan: first all posteriors, then the globals."""
 
     options: tuple[str, ...] = ()
     has_step = False
@@ -44,19 +44,19 @@ class CAVI:
         self.settings = settings
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
-        """The patch's statistics at the start; nothing is kept of it."""
+        """Send the statistics of the patch; it has no state."""
         return None, problem.statistics(phi, patch)
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Any:
-        """The start, and the statistics of every patch."""
+        """Store the globals and the statistics of every patch."""
         return Shared(lam, tuple(messages))
 
-    def begin_epoch(self, problem: Problem, shared: Any, evaluation: Evaluation, kept: Any) -> Any:
-        """Nothing follows the curvature."""
+    def begin_epoch(self, problem: Problem, shared: Any, evaluation: Evaluation, patch_states: Any) -> Any:
+        """Change nothing: no step follows the curvature."""
         return shared
 
     def outgoing(self, shared: Any) -> Globals:
-        """The globals."""
+        """Send the globals."""
         return Globals(shared.lam)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -71,24 +71,22 @@ class CAVI:
         return None, (patch, problem.statistics(phi, patch))
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Any]) -> Shared:
-        """Line 2. Statistics are summed afresh, in patch order: no drift, whatever the order of visits."""
-        kept = list(shared.statistics)
-        for patch, statistics in messages:
-            kept[patch] = statistics
-        total = type(kept[0])(*(sum(parts) for parts in zip(*kept, strict=True)))
-        return Shared(problem.global_optimum(total), tuple(kept))
+        """Line 2. Statistics are summed anew in patch order: errors do not accumulate, whatever the order of visits."""
+        current = _replaced(shared.statistics, messages)
+        total = type(current[0])(*(sum(parts) for parts in zip(*current, strict=True)))
+        return Shared(problem.global_optimum(total), current)
 
 
 class Memoized(CAVI):
-    """Globals follow every patch, through the kept statistics of all the others."""
+    """The globals are updated after every patch, with the stored statistics of all other patches."""
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """One patch a step, in a new order each epoch."""
+        """One patch per step, in a new order in each epoch."""
         return [np.array([b]) for b in rng.permutation(n_patches)]
 
 
 class RandomScanCAVI(CAVI):
-    """One uniformly drawn factor at a time; an empty batch is the draw of lambda."""
+    """One uniformly drawn factor per step; an empty batch means that lambda was drawn."""
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """B + 1 draws with replacement."""
@@ -96,10 +94,13 @@ class RandomScanCAVI(CAVI):
         return [np.array([b]) if b < n_patches else np.array([], dtype=np.int64) for b in draws]
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Any]) -> Shared:
-        """Keep a patch's statistics; lambda moves in its own draw alone."""
+        """Store the statistics of a patch; lambda changes only when it is drawn."""
         if not messages:
             return super().merge(problem, shared, messages)
-        kept = list(shared.statistics)
-        for patch, statistics in messages:
-            kept[patch] = statistics
-        return shared._replace(statistics=tuple(kept))
+        return shared._replace(statistics=_replaced(shared.statistics, messages))
+
+
+def _replaced(statistics: tuple[Statistics, ...], messages: list[tuple[int, Statistics]]) -> tuple[Statistics, ...]:
+    """The statistics of every patch, with those of visited patches replaced."""
+    new = dict(messages)
+    return tuple(new.get(patch, old) for patch, old in enumerate(statistics))

@@ -1,9 +1,9 @@
-"""Posteriors alone, the globals held: what a fitted model says of a section that it has not seen.
+"""Posteriors with fixed globals: the prediction of a fitted model for another section.
 
-    1  each patch b in turn:  phi_b <- one Gauss-Seidel sweep, lambda held
+    1  each patch b in turn:  phi_b <- one Gauss-Seidel sweep with lambda fixed
 
-Guarantee: every spot's update is the exact minimiser with all else held, so F never rises; the limit is stationary in
-phi. No solver of the registry: it fits nothing.
+Guarantee: every update of a spot is an exact minimisation with all else fixed, so F never rises; the limit is
+stationary in phi. It is not in the table of solvers, since it fits no globals.
 """
 
 from typing import Any
@@ -12,18 +12,18 @@ from spatialpdvi.problems.base import Blocks, Problem
 from spatialpdvi.solvers.base import Globals
 from spatialpdvi.solvers.coordinate_ascent import CAVI
 
-__all__ = ["Held"]
+__all__ = ["FixedGlobals"]
 
 
-class Held(CAVI):
+class FixedGlobals(CAVI):
     """`CAVI` without its second line."""
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[None, None]:
-        """Nothing is kept of a patch."""
+        """A patch has neither state nor message."""
         return None, None
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Globals:
-        """The start."""
+        """Store the globals."""
         return Globals(lam)
 
     def local(self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any) -> tuple[None, None]:  # type: ignore[override]
@@ -32,5 +32,5 @@ class Held(CAVI):
         return None, None
 
     def merge(self, problem: Problem, shared: Any, messages: list[Any]) -> Any:
-        """The globals stay."""
+        """Change nothing."""
         return shared

@@ -1,22 +1,23 @@
 r"""First-order methods on the global blocks: SGD, RMSProp, Adam, and SGD with a control variate.
 
     1  draw a batch S_t of patches
-    2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps, lambda held;  g_b = grad f_b(lambda)
+    2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps with lambda fixed;  g_b = grad f_b(lambda)
     3  g        = (B / |S_t|) sum_{b in S_t} g_b                    an unbiased gradient of F at these posteriors
     4  lambda  <- lambda - step(g), block by block
 
-- `SGD`: step = s g / L, L the largest curvature of the block at the start. Constant s < 1 reaches a neighbourhood of a
-  stationary point whose size grows with s times the gradient's variance (Robbins and Monro 1951; Bottou, Curtis and
-  Nocedal 2018).
-- `RMSProp` (Tieleman and Hinton 2012): step = s w g / sqrt(v), v a running mean of g^2 (0.9).
-- `Adam` (Kingma and Ba 2015): step = s w m^ / (sqrt(v^) + eps), decays 0.9 and 0.999, bias-corrected.
-- `ControlVariate`: SGD whose line 3 is  g = sum_b G_b + (B / |S_t|) sum_{b in S_t} (g_b - G_b),  G_b the gradient that
-  patch b had at its last visit. The joint control variate of Wang, Geffner and Domke (2024) without its Monte Carlo
-  half: our expectations are closed forms, so subsampling is the only noise. It stays unbiased, its variance vanishes
-  as the iterates settle, and a constant step converges linearly under strong convexity (SAGA; Defazio et al. 2014).
+- `SGD`: step = s g / L, where L is the largest curvature of the block at the start. A constant s < 1 reaches a
+  neighbourhood of a stationary point, whose size grows with s times the variance of the gradient (Robbins and Monro
+  1951; Bottou, Curtis and Nocedal 2018).
+- `RMSProp` (Tieleman and Hinton 2012): step = s w g / sqrt(v), where v is a running mean of g^2 (decay 0.9).
+- `Adam` (Kingma and Ba 2015): step = s w m^ / (sqrt(v^) + eps), with decays 0.9 and 0.999 and bias correction.
+- `ControlVariate`: SGD whose line 3 is  g = sum_b G_b + (B / |S_t|) sum_{b in S_t} (g_b - G_b),  where G_b is the
+  gradient of patch b at its last visit. This is the joint control variate of Wang, Geffner and Domke (2024) without its
+  Monte Carlo part: the expectations here are closed forms, so subsampling is the only noise. The gradient stays
+  unbiased, its variance vanishes as the iterates settle, and a constant step converges linearly under strong convexity
+  (SAGA; Defazio et al. 2014).
 
 w is the width of the objective along the block, 1 / sqrt(the largest curvature at the start), so that one dimensionless
-s (`SolverSettings.step_size`) serves all blocks.
+s (`SolverSettings.step_size`) suits all blocks.
 """
 
 from typing import Any, NamedTuple
@@ -31,11 +32,11 @@ __all__ = ["SGD", "Adam", "ControlVariate", "RMSProp", "Shared"]
 
 _RMS_DECAY = 0.9
 _ADAM_DECAY = (0.9, 0.999)
-_EPSILON = 1e-8  # Adam's, relative to a gradient of ordinary size 1 / w
+_EPSILON = 1e-8  # eps of Adam, relative to a gradient of ordinary size, 1 / w
 
 
 class Shared(NamedTuple):
-    """What all patches see, and the running moments of the gradient."""
+    """The globals, and the running moments of the gradient."""
 
     lam: Blocks
     largest: Blocks | None  # largest curvature of each block at the start, broadcast over it
@@ -48,12 +49,12 @@ class SGD(MiniBatchSolver):
     """Plain stochastic gradient steps."""
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
-        """Nothing but the start; the first `begin_epoch` measures the curvature."""
+        """Store the globals; the first `begin_epoch` reads the curvature."""
         nothing = blockwise(np.zeros_like, lam)
         return Shared(lam, None, nothing, nothing, 0)
 
-    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Any) -> Shared:
-        """Fix the scale of every block once, from the curvature at the start: the step is constant."""
+    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, patch_states: Any) -> Shared:
+        """Fix the scale of every block once, from the curvature at the start, because the step is constant."""
         if shared.largest is not None:
             return shared
         largest = blockwise(lambda curvature: np.full_like(curvature, curvature.max()), evaluation.curvature)
@@ -102,22 +103,22 @@ class Adam(RMSProp):
 
 
 class ControlVariate(SGD):
-    """SGD whose gradient is corrected by what every patch's gradient was at its last visit."""
+    """SGD whose gradient is corrected by the gradient that every patch had at its last visit."""
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, Blocks]:
-        """The patch's gradient at the start."""
+        """Store and send the gradient of the patch at the start."""
         gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
         return gradient, gradient
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Blocks]) -> Shared:
-        """The sum of all gradients."""
+        """Store the globals and the sum of all gradients."""
         total = blockwise(lambda *parts: sum(parts), *messages)
         return Shared(lam, None, total, blockwise(np.zeros_like, lam), 0)
 
     def local(
         self, problem: Problem, shared: Globals, own: Blocks, phi: Any, patch: int, halo: Any
     ) -> tuple[Blocks, Blocks]:
-        """Line 2; the message is how much the patch's gradient has changed since its last visit."""
+        """Line 2; the message is the change of the patch's gradient since its last visit."""
         _, gradient = super().local(problem, shared, own, phi, patch, halo)
         return gradient, blockwise(np.subtract, gradient, own)
 

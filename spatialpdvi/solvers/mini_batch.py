@@ -1,4 +1,4 @@
-"""What the stochastic rivals share: one tuned step, shuffled mini-batches, locals optimised at every visit."""
+"""What the stochastic solvers share: one tuned step, shuffled mini-batches, posteriors optimised at every visit."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["MiniBatchSolver"]
 
 
 class MiniBatchSolver:
-    """Base of the solvers whose only tuning is `SolverSettings.step_size`."""
+    """Base class of the solvers that are tuned by `SolverSettings.step_size` alone."""
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
     has_step = True
@@ -23,19 +23,19 @@ class MiniBatchSolver:
         self.step_size = settings.step_size or self.default_step
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Every patch once an epoch, in a new order."""
+        """Every patch once per epoch, in a new order."""
         return shuffled_batches(n_patches, self.settings.batch_patches, rng)
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
-        """Nothing is kept of a patch."""
+        """A patch has neither state nor message."""
         return None, None
 
     def outgoing(self, shared: Any) -> Globals:
-        """The globals."""
+        """Send the globals."""
         return Globals(shared.lam)
 
     def visit(self, problem: Problem, lam: Blocks, phi: Any, patch: int, halo: Any) -> Statistics:
-        """Optimise a patch's locals given the globals by `inner_rounds` sweeps; returns their statistics."""
+        """Optimise the posteriors of a patch given the globals by `inner_rounds` sweeps; return their statistics."""
         for _ in range(self.settings.inner_rounds):
             problem.update_locals(phi, patch, halo, lam)
         return problem.statistics(phi, patch)

@@ -1,23 +1,23 @@
 r"""Natural-gradient methods on the globals: SVI with a constant and a Robbins-Monro step, PG-SVI, SNGVI.
 
     1  draw a batch S_t of patches
-    2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps, lambda held
+    2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps with lambda fixed
     3  lambda^  = argmin F given the statistics of S_t, scaled by B / |S_t|
     4  lambda  <- (1 - s_t) lambda + s_t lambda^     in natural parameters
 
-- `SVI`: s_t = s, constant. Hoffman, Blei, Wang and Paisley (2013). With a constant step it reaches a neighbourhood of
-  a stationary point whose size grows with s.
-- `RobbinsMonroSVI`: s_t = s (1 + t)^-kappa with kappa = 0.7. The same paper; sum s_t = inf and sum s_t^2 < inf give
-  convergence to a stationary point.
-- `PGSVI`: the KL-proximal step of Khan, Baque, Fleuret and Fua (2015): lambda <- r lambda + (1 - r) lambda*,
-  r = 1 / (1 + beta), beta constant. For this model, whose expectations are closed forms, the linearised term is exact
-  and the step *is* SVI's with s = beta / (1 + beta); a test shows equal bits.
-- `SNGVI`: stochastic natural-gradient VI, Wu and Gardner (ICML 2024), who prove O(1/T) for conjugate likelihoods. Given
-  phi the domains' Gaussians are conjugate and the natural-gradient step is again line 4, so this is SVI with a step
-  that falls as 1/t: s_t = s 2 / (t + 2). With s = 1 the start is forgotten in the first step; a test shows the
-  equality with SVI on that first step.
+- `SVI`: s_t = s, constant (Hoffman, Blei, Wang and Paisley 2013). With a constant step it reaches a neighbourhood of a
+  stationary point, whose size grows with s.
+- `RobbinsMonroSVI`: s_t = s (1 + t)^-kappa with kappa = 0.7 (the same paper). It converges to a stationary point, since
+  sum s_t = inf and sum s_t^2 < inf.
+- `PGSVI`: the KL-proximal step of Khan, Baque, Fleuret and Fua (2015), lambda <- r lambda + (1 - r) lambda* with
+  r = 1 / (1 + beta) and beta constant. The expectations of this model are closed forms, so the linearised term is exact
+  and the step *is* that of SVI with s = beta / (1 + beta); a test shows equal bits.
+- `SNGVI`: stochastic natural-gradient VI (Wu and Gardner, ICML 2024), who prove O(1/T) for conjugate likelihoods. Given
+  phi, the Gaussians of the domains are conjugate and the natural-gradient step is again line 4, so this is SVI with a
+  step that falls as 1/t: s_t = s 2 / (t + 2). With s = 1 the first step discards the start; a test shows that this step
+  equals that of SVI.
 
-Posteriors are optimised locally at each step, as the P2D-VI paper did for this non-conjugate model. Step condition:
+Posteriors are optimised locally at each step, as in the P2D-VI paper for this non-conjugate model. Steps must satisfy
 0 < s_t <= 1.
 """
 
@@ -33,21 +33,21 @@ _FORGETTING = 0.7  # kappa, in (1/2, 1]
 
 
 class Shared(NamedTuple):
-    """What all patches see."""
+    """The state that all patches share."""
 
     lam: Blocks
     t: int  # steps done
 
 
 class SVI(MiniBatchSolver):
-    """Constant step s, `SolverSettings.step_size`, 0 < s <= 1; larger ones are taken as 1."""
+    """Constant step s, `SolverSettings.step_size`, 0 < s <= 1; larger values are taken as 1."""
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
-        """Nothing but the start."""
+        """Store the globals."""
         return Shared(lam, 0)
 
-    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Any) -> Shared:
-        """Nothing follows the curvature."""
+    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, patch_states: Any) -> Shared:
+        """Change nothing: no step follows the curvature."""
         return shared
 
     def local(
@@ -64,17 +64,17 @@ class SVI(MiniBatchSolver):
         return Shared(problem.blend(shared.lam, problem.global_optimum(total), step), shared.t + 1)
 
     def schedule(self, t: int) -> float:
-        """s_t of step t = 0, 1, ..."""
+        """The step s_t, for t = 0, 1, ..."""
         return self.step_size
 
 
 class RobbinsMonroSVI(SVI):
-    """Falling step ``s (1 + t)^-0.7``; the larger `SolverSettings.step_size` s, the longer s_t stays at 1."""
+    """Falling step ``s (1 + t)^-0.7``; the larger s, `SolverSettings.step_size`, the longer s_t stays at 1."""
 
     default_step = 1.0
 
     def schedule(self, t: int) -> float:
-        """s_t of step t = 0, 1, ..."""
+        """The step s_t, for t = 0, 1, ..."""
         return self.step_size * (1.0 + t) ** -_FORGETTING
 
 
@@ -84,7 +84,7 @@ class PGSVI(SVI):
     default_step = 0.1
 
     def schedule(self, t: int) -> float:
-        """1 - r with ``r = 1 / (1 + beta)``."""
+        """The step ``1 - r = beta / (1 + beta)``, the same for every t."""
         return self.step_size / (1.0 + self.step_size)
 
 
@@ -94,5 +94,5 @@ class SNGVI(SVI):
     default_step = 1.0
 
     def schedule(self, t: int) -> float:
-        """s_t of step t = 0, 1, ..."""
+        """The step s_t, for t = 0, 1, ..."""
         return self.step_size * 2.0 / (t + 2.0)

@@ -1,7 +1,7 @@
 r"""PD-VI and P2D-VI: primal-dual variational inference over a consensus of patches.
 
-Lyu, Yu, Ma and Shi, arXiv 2602.07632 (2026), Algorithm 1. Each patch b keeps a copy lambda_b of the globals, tied to
-the shared lambda_0 by a dual and a quadratic penalty of step eta.
+Algorithm 1 of Lyu, Yu, Ma and Shi, arXiv 2602.07632 (2026). Each patch b has a copy lambda_b of the globals, which a
+dual variable and a quadratic penalty with step eta tie to the shared lambda_0.
 
     1  draw a batch S_t of patches
     2  each b in S_t:   (phi_b, lambda_b) = argmin f_b + <dual_b, lambda_b> + |lambda_b - lambda_0|^2 / (2 eta)
@@ -9,27 +9,28 @@ the shared lambda_0 by a dual and a quadratic penalty of step eta.
     4  h       += (1/B) sum_{b in S_t} (lambda_b - lambda_0)
     5  lambda_0 = mean_{b in S_t} lambda_b + h
 
-Line 4 divides by B, the number of all patches; one lemma of the paper prints |S_t|, which is a slip.
+Line 4 divides by B, the number of all patches; |S_t| in one lemma of the paper is a slip.
 
-Oracle I (`PDVI`) has one scalar eta; oracle II (`P2DVI`) one per coordinate, eta = 1 / (c L) with L the curvature of a
-patch at that coordinate. Line 2 alternates exact closed forms for `inner_rounds` rounds.
+Oracle I (`PDVI`) has one scalar eta. Oracle II (`P2DVI`) has one per coordinate, eta = 1 / (c L), where L is the
+curvature of a patch at that coordinate. Line 2 alternates exact closed forms for `inner_rounds` rounds.
 
-Guarantee: O(1/T) to a stationary point in general, linear under strong convexity, with a constant step small enough
-against 1/L. At a fixed point every lambda_b is lambda_0, dual_b = -grad f_b, the duals sum to 0 and h = 0.
+Guarantee: with a constant step that is small enough relative to 1/L, the distance from a stationary point falls as
+O(1/T) in general and linearly under strong convexity. At a fixed point every lambda_b is lambda_0, dual_b = -grad f_b,
+the duals sum to 0, and h = 0.
 
-Three things are ours.
+Three points differ from the paper.
 
-Duals start at -grad f_b(lambda_0), as the paper's proofs assume (its code starts them at 0, and then the first visits
-wander).
+Duals start at -grad f_b(lambda_0), as the proofs in the paper assume. The paper's code starts them at 0, and then the
+first visits wander.
 
-L is the curvature that a visit finds, averaged over visits by curvature: sum_b L_b^2 / sum_b L_b. For a domain that is
-spread evenly over the patches it is the mean L/B, for one that lives in a single patch it is that patch's L: with the
-mean, small domains take steps that are far too large for them, and die. Steps are refreshed every epoch; the duals do
-not depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point stays one.
+L is the mean curvature that visits meet, weighted by curvature: sum_b L_b^2 / sum_b L_b. For a domain that is spread
+evenly over the patches it is the mean L/B; for a domain in a single patch it is the L of that patch. With the mean,
+small domains would take steps far too large for them and die out. Steps are updated every epoch. The duals do not
+depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point remains one.
 
-"Small enough" is found while running. Large steps leave poor optima (F ends lower), so c starts at 1; but when
-posteriors are all but hard, single spots can keep flipping for ever. So after `PATIENCE` epochs without a better
-stationarity, P2D-VI multiplies c by `CAUTION`. Steps that the user fixed are left alone.
+How small is "small enough" is found during the run. Large steps escape poor optima (F ends lower), so c starts at 1;
+but when almost all posteriors are 0 or 1, single spots can flip back and forth for ever. P2D-VI therefore multiplies c
+by `CAUTION` after `PATIENCE` epochs without a better stationarity. Steps that the user fixed do not change.
 """
 
 from collections.abc import Callable
@@ -43,39 +44,39 @@ from spatialpdvi.solvers.base import SolverSettings, shuffled_batches
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
 
-PATIENCE = 10  # epochs of a window; without a better stationarity than in the one before, steps become smaller
-CAUTION = 1.5  # by how much
-MOST_CAUTION = 64.0  # in all: smaller steps would freeze a fit that is merely slow
-_BETTER = 0.9  # of the stationarity of the window before
+PATIENCE = 10  # epochs in a window; steps become smaller if stationarity is no better than in the window before
+CAUTION = 1.5  # the factor by which they become smaller
+MOST_CAUTION = 64.0  # the largest factor overall: smaller steps would freeze a fit that is merely slow
+_BETTER = 0.9  # "better" means below this multiple of the best stationarity in the window before
 
 
 class Shared(NamedTuple):
-    """What all patches see."""
+    """The state that all patches share."""
 
     lam: Blocks  # lambda_0
     h: Blocks  # running correction, eta * mean of all duals
-    inv_step: Blocks  # 1/eta, one number per coordinate (for oracle I all are equal)
-    caution: float = 1.0  # what c is multiplied by
+    inv_step: Blocks  # 1/eta, one number per coordinate (all equal for oracle I)
+    caution: float = 1.0  # the factor of c
     previous: float = np.inf  # best stationarity of the window before
-    best: float = np.inf  # and of this one
-    waited: int = 0  # epochs of this window
+    best: float = np.inf  # best stationarity of this window
+    waited: int = 0  # epochs of this window so far
 
 
 class Outgoing(NamedTuple):
-    """What a patch reads of it."""
+    """The part of the shared state that a patch reads."""
 
     lam: Blocks
     inv_step: Blocks
 
 
 class Message(NamedTuple):
-    """What one visit tells the rest."""
+    """The result of one visit that is merged into the shared state."""
 
     lam: Blocks  # lambda_b
 
 
 class P2DVI:
-    """Algorithm 1 with oracle II: a step of its own for every coordinate."""
+    """Algorithm 1 with oracle II: every coordinate has its own step."""
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_mean", "step_log_variance")
     has_step = False
@@ -86,32 +87,32 @@ class P2DVI:
         self.settings = settings
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
-        """The dual at -grad f_b(lambda_0)."""
+        """Start the dual at -grad f_b(lambda_0)."""
         gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
         return blockwise(np.negative, gradient), None
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
-        """Steps are set by the first `begin_epoch`."""
-        nothing = blockwise(np.zeros_like, lam)
-        return Shared(lam, nothing, nothing)
+        """Store the globals; the first `begin_epoch` sets the steps."""
+        zeros = blockwise(np.zeros_like, lam)
+        return Shared(lam, zeros, zeros)
 
     def begin_epoch(
-        self, problem: Problem, shared: Shared, evaluation: Evaluation, kept: Callable[[], tuple[Any, ...]]
+        self, problem: Problem, shared: Shared, evaluation: Evaluation, patch_states: Callable[[], tuple[Any, ...]]
     ) -> Shared:
-        """Set 1/eta from the curvature, and h to match: ``h = eta * mean_b dual_b``."""
+        """Set 1/eta from the curvature, and rescale h accordingly: ``h = eta * mean_b dual_b``."""
         if self.grows_cautious:
-            shared = _watch(shared, evaluation)
+            shared = _update_caution(shared, evaluation)
         inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor)
-        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *kept())
+        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *patch_states())
         h = blockwise(np.divide, mean_dual, inv_step)
         return shared._replace(h=h, inv_step=inv_step)
 
     def outgoing(self, shared: Shared) -> Outgoing:
-        """The globals and the steps; h is of the merge alone."""
+        """Send the globals and the steps; only `merge` needs h."""
         return Outgoing(shared.lam, shared.inv_step)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Line 1, without replacement within an epoch: every patch is visited equally often."""
+        """Line 1, without replacement within an epoch, so that every patch is visited equally often."""
         return shuffled_batches(n_patches, self.settings.batch_patches, rng)
 
     def local(
@@ -139,12 +140,12 @@ class P2DVI:
         return shared._replace(lam=lam, h=h)
 
     def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
-        """1/eta = c L, coordinate by coordinate, or what the user fixed; ``factor`` is c."""
+        """1/eta = c L, coordinate by coordinate, or the value that the user fixed; ``factor`` is c."""
         inv_step = blockwise(lambda curvature: factor * curvature, evaluation.visit_curvature)
         return self._fixed(inv_step)
 
     def _fixed(self, inv_step: Blocks) -> Blocks:
-        """Replace the blocks whose step the user set."""
+        """Replace the blocks whose step the user fixed."""
         steps = self.settings.steps + (None,) * (len(inv_step) - len(self.settings.steps))
         return type(inv_step)(
             *(
@@ -157,7 +158,7 @@ class P2DVI:
 class PDVI(P2DVI):
     """Algorithm 1 with oracle I: one scalar step, set by the steepest coordinate of all blocks.
 
-    The flat coordinates crawl by nature, which is no reason for a smaller step: this one grows no more cautious.
+    Flat coordinates make slow progress with such a step. This is no reason to make it smaller, so c does not grow.
     """
 
     grows_cautious = False
@@ -167,11 +168,11 @@ class PDVI(P2DVI):
         return self._fixed(blockwise(lambda block: np.full_like(block, largest), evaluation.curvature))
 
 
-def _watch(shared: Shared, evaluation: Evaluation) -> Shared:
-    """Be more cautious after a window of `PATIENCE` epochs that was no better than the one before it.
+def _update_caution(shared: Shared, evaluation: Evaluation) -> Shared:
+    """Increase the caution after a window of `PATIENCE` epochs that was no better than the window before.
 
-    Windows rather than the best so far: when a domain dies late, stationarity jumps and then falls again, slowly and
-    steadily, which is no reason for smaller steps.
+    Windows are compared, and not the best value so far: when a domain dies out late, stationarity jumps and then falls
+    again, slowly and steadily, which is no reason for smaller steps.
     """
     best, waited = min(shared.best, evaluation.worst), shared.waited + 1
     if waited < PATIENCE:

@@ -1,7 +1,7 @@
-"""A simulated section with known domains: the organs of an embryo, in counts of molecules.
+"""A simulated section with known domains: the organs of an embryo, as counts of molecules.
 
-It is what tests, documentation and benchmarks share, and what a new user can try before their own
-data are ready.
+Tests, documentation and benchmarks share it, and a new user can try it before their own data are ready. It must not
+know how domains are found.
 """
 
 import os
@@ -11,7 +11,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.writing import write_store
 from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing
 from spatialpdvi.io.storage.locks import claimed
@@ -21,7 +21,7 @@ from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
 
 __all__ = ["simulate", "write_simulation"]
 
-_LARGEST_SEED = 2**32 - 1  # as of a fit
+_LARGEST_SEED = 2**32 - 1  # as for a fit
 
 
 def simulate(
@@ -34,32 +34,37 @@ def simulate(
     depth: float | None = None,
     signal: float = 1.0,
 ) -> ad.AnnData:
-    """Draw a section of an embryo with ``k`` organs; the bits depend on the arguments alone.
+    """Simulate a section of an embryo with ``k`` organs; equal arguments give equal bits.
 
     Parameters
     ----------
     n_spots
-        Number of spots, exactly; at least ``k``.
+        Number of spots; at least ``k``.
     n_genes
-        Number of genes, at least 20.
+        Number of genes; at least 20.
     k
-        Number of domains, at least 2; none is empty.
+        Number of domains, at least 2; every domain has spots.
     seed
-        Same seed, same section.
+        Seed of the random numbers, from 0 to 2^32 - 1.
     spacing
-        Distance between neighbouring spots; 25 is that of Stereo-seq's bin 50 in micrometres.
+        Distance between neighbouring spots, > 0; 25 is the distance of Stereo-seq's bin 50 in micrometres.
     depth
-        Molecules per spot, on average; by default 2,300 at 8,000 genes, growing slowly with their
-        number.
+        Mean number of molecules per spot, > 0; by default 2,300 for 8,000 genes, growing slowly with the number of
+        genes.
     signal
-        Multiplies the log fold changes between organs: 1 is about as hard as an embryo, 0 leaves
-        nothing to find.
+        Factor of the log fold changes between organs, >= 0. With 1, domains are about as hard to find as in a real
+        embryo; with 0, organs do not differ.
 
     Returns
     -------
     AnnData
-        Counts in ``X`` (CSR float32), ``obs["annotation"]``, ``obsm["spatial"]`` (float64, y
-        pointing down) and the parameters in ``uns["simulation"]``.
+        Counts in ``X`` (CSR float32), organs in ``obs["annotation"]``, coordinates in ``obsm["spatial"]`` (float64, the
+        y axis points down) and the parameters in ``uns["simulation"]``.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -68,12 +73,8 @@ def simulate(
     ((400, 60), 3)
     """
     _check_sizes(n_spots, n_genes, k)
-    if seed < 0:
-        msg = f"Expected a seed of 0 or more, found {seed}. Give --seed 0, for example."
-        raise InputError(msg)
-    if seed > _LARGEST_SEED:
-        msg = f"Expected a seed of at most {_LARGEST_SEED:,}, found {seed:,}. Give --seed 0, for example."
-        raise InputError(msg)
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"between 0 and {_LARGEST_SEED:,}", f"{seed:,}", option="seed")
     depth = 2300.0 * (n_genes / 8000) ** 0.2 if depth is None else float(depth)
     _check_scales(spacing=spacing, depth=depth, signal=signal)
     rng = np.random.default_rng(seed)
@@ -101,22 +102,27 @@ def simulate(
 
 
 def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
-    """Write a section as a compressed h5ad: the whole file appears under its name, or nothing does.
+    """Write a section as a compressed h5ad file or a zarr store, completely or not at all.
 
     Parameters
     ----------
     path
-        File to write, or zarr store where it ends in .zarr; its folder must exist. What is there is replaced.
+        The file, or the store if the path ends in .zarr. Its folder must exist; an existing file is replaced.
     adata
-        What `simulate` returned.
+        The section, from `simulate`.
+
+    Raises
+    ------
+    InputError
+        If the folder does not exist or the file cannot be written.
     """
     target = resolve(Path(path), option=None)
     if not target.parent.is_dir():
-        msg = (
-            f"Expected a folder that exists for the simulated section, found '{target.parent}'. "
-            "Make the folder first, or choose another one."
+        raise InputError(
+            "an existing folder for the simulated section",
+            f"none at '{target.parent}'",
+            "Make the folder first, or choose another one.",
         )
-        raise InputError(msg)
     if target.suffix == ".zarr":
         check_writable(target, None, as_store=True)
         with claimed(target):
@@ -128,24 +134,20 @@ def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
 
 def _check_sizes(n_spots: int, n_genes: int, k: int) -> None:
     if k < 2:
-        msg = f"Expected at least 2 domains, found {k}. Give --k 2 or more."
-        raise InputError(msg)
+        raise InputError("at least 2", f"{k}", option="k")
     if n_spots < k:
-        msg = (
-            f"Expected at least one spot per domain, found {n_spots} spots for {k} domains. "
-            "Raise --n-spots or lower --k."
+        raise InputError(
+            "at least one spot per domain",
+            f"{n_spots} spots for {k} domains",
+            f"Raise {option('n_spots')} or lower {option('k')}.",
         )
-        raise InputError(msg)
     if n_genes < 20:
-        msg = f"Expected at least 20 genes, found {n_genes}. Give --n-genes 20 or more."
-        raise InputError(msg)
+        raise InputError("at least 20", f"{n_genes}", option="n_genes")
 
 
 def _check_scales(*, spacing: float, depth: float, signal: float) -> None:
     for name, value in (("spacing", spacing), ("depth", depth)):
         if not (np.isfinite(value) and value > 0):
-            msg = f"Expected a positive {name}, found {value}. Give a number above 0."
-            raise InputError(msg)
+            raise InputError("a finite number above 0", f"{value}", option=name)
     if not (np.isfinite(signal) and signal >= 0):
-        msg = f"Expected a signal of 0 or more, found {signal}. Give 1, the usual contrast."
-        raise InputError(msg)
+        raise InputError("a finite number of at least 0", f"{signal}", "The usual contrast is 1.", option="signal")

@@ -1,10 +1,9 @@
-"""The counts of a simulated section: each burst of molecules picks a source, then a gene from it.
+"""The counts of a simulated section: each burst of molecules gets a source, and then a gene of that source.
 
-A spot draws from a mixture: the profile of its organ, the profile of the whole body (what diffuses,
-and cell types found everywhere), and a few programmes such as growth or stress that rise and fall
-across the body and from spot to spot. The mixture grades organs and makes genes vary together;
-bursts make each gene vary more than a Poisson count. One search in one cumulative profile draws a
-burst, so that no spots x genes matrix is ever formed.
+The sources of a spot are the profile of its organ, the profile of the whole body (diffused molecules, and cell types
+that are everywhere), and a few programmes, such as growth or stress, that vary across the body and from spot to spot.
+The mixture gives organs gradients and makes genes vary together; bursts make each gene vary more than a Poisson count.
+One search in one cumulative profile draws a burst, so a dense matrix of spots and genes is never formed.
 """
 
 import itertools
@@ -22,25 +21,25 @@ __all__ = ["draw_counts", "draw_sources"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_BASELINE_SD = 2.6  # log-normal: with the usual depth, some 600 of 8,000 genes are seen in a spot
+_BASELINE_SD = 2.6  # of log-normal expression: at the usual depth a spot has about 600 of 8,000 genes
 _PROGRAMMES = 8  # the first two belong to scattered cells, such as blood
 _SCATTERED = 2
 _DISPERSION = 0.5  # variance of a gene's count = mean + about dispersion * mean^2
 _MAX_BURST = 8.0
-_BLOCK_BURSTS = 4_000_000  # in hand at a time: 100 MB
+_BLOCK_BURSTS = 4_000_000  # in memory at a time, about 100 MB
 
 
 class Sources(NamedTuple):
-    """Where bursts come from; the profiles are those of organs, the body, and programmes."""
+    """The sources of bursts: the profiles of the organs, of the body and of the programmes."""
 
-    cumulative: Floats  # shape=(k + 1 + n_programmes, n_genes), each row rises to 1
-    share: Floats  # shape=(n_spots, 2 + n_programmes), own organ, body, programmes; rows sum to 1
-    total: Ints  # shape=(n_spots,), bursts per spot, at least 1
-    burst: Floats  # shape=(n_genes,), molecules that come with the first of a burst, on average
+    cumulative: Floats  # (k + 1 + n_programmes, n_genes), each row rises to 1
+    share: Floats  # (n_spots, 2 + n_programmes), of the own organ, the body and the programmes; rows sum to 1
+    total: Ints  # (n_spots,), bursts per spot, at least 1
+    burst: Floats  # (n_genes,), mean number of molecules in a burst besides the first
 
 
 def draw_sources(tissue: Tissue, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator) -> Sources:
-    """Profiles of organs and programmes, and what each spot takes from them.
+    """Draw the profiles of organs and programmes, and the shares that each spot draws from them.
 
     Parameters
     ----------
@@ -49,14 +48,14 @@ def draw_sources(tissue: Tissue, *, n_genes: int, depth: float, signal: float, r
     n_genes
         Number of genes.
     depth
-        Molecules of a spot, on average.
+        Mean number of molecules per spot.
     signal
-        Multiplies the log fold changes between organs; 0 leaves nothing to find.
+        Factor of the log fold changes between organs; with 0, organs do not differ.
     rng
-        Source of randomness.
+        Random generator.
     """
     k = int(tissue.organ.max()) + 1
-    # Every section has the same set of baselines: chance, in a tail this heavy, would change depth.
+    # every section has the same set of baselines, since chance in a tail this heavy would change the depth
     quantile = (rng.permutation(n_genes) + 0.5) / n_genes
     body = _BASELINE_SD * np.clip(ndtri(quantile), -3, 3)  # log
     organ = body + signal * _organ_effects(k, n_genes, rng)
@@ -72,7 +71,7 @@ def draw_sources(tissue: Tissue, *, n_genes: int, depth: float, signal: float, r
 
 
 def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> csr_matrix:
-    """Counts, CSR float32 of shape (n_spots, n_genes), drawn block of spots by block of spots."""
+    """Draw the counts, CSR float32 of shape (n_spots, n_genes), one block of spots after another."""
     n_spots, n_genes = len(tissue.organ), sources.cumulative.shape[1]
     block = np.cumsum(sources.total) // _BLOCK_BURSTS
     edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [n_spots]])
@@ -85,20 +84,20 @@ def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> c
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
     index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
     values = np.concatenate(data)
-    data.clear()  # before the columns are joined as well: the peak is a half lower
+    data.clear()  # before the columns are joined, which halves the peak of memory
     columns = np.concatenate(indices).astype(index_type, copy=False)
     return csr_matrix((values, columns, indptr.astype(index_type)), shape=(n_spots, n_genes))
 
 
 def _draw_block(organ: Ints, sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
-    """Counts of a block of spots: bursts are dealt to sources, then to genes."""
+    """Draw the counts of a block of spots: assign bursts to sources, then to genes."""
     k = len(sources.cumulative) - sources.share.shape[1] + 1
     dealt = rng.multinomial(sources.total[rows], sources.share[rows])
     spots, genes = [], []
     for source, profile in enumerate(sources.cumulative):
         members = np.flatnonzero(organ == source) if source < k else np.arange(organ.size)
         bursts = dealt[members, max(0, source - k + 1)]
-        # Sorted draws keep the search in the cache; the shuffle then gives them to the spots.
+        # sorted draws make the search fast; the shuffle then assigns them to spots
         drawn = np.sort(rng.random(int(bursts.sum())))
         gene = np.searchsorted(profile, drawn, side="right").astype(np.int32)
         rng.shuffle(gene)
@@ -118,13 +117,13 @@ def _softmax(log_profile: Floats) -> Floats:
 
 
 def _sparse_effects(n: int, n_genes: int, rng: np.random.Generator, *, share: float, sd: float) -> Floats:
-    """Log fold changes of ``n`` profiles, each in its own random share of the genes."""
+    """Draw the log fold changes of ``n`` profiles, each in its own random share of the genes."""
     changed = rng.random((n, n_genes)) < share
     return np.asarray(np.where(changed, rng.normal(scale=sd, size=(n, n_genes)), 0.0))
 
 
 def _organ_effects(k: int, n_genes: int, rng: np.random.Generator) -> Floats:
-    """Log fold changes of organs, shape (k, n_genes): of its group, its own, its markers."""
+    """Draw the log fold changes of organs (k, n_genes): a part shared by groups of organs, an own part, and markers."""
     group = rng.integers(max(2, k // 4), size=k)
     shared = _sparse_effects(int(group.max()) + 1, n_genes, rng, share=0.08, sd=0.8)
     own = _sparse_effects(k, n_genes, rng, share=0.08, sd=1.0)
@@ -133,14 +132,14 @@ def _organ_effects(k: int, n_genes: int, rng: np.random.Generator) -> Floats:
 
 
 def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
-    """What each spot takes from its organ, the body and each programme; rows sum to 1."""
+    """Draw the shares of each spot's organ, the body and each programme; rows sum to 1."""
     n_spots = len(tissue.organ)
     log_weight = np.empty((n_spots, 2 + _PROGRAMMES))
     log_weight[:, 0] = 0.3 * rng.standard_normal(n_spots)
     log_weight[:, 1] = np.log(0.6) + 0.5 * rng.standard_normal(n_spots)
     for programme in range(_PROGRAMMES):
         gradient = smooth_field(rng, scale=0.25)(tissue.position)
-        if programme < _SCATTERED:  # all or nothing from spot to spot
+        if programme < _SCATTERED:  # present in some spots and absent from others
             local = np.log(0.03) + 3.0 * (rng.random(n_spots) < 0.3)
             log_weight[:, 2 + programme] = 0.1 * gradient + local
         else:
@@ -150,7 +149,7 @@ def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
 
 
 def _totals(tissue: Tissue, mean: float, rng: np.random.Generator) -> Ints:
-    """Bursts of each spot: log-normal about a mean that varies smoothly over the section."""
+    """Draw the number of bursts of each spot: log-normal about a mean that varies smoothly over the section."""
     n_spots = len(tissue.organ)
     patchy = smooth_field(rng, scale=0.3)(tissue.position)
     relative = np.exp(0.2 * patchy + 0.35 * rng.standard_normal(n_spots))

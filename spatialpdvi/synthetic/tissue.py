@@ -1,7 +1,6 @@
-"""The geometry of a simulated section: the outline of an embryo, its bins, and its organs.
+"""The geometry of a simulated section: the outline of an embryo, its bins and its organs.
 
-Lengths are in units of about half an embryo; y points down, as in an image, so the head has the
-smallest y.
+The unit of length is about half an embryo. The y axis points down, as in an image, so the head has the smallest y.
 """
 
 from typing import NamedTuple
@@ -19,11 +18,11 @@ Ints = NDArray[np.int64]
 
 
 class Tissue(NamedTuple):
-    """The bins of a section, in the order of their columns, and the organ of each."""
+    """The bins of a section, sorted by column, and the organ of each."""
 
-    bins: Ints  # shape=(n_spots, 2), column and row on the lattice, from 0
-    position: Floats  # shape=(n_spots, 2), x and y in the units of the outline
-    organ: Ints  # shape=(n_spots,), 0..k-1, every one of them present
+    bins: Ints  # (n_spots, 2), column and row on the lattice, from 0
+    position: Floats  # (n_spots, 2), x and y in the units of the outline
+    organ: Ints  # (n_spots,), 0..k-1; every organ occurs
 
 
 class _Organ(NamedTuple):
@@ -33,8 +32,8 @@ class _Organ(NamedTuple):
     radius: float
 
 
-# Where an organ sits in the outline and how far its head start reaches. The first few cover the
-# body between them, so that a section with few domains is still an embryo; small organs come later.
+# The place of each organ in the outline, and how far its head start reaches. The first organs cover the body, so that a
+# section with few domains still looks like an embryo; small organs come later.
 _ORGANS = (
     _Organ("brain", 0.10, -0.95, 0.28),
     _Organ("liver", -0.16, 0.10, 0.26),
@@ -58,7 +57,7 @@ _ORGANS = (
     _Organ("pancreas", 0.06, 0.32, 0.05),
 )
 
-# Capsules: two ends (x, y) and the radius at each.
+# capsules: two ends (x, y), and the radius at each end
 _CAPSULES = (
     ((0.12, -0.98), (-0.02, -0.88), 0.40, 0.38),  # skull
     ((-0.20, -0.78), (-0.52, -0.74), 0.28, 0.14),  # snout
@@ -71,27 +70,27 @@ _CAPSULES = (
     ((-0.30, -0.06), (-0.64, 0.04), 0.10, 0.075),  # forelimb
     ((-0.26, 0.52), (-0.60, 0.66), 0.12, 0.08),  # hindlimb
 )
-_BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners; holds the outline with room to spare
-_BLEND = 0.05  # how far two shapes run into one another
+_BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners of a box that contains the outline
+_BLEND = 0.05  # width of the smooth transition between two shapes
 
 
 def organ_names(k: int) -> list[str]:
-    """Names of ``k`` domains: organs, then ``organ 21``, ``organ 22`` and so on."""
+    """Return names for ``k`` domains: those of organs, then ``organ 21``, ``organ 22`` and so on."""
     named = [organ.name for organ in _ORGANS[:k]]
     return named + [f"organ {number}" for number in range(len(_ORGANS) + 1, k + 1)]
 
 
 def draw_tissue(n_spots: int, k: int, rng: np.random.Generator) -> Tissue:
-    """Bins of an embryo-shaped section and their organs.
+    """Draw the bins of a section in the shape of an embryo, and their organs.
 
     Parameters
     ----------
     n_spots
-        Number of bins; the section has exactly so many.
+        Number of bins.
     k
         Number of organs, at most ``n_spots``.
     rng
-        Source of randomness.
+        Random generator.
     """
     warp = [smooth_field(rng, scale=0.35) for _ in range(2)]
     bins, position = _lattice(n_spots, warp)
@@ -99,10 +98,10 @@ def draw_tissue(n_spots: int, k: int, rng: np.random.Generator) -> Tissue:
 
 
 class _Field(NamedTuple):
-    """A sum of plane waves, of variance about 1; callable on positions of shape (n, 2)."""
+    """A sum of plane waves with variance of about 1; callable with positions (n, 2)."""
 
-    frequency: Floats  # shape=(2, n_waves)
-    phase: Floats  # shape=(n_waves,)
+    frequency: Floats  # (2, n_waves)
+    phase: Floats  # (n_waves,)
 
     def __call__(self, position: Floats) -> Floats:
         waves = np.cos(position @ self.frequency + self.phase)
@@ -110,21 +109,20 @@ class _Field(NamedTuple):
 
 
 def smooth_field(rng: np.random.Generator, *, scale: float, n_waves: int = 24) -> _Field:
-    """Random smooth function with features of about ``scale`` (in units of the outline)."""
+    """Draw a random smooth function that varies over distances of about ``scale``, in units of the outline."""
     frequency = rng.normal(scale=1 / scale, size=(2, n_waves))
     return _Field(frequency, rng.uniform(0, 2 * np.pi, size=n_waves))
 
 
 def _outline(position: Floats, warp: list[_Field]) -> Floats:
-    """Signed distance to the edge of the embryo, roughly: negative inside."""
+    """Approximate signed distance to the edge of the embryo; negative inside."""
     bent = position + 0.018 * np.stack([field(position) for field in warp], axis=1)
     total = np.zeros(len(position))
     for (x0, y0), (x1, y1), radius_0, radius_1 in _CAPSULES:
         start, axis = np.array([x0, y0]), np.array([x1 - x0, y1 - y0])
         along = np.clip((bent - start) @ axis / (axis @ axis), 0, 1)
         distance = np.hypot(*(bent - start - along[:, None] * axis).T)
-        # Soft minimum over the shapes; the cap keeps exp from overflowing deep inside or far
-        # outside.
+        # a soft minimum over the shapes; clipping prevents an overflow of exp deep inside or far outside
         depth = (distance - radius_0 - along * (radius_1 - radius_0)) / _BLEND
         total += np.exp(-np.clip(depth, -12, 12))
     return np.asarray(-_BLEND * np.log(total))
@@ -148,11 +146,10 @@ def _lattice(n_spots: int, warp: list[_Field]) -> tuple[Ints, Floats]:
 
 
 def _grow_organs(position: Floats, k: int, rng: np.random.Generator) -> Ints:
-    """Organ of each bin: the seed that reaches it first through tissue of uneven resistance.
+    """Find the organ of each bin: the seed whose front reaches the bin first through tissue of uneven resistance.
 
-    Fronts travel from bin to bin, so an organ is connected whatever the resistance; the head start
-    of a seed makes its organ larger. A head start can swallow a seed near by, so all are halved
-    until none does.
+    Fronts travel from bin to bin, so an organ is connected for any resistance; the head start of a seed makes its organ
+    larger. A head start can swallow a nearby seed, so all head starts are halved until this does not happen.
     """
     seeds, radius = _seeds(position, k, rng)
     tree = cKDTree(position)
@@ -163,7 +160,7 @@ def _grow_organs(position: Floats, k: int, rng: np.random.Generator) -> Ints:
         label = _first_arrival(graph, seeds, head_start.max() - head_start)
         if np.unique(label[label >= 0]).size == k:
             break
-    lost = label < 0  # bins of a small lattice that touch no other
+    lost = label < 0  # bins of a small lattice that touch no other bin
     if lost.any():
         reached = np.flatnonzero(~lost)
         _, nearest = cKDTree(position[reached]).query(position[lost])
@@ -172,7 +169,7 @@ def _grow_organs(position: Floats, k: int, rng: np.random.Generator) -> Ints:
 
 
 def _seeds(position: Floats, k: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """One free bin per organ, near its place in the body, and the radius of the organ."""
+    """Draw a free bin for each organ, near its place in the body, and the radius of the organ."""
     taken = np.zeros(len(position), dtype=bool)
     seeds, radii = np.empty(k, dtype=np.int64), np.empty(k)
     gap = np.full(len(position), np.inf)  # distance to the nearest seed so far
@@ -182,7 +179,7 @@ def _seeds(position: Floats, k: int, rng: np.random.Generator) -> tuple[Ints, Fl
             wanted = np.array([x, y]) + rng.normal(scale=0.03, size=2)
             radii[organ] = radius * np.exp(0.2 * rng.standard_normal())
             badness = np.hypot(*(position - wanted).T)
-        else:  # no name left: into one of the widest gaps
+        else:  # an organ without a name is placed in one of the widest gaps
             radii[organ] = 0.05 * np.exp(0.5 * rng.standard_normal())
             badness = -gap * rng.uniform(0.8, 1, size=len(position))
         badness[taken] = np.inf
@@ -193,14 +190,14 @@ def _seeds(position: Floats, k: int, rng: np.random.Generator) -> tuple[Ints, Fl
 
 
 def _resistance(position: Floats, tree: cKDTree, rng: np.random.Generator) -> coo_array:
-    """Cost of each step between touching bins, uneven in place and direction."""
+    """Cost of each step between touching bins; it varies with place and direction."""
     n = len(position)
     pitch = tree.query(position, k=[2])[0].min() if n > 1 else 1.0
     pairs = tree.query_pairs(1.5 * pitch, output_type="ndarray")
     step = position[pairs[:, 1]] - position[pairs[:, 0]]
     middle = (position[pairs[:, 0]] + position[pairs[:, 1]]) / 2
     wide, fine, turn = (smooth_field(rng, scale=scale) for scale in (0.18, 0.05, 0.5))
-    angle = np.pi / 2 + 0.8 * turn(middle)  # along the body, on the whole
+    angle = np.pi / 2 + 0.8 * turn(middle)  # roughly along the body
     along = step[:, 0] * np.cos(angle) + step[:, 1] * np.sin(angle)
     across = step[:, 1] * np.cos(angle) - step[:, 0] * np.sin(angle)
     cost = np.hypot(along, 1.6 * across) * np.exp(0.4 * wide(middle) + 0.5 * fine(middle))
@@ -208,10 +205,9 @@ def _resistance(position: Floats, tree: cKDTree, rng: np.random.Generator) -> co
 
 
 def _first_arrival(graph: coo_array, seeds: Ints, delay: Floats) -> Ints:
-    """Which seed's front reaches each bin first; -1 where none does."""
+    """Number of the seed whose front reaches each bin first; -1 where none does."""
     n = graph.shape[0]
-    # One more node, the origin, from which every seed is reached after its delay (never 0: that is
-    # no edge).
+    # an additional node, the origin, reaches every seed after its delay, which is never 0, since 0 means no edge
     row = np.concatenate([graph.row, np.full(seeds.size, n)])
     column = np.concatenate([graph.col, seeds])
     cost = np.concatenate([graph.data, delay + 1e-9])

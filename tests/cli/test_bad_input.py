@@ -149,7 +149,7 @@ CASES = {
     "an option of another solver": (
         None,
         ["--solver", "cavi", "--step-factor", "2"],
-        r"Expected an option of `--solver cavi`, found --step-factor\. Its options: none\.",
+        r"Expected an option of --solver cavi, found --step-factor\. It has no options\.",
     ),
     "negative beta": (None, ["--beta", "-1"], r"Expected `--beta` to be at least 0, found -1"),
     "beta that is no number": (None, ["--beta", "nan"], r"Expected `--beta` to be at least 0, found nan"),

@@ -1,4 +1,4 @@
-"""The same bits on a Dask cluster of any size, a worker that dies included."""
+"""The same bits on a Dask cluster of any size, also where a worker dies."""
 
 import os
 import re
@@ -11,7 +11,6 @@ from conftest import make_toy
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.fitting.loop import StopRule, optimise
-from spatialpdvi.runtime.memory import parse_size
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
@@ -85,7 +84,7 @@ def test_every_solver_runs_on_workers(name, pair):
     _assert_the_same_run(pair, name, 3, sparse=False)
 
 
-def test_a_run_goes_on_from_a_state_that_another_engine_ended_with(pair):
+def test_a_run_resumes_from_the_state_of_another_engine(pair):
     toy = make_toy(side=20, n_patches=6)
     straight = optimise(
         LocalEngine(toy.problem),
@@ -103,8 +102,8 @@ def test_a_run_goes_on_from_a_state_that_another_engine_ended_with(pair):
     np.testing.assert_array_equal(end.lam.m, straight.lam.m)
 
 
-def test_what_travels_grows_with_borders_not_with_spots(pair):
-    """A patch of four times the spots has twice the border: messages and borders are all that an epoch moves."""
+def test_traffic_grows_with_borders_and_not_with_spots(pair):
+    """An epoch sends only messages and borders, and a patch with four times as many spots has twice the border."""
 
     def epoch(side):
         toy = make_toy(side=side, n_patches=4)
@@ -114,7 +113,7 @@ def test_what_travels_grows_with_borders_not_with_spots(pair):
         before = pair.traffic.sent, pair.traffic.received
         for batch in ([0], [1], [2], [3]):
             engine.visit(shared, np.array(batch))
-        engine.kept()
+        engine.patch_states()
         engine.evaluate(toy.lam)
         moved = pair.traffic.sent - before[0], pair.traffic.received - before[1]
         engine.close()
@@ -157,7 +156,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
     for checkpoint, again in ((None, 0), (Checkpoint(tmp_path / "kept", every=1), 3)):
         with connect("local:2") as cluster:
             progress = Killing([min(cluster.on_each(os.getpid).values())])
-            with pytest.warns(InputWarning, match=r"Expected every worker to stay .* The fit goes on from"):
+            with pytest.warns(InputWarning, match=r"^A worker.* left before the fit was done\. "):
                 there = fit_file(
                     path,
                     options,
@@ -166,7 +165,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
                     checkpoint=checkpoint,
                     cluster=cluster,
                 )
-        assert progress.epochs[4] == again  # after 0, 1, 2, 3: the worker dies before the third is kept
+        assert progress.epochs[4] == again  # after 0, 1, 2, 3: the worker dies before the third is saved
         np.testing.assert_array_equal(here.posterior, there.posterior)
         np.testing.assert_array_equal(here.trace["neg_elbo"], there.trace["neg_elbo"])
         np.testing.assert_array_equal(here.trace["ari"], there.trace["ari"])
@@ -194,20 +193,21 @@ def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
     np.testing.assert_array_equal(both[0].posterior, both[1].posterior)
 
 
-def test_what_workers_refuse_is_one_sentence(pair):
-    with pytest.raises(InputError, match=r"Expected `memory` .* \(Found by a worker of `--dask local:2`"):
-        pair.map(parse_size, [("8GB",), ("eight",)])
+def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair):
+    note = "(A worker of `dask='local:2'` found this; it must see the file under the same path.)"
+    with pytest.raises(InputError, match=rf"^Expected `solver` to be one of .*, found 'em'\. {re.escape(note)}$"):
+        pair.map(make_solver, [("cavi",), ("em",)])
 
 
 @pytest.mark.parametrize(
     ("where", "found"),
     [
-        ("local", r"Expected `--dask` to be local:N .*, found 'local'\."),
-        ("local:0", r"Expected at least one worker in `--dask local:0`, found 0\."),
-        ("127.0.0.1:8786", r"Expected `--dask` to be local:N .*, found '127\.0\.0\.1:8786'\."),
-        ("nothing.json", r"Expected `--dask nothing\.json` to be the file .*, found FileNotFoundError"),
+        ("local", r"^Expected `dask` to be local:N .*, found 'local'\.$"),
+        ("local:0", r"^Expected `dask` to be local:N with at least one worker, found 'local:0'\.$"),
+        ("127.0.0.1:8786", r"^Expected `dask` to be local:N .*, found '127\.0\.0\.1:8786'\.$"),
+        ("nothing.json", r"^Expected a scheduler file of Dask at `dask='nothing\.json'`, found FileNotFoundError: "),
     ],
 )
-def test_what_is_no_cluster_is_refused(where, found):
+def test_an_address_without_a_cluster_is_an_error(where, found):
     with pytest.raises(InputError, match=found), connect(where):
         pass

@@ -1,11 +1,11 @@
-"""Kernels work where compiled code cannot be kept."""
+"""Kernels work where compiled code cannot be cached."""
 
 import logging
 
 from spatialpdvi.kernels import compile as compilation
 
 
-def test_a_kernel_without_a_place_for_its_cache_is_compiled_all_the_same(monkeypatch, caplog):
+def test_a_kernel_is_compiled_where_its_cache_cannot_be_written(monkeypatch, caplog):
     real = compilation.njit
 
     def without_a_place(**options):

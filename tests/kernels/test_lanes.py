@@ -1,4 +1,4 @@
-"""Eight numbers at a time are eight numbers: partial rows, extremes, NaN."""
+"""Every operation on eight numbers against NumPy: partial rows, extremes, NaN."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from spatialpdvi.kernels.compile import compiled
 @compiled
 def _exp(values, out):
     for i in range(0, values.size, lanes.WIDTH):
-        there = values.size - i
-        lanes.store(out, i, there, lanes.exp(lanes.load(values, i, there, 0.0)))
+        left = values.size - i
+        lanes.store(out, i, left, lanes.exp(lanes.load(values, i, left, 0.0)))
 
 
 @compiled
@@ -49,7 +49,7 @@ def test_exponential_of_extremes():
 
 
 @pytest.mark.parametrize("count", range(1, 9))
-def test_lanes_that_are_not_there_are_neither_read_nor_written(count):
+def test_lanes_beyond_the_count_are_neither_read_nor_written(count):
     values = -1.0 - np.arange(count)
     total, top = _fold(values, 0.0)
     assert total == values.sum()
@@ -61,7 +61,7 @@ def test_lanes_that_are_not_there_are_neither_read_nor_written(count):
     np.testing.assert_allclose(room[:count], np.exp(values), rtol=1e-15)
 
 
-def test_arithmetic_is_numpys():
+def test_arithmetic_agrees_with_numpy():
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=8), rng.normal(size=8)
     out = np.empty(40)

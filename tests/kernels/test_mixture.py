@@ -1,11 +1,15 @@
-"""Compiled loops against NumPy, serial against parallel, over types and odd sizes."""
+"""Compiled loops against NumPy, serial against parallel, over types and odd sizes.
+
+They need numba, NumPy, SciPy and pytest alone, so that CI can run them with several versions of numba.
+"""
 
 import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import make_toy
 
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.kernels import mixture
 from spatialpdvi.problems.features import wrap_features
 
@@ -40,24 +44,22 @@ def test_a_block_of_rows_is_that_block(form):
     np.testing.assert_allclose(block.statistics(phi[5:12])[1], phi[5:12].T @ x[5:12], atol=1e-12)
 
 
-def _sweep_arguments(seed=0):
-    toy = make_toy(side=40, n_patches=3, strength=1.0, start="soft", seed=seed)
-    patch = toy.problem.patches[1]
-    rng = np.random.default_rng(seed)
-    data_term = rng.normal(size=(patch.stop - patch.start, 3))
-    halo = toy.problem.halo(toy.phi, 1)
-    return (
-        data_term,
-        patch.indptr,
-        patch.indices,
-        patch.weights,
-        halo,
-        patch.colour_start,
-        toy.phi[patch.start : patch.stop],
-    )
+def _patch(side, n_patches, number, seed=0):
+    """A patch of a square lattice whose spots have four neighbours, joined by random weights between 0.5 and 1.5."""
+    coordinates = np.indices((side, side)).reshape(2, -1).T.astype(float)
+    upper = sp.triu(mutual_knn(coordinates, 4)).tocsr()
+    upper.data = 0.5 + np.random.default_rng(seed).random(upper.nnz)
+    return make_patches(coordinates, (upper + upper.T).tocsr(), n_patches).patches[number]
 
 
-def test_serial_and_parallel_twins_have_the_same_bits_for_any_number_of_threads():
+def _sweep_arguments():
+    patch, rng = _patch(side=40, n_patches=3, number=1), np.random.default_rng(0)
+    n = patch.stop - patch.start
+    data_term, halo, phi = rng.normal(size=(n, 3)), rng.random((patch.halo_rows.size, 3)), rng.dirichlet(np.ones(3), n)
+    return data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, phi
+
+
+def test_serial_and_parallel_versions_have_the_same_bits_for_any_number_of_threads():
     *fixed, phi = _sweep_arguments()
     results = []
     before = numba.get_num_threads()
@@ -89,8 +91,7 @@ def _posteriors(sweep, fixed, phi, threads):
 
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
 def test_cells_have_the_bits_of_a_sweep_by_colour(k):
-    toy = make_toy(side=60, n_patches=2, strength=1.0, start="soft")
-    patch, rng = toy.problem.patches[1], np.random.default_rng(k)
+    patch, rng = _patch(side=60, n_patches=2, number=1), np.random.default_rng(k)
     n = patch.stop - patch.start
     graph = (rng.normal(size=(n, k)), patch.indptr, patch.indices, patch.weights, rng.random((patch.halo_rows.size, k)))
     phi = rng.dirichlet(np.ones(k), size=n)
@@ -105,8 +106,7 @@ def test_cells_have_the_bits_of_a_sweep_by_colour(k):
 
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
 def test_spots_are_evaluated_as_the_formula_says(k):
-    toy = make_toy(side=30, n_patches=1, strength=1.0)
-    (patch,), rng = toy.problem.patches.values(), np.random.default_rng(k)
+    patch, rng = _patch(side=30, n_patches=1, number=0), np.random.default_rng(k)
     phi, data_term = rng.dirichlet(np.ones(k), size=900), 3.0 * rng.normal(size=(900, k))
     pull = sp.csr_matrix((patch.weights, patch.indices, patch.indptr), shape=(900, 900)) @ phi
     neg_elbo, residual = np.empty(900), np.empty(900)
@@ -119,7 +119,7 @@ def test_spots_are_evaluated_as_the_formula_says(k):
     np.testing.assert_allclose(residual, 0.5 * np.abs(phi - optimum).sum(axis=1), atol=1e-13)
 
 
-def test_statistics_have_the_same_bits_from_both_twins():
+def test_statistics_have_the_same_bits_from_both_versions():
     x, phi, _, _ = _data(5000, 6, 5)
     out = []
     for run in (mixture.statistics_dense.serial, mixture.statistics_dense.parallel):
@@ -130,7 +130,7 @@ def test_statistics_have_the_same_bits_from_both_twins():
     np.testing.assert_array_equal(out[0][1], out[1][1])
 
 
-def test_the_twin_is_chosen_by_the_work(monkeypatch):
+def test_the_version_is_chosen_by_the_amount_of_work(monkeypatch):
     chosen = []
     for name in ("serial", "parallel"):
         monkeypatch.setattr(mixture.data_term_dense, name, lambda *_, name=name: chosen.append(name))

@@ -1,4 +1,4 @@
-"""The mixture's objective and closed forms against the formulas written out, and against finite differences."""
+"""The objective and the closed forms of the mixture, against formulas in plain NumPy and against finite differences."""
 
 import numpy as np
 import pytest
@@ -202,8 +202,8 @@ def test_stationarity_means_the_same_for_any_number_of_spots():
     assert np.linalg.norm(b.gradient.m) == pytest.approx(10 * np.linalg.norm(a.gradient.m), rel=1e-6)
 
 
-def test_a_change_of_the_objective_is_held_against_the_datas_misfit_wherever_its_zero_is():
-    """Features moved by a constant: F changes by orders of magnitude, its changes and their scale do not."""
+def test_changes_of_the_objective_are_compared_with_the_misfit_for_any_origin_of_the_data():
+    """Adding a constant to the features changes F by orders of magnitude, but not its changes or their scale."""
     toy = make_toy(side=6, n_patches=3)
     offset = 1e4
     moved = toy.hyper._replace(prior_mean=toy.hyper.prior_mean + offset)

@@ -1,4 +1,6 @@
-"""The quadratic against its formula written out, and what the solvers owe on it; its optimum and its rate are known."""
+"""The quadratic against its formula written out, and solvers on it: its optimum and its rate are known."""
+
+import re
 
 import numpy as np
 import pytest
@@ -13,23 +15,23 @@ from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 CONVERGENT = ("p2dvi", "pdvi", "cavi", "memoized")
 
 
-def _written_out(forms, wishes, phi, lam):
+def _written_out(forms, centres, phi, lam):
     """(Q1), one sample at a time."""
     total = 0.0
-    for q, c, local in zip(forms, wishes, phi, strict=True):
+    for q, c, local in zip(forms, centres, phi, strict=True):
         z = np.concatenate([local, lam - c])
         total += 0.5 * z @ q @ z
     return total
 
 
 def _case(n=30, p=2, d=3, n_patches=4, seed=0):
-    """Forms, wishes, the problem and a point that is no optimum of anything."""
+    """Forms, centres, the problem and a point that is no optimum of anything."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(n, p + d, p + d))
     forms = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(p + d)
-    wishes = rng.normal(size=(n, d))
-    problem = Quadratic(forms, wishes, n_local=p, n_patches=n_patches)
-    return forms, wishes, problem, rng.normal(size=(n, p)), QuadraticGlobals(rng.normal(size=d))
+    centres = rng.normal(size=(n, d))
+    problem = Quadratic(forms, centres, n_local=p, n_patches=n_patches)
+    return forms, centres, problem, rng.normal(size=(n, p)), QuadraticGlobals(rng.normal(size=d))
 
 
 def _total(problem, phi):
@@ -39,10 +41,10 @@ def _total(problem, phi):
 
 @pytest.mark.parametrize("n_patches", [1, 4, 30])
 def test_objective_and_gradient_are_the_written_out_ones(n_patches):
-    forms, wishes, problem, phi, lam = _case(n_patches=n_patches)
+    forms, centres, problem, phi, lam = _case(n_patches=n_patches)
     evaluation = problem.evaluate(phi, lam)
-    assert evaluation.neg_elbo == pytest.approx(_written_out(forms, wishes, phi, lam.lam), rel=1e-12)
-    numeric = central_difference(lambda x: _written_out(forms, wishes, phi, x), lam.lam)
+    assert evaluation.neg_elbo == pytest.approx(_written_out(forms, centres, phi, lam.lam), rel=1e-12)
+    numeric = central_difference(lambda x: _written_out(forms, centres, phi, x), lam.lam)
     np.testing.assert_allclose(evaluation.gradient.lam, numeric, rtol=1e-6)
 
 
@@ -54,13 +56,13 @@ def test_patches_sum_to_the_whole(n_patches):
 
 
 def test_locals_are_stationary_where_they_are_updated_and_untouched_elsewhere():
-    forms, wishes, problem, phi, lam = _case()
+    forms, centres, problem, phi, lam = _case()
     before = phi.copy()
     assert problem.halo(phi, 1) is None
     problem.update_locals(phi, 1, None, lam)
     changed = (phi != before).any(axis=1)
     assert 0 < changed.sum() < phi.shape[0]
-    numeric = central_difference(lambda x: _written_out(forms, wishes, x, lam.lam), phi)
+    numeric = central_difference(lambda x: _written_out(forms, centres, x, lam.lam), phi)
     assert np.abs(numeric[changed]).max() < 1e-6
     assert np.abs(numeric[~changed]).max() > 0.1
 
@@ -76,21 +78,21 @@ def test_augmented_globals_are_stationary_for_the_augmented_lagrangian():
 
 
 def test_global_optimum_is_stationary_given_the_locals():
-    forms, wishes, problem, phi, _ = _case()
+    forms, centres, problem, phi, _ = _case()
     lam = problem.global_optimum(_total(problem, phi))
-    numeric = central_difference(lambda x: _written_out(forms, wishes, phi, x), lam.lam)
+    numeric = central_difference(lambda x: _written_out(forms, centres, phi, x), lam.lam)
     np.testing.assert_allclose(numeric, 0.0, atol=1e-6)
 
 
 def test_optimum_is_a_minimum_in_locals_and_globals_together():
-    forms, wishes, problem, *_ = _case()
+    forms, centres, problem, *_ = _case()
     phi, lam = problem.optimum()
     evaluation = problem.evaluate(phi, lam)
     assert evaluation.worst < 1e-12
     assert evaluation.residual_max < 1e-7
     rng = np.random.default_rng(3)
     for _ in range(20):
-        other = _written_out(forms, wishes, phi + rng.normal(size=phi.shape), lam.lam + rng.normal(size=3))
+        other = _written_out(forms, centres, phi + rng.normal(size=phi.shape), lam.lam + rng.normal(size=3))
         assert other > evaluation.neg_elbo > 0.0
 
 
@@ -109,33 +111,33 @@ def test_blend_is_a_straight_line():
 
 
 def test_curvature_is_a_diagonal_majoriser_that_follows_the_units():
-    forms, wishes, problem, phi, lam = _case()
+    forms, centres, problem, phi, lam = _case()
     hessian = forms[:, 2:, 2:].sum(axis=0)
     bound = problem.evaluate(phi, lam).curvature.lam
     assert (bound >= np.diag(hessian)).all()
     assert np.linalg.eigvalsh(np.diag(bound) - hessian).min() > -1e-9
     scale = np.array([1.0, 1.0, 1.0, 10.0, 1000.0])
-    scaled = Quadratic(forms * scale * scale[:, None], wishes, n_local=2, n_patches=4)
+    scaled = Quadratic(forms * scale * scale[:, None], centres, n_local=2, n_patches=4)
     np.testing.assert_allclose(scaled.evaluate(phi, lam).curvature.lam, bound * scale[2:] ** 2)
 
 
 @pytest.mark.parametrize("n_patches", [1, 30])
 def test_a_visit_finds_its_share_of_the_curvature(n_patches):
-    forms, wishes, _, phi, lam = _case()
-    alike = Quadratic(np.tile(forms[:1], (30, 1, 1)), wishes, n_local=2, n_patches=n_patches).evaluate(phi, lam)
+    forms, centres, _, phi, lam = _case()
+    alike = Quadratic(np.tile(forms[:1], (30, 1, 1)), centres, n_local=2, n_patches=n_patches).evaluate(phi, lam)
     np.testing.assert_allclose(alike.visit_curvature.lam, alike.curvature.lam / n_patches)
     alone = forms * np.where(np.arange(30) == 0, 1.0, 1e-9)[:, None, None]
-    one = Quadratic(alone, wishes, n_local=2, n_patches=n_patches).evaluate(phi, lam)
+    one = Quadratic(alone, centres, n_local=2, n_patches=n_patches).evaluate(phi, lam)
     np.testing.assert_allclose(one.visit_curvature.lam, one.curvature.lam, rtol=1e-6)
 
 
 def test_stationarity_does_not_depend_on_units_or_on_how_often_samples_are_repeated():
-    forms, wishes, problem, phi, lam = _case()
+    forms, centres, problem, phi, lam = _case()
     expected = problem.evaluate(phi, lam)
     scale = np.array([1.0, 1.0, 1.0, 10.0, 1000.0])
-    scaled = Quadratic(forms * scale * scale[:, None], wishes / scale[2:], n_local=2, n_patches=4)
+    scaled = Quadratic(forms * scale * scale[:, None], centres / scale[2:], n_local=2, n_patches=4)
     units = scaled.evaluate(phi, QuadraticGlobals(lam.lam / scale[2:]))
-    twice = Quadratic(np.tile(forms, (2, 1, 1)), np.tile(wishes, (2, 1)), n_local=2, n_patches=4)
+    twice = Quadratic(np.tile(forms, (2, 1, 1)), np.tile(centres, (2, 1)), n_local=2, n_patches=4)
     repeated = twice.evaluate(np.tile(phi, (2, 1)), lam)
     for found in (units, repeated):
         assert found.stationarity["lambda"] == pytest.approx(expected.stationarity["lambda"])
@@ -156,18 +158,18 @@ def test_the_condition_number_and_the_sizes_are_what_was_asked_for():
     [
         (
             {"n_patches": 51},
-            r"Expected `n_patches` to be between 1 and 50, found 51\. Choose one in that range\.",
+            "Expected `n_patches` to be between 1 and 50, found 51.",
         ),
         (
             {"n_global": 0},
-            r"Expected `n_local` to be between 1 and 4, found 5\. Choose one in that range\.",
+            "Expected `n_local` to be between 1 and 4, found 5.",
         ),
-        ({"condition": 0.5}, r"Expected `condition` to be at least 1, found 0\.5\. Raise it\."),
-        ({"unit_ratio": 0.0}, r"Expected `unit_ratio` to be at least 1, found 0\.0\. Raise it\."),
+        ({"condition": 0.5}, "Expected `condition` to be at least 1, found 0.5."),
+        ({"unit_ratio": 0.0}, "Expected `unit_ratio` to be at least 1, found 0.0."),
     ],
 )
 def test_numbers_out_of_range_are_refused(wrong, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         random_quadratic(**{"n_samples": 50, "n_patches": 3} | wrong)
 
 

@@ -1,4 +1,4 @@
-"""What every solver of the registry owes, and what each theory promises."""
+"""What every solver in the table must do, and what the theory of each promises."""
 
 import pickle
 
@@ -7,7 +7,7 @@ import pytest
 from conftest import make_toy
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.fitting.loop import Stop, StopRule, optimise
 from spatialpdvi.options.fit import SOLVERS as NAMES
 from spatialpdvi.problems.base import blockwise
@@ -28,7 +28,7 @@ def test_the_options_name_the_registry():
 
 def test_an_unknown_solver_is_refused():
     with pytest.raises(
-        InputError, match=r"Expected `--solver` to be one of p2dvi, pdvi, cavi, rs-cavi, .*, found 'em'\."
+        InputError, match=r"^Expected `solver` to be one of p2dvi, pdvi, cavi, rs-cavi, .*, found 'em'\.$"
     ):
         make_solver("em")
 
@@ -202,24 +202,30 @@ def test_random_scan_draws_every_factor_equally_often():
     np.testing.assert_allclose(draws / draws.sum(), 0.2, atol=0.02)
 
 
-def test_too_large_a_step_is_said_and_not_raised():
+def test_too_large_a_step_ends_the_run_and_raises_nothing():
     end = _run(make_toy(), "sgd", rule=StopRule(max_epochs=200), step_size=1e4)
     assert end.stop is Stop.NOT_FINITE
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "its"),
+    ("name", "option", "advice"),
     [
-        ("cavi", "step_factor", "none"),
-        ("svi", "step_factor", "--batch-patches, --inner-rounds, --step-size"),
-        ("p2dvi", "step_size", "--batch-patches, --inner-rounds, --step-factor, --step-mean, --step-log-variance"),
+        ("cavi", "step_factor", "It has no options."),
+        ("svi", "step_factor", "Its options are `batch_patches`, `inner_rounds`, `step_size`."),
+        (
+            "p2dvi",
+            "step_size",
+            "Its options are `batch_patches`, `inner_rounds`, `step_factor`, `step_mean`, `step_log_variance`.",
+        ),
     ],
 )
-def test_an_option_that_a_solver_does_not_have_is_refused(name, option, its):
-    flag = "--" + option.replace("_", "-")
+def test_an_option_that_a_solver_does_not_have_is_refused(name, option, advice):
     with pytest.raises(InputError) as error:
         make_solver(name, given=[option])
-    assert str(error.value) == f"Expected an option of `--solver {name}`, found {flag}. Its options: {its}."
+    assert str(error.value) == f"Expected an option of `solver='{name}'`, found `{option}`. {advice}"
+    assert error.value.sentence(as_flag).startswith(
+        f"Expected an option of --solver {name}, found --{option.replace('_', '-')}. It"
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 6])
@@ -271,7 +277,7 @@ def test_oracle_one_is_one_scalar_and_oracle_two_follows_the_curvature(toy):
 
 
 def test_a_domain_in_one_patch_has_that_patchs_curvature():
-    """Spread evenly it is the mean over patches, in a single patch the whole: small domains take small steps."""
+    """The curvature of an evenly spread domain is the mean over patches; of a domain in one patch, all of it."""
     toy = make_toy(side=12, n_patches=4, strength=0.0)
     phi = np.zeros_like(toy.phi)
     phi[:, 0] = 1.0
@@ -284,7 +290,7 @@ def test_a_domain_in_one_patch_has_that_patchs_curvature():
 
 
 def test_steps_shrink_when_the_fit_circles():
-    """c far too small: without growing cautious the fit swings on, with it every start settles."""
+    """With c far too small the fit oscillates until the caution has grown; with the default c it need not grow."""
     toy = make_toy(side=20, n_patches=10, signal=1.5, strength=1.0)
     rule = StopRule(1e-6, 1e-10, 400)
     end = _run(toy, "p2dvi", step_factor=0.01, rule=rule)
