@@ -1,4 +1,4 @@
-"""The objective written out from DESIGN 3 in plain NumPy, sharing no code with the package: slow, dense, obvious."""
+"""The objective (E1) of docs/math.md in plain NumPy, sharing no code with the package: slow, dense, obvious."""
 
 import warnings
 

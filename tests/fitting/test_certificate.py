@@ -8,7 +8,7 @@ from spatialpdvi import FitOptions, fit_file
 
 
 def _stored(path, rep=None):
-    """Everything the objective needs, from the file's keys as DESIGN 5 names them."""
+    """Everything the objective needs, from the file's keys as docs/outputs.md names them."""
     adata = anndata.read_h5ad(path)
     fit = adata.uns["pdvi"]
     m, rho = fit["domain_mean"], fit["log_variance"]
