@@ -12,6 +12,8 @@ from spatialpdvi.cli import main
 from spatialpdvi.compare import bench, work
 from spatialpdvi.prediction import predict as prediction
 
+pytestmark = pytest.mark.cli
+
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "1"]
 ASKED = re.escape("found none for 8.00 PiB more (an array of (1048576, 1073741824))")
 

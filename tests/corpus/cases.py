@@ -67,8 +67,8 @@ def _with(change: Callable[[ad.AnnData], ad.AnnData | None]) -> Callable[[Path],
 
     def make(folder: Path) -> None:
         adata = section()
-        adata = change(adata) or adata
-        adata.write_h5ad(folder / "in.h5ad")
+        changed = change(adata)  # an AnnData without spots counts as false
+        (adata if changed is None else changed).write_h5ad(folder / "in.h5ad")
 
     return make
 

@@ -51,7 +51,8 @@ def _fitted(n_side: int = 9) -> ad.AnnData:
 def _with(change: Change = lambda adata: None, *, n_side: int = 9, name: str = "in.h5ad") -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         adata = _fitted(n_side).copy()
-        (change(adata) or adata).write_h5ad(folder / name)
+        changed = change(adata)  # an AnnData without spots counts as false
+        (adata if changed is None else changed).write_h5ad(folder / name)
 
     return make
 
