@@ -7,7 +7,6 @@ from reference import recompute, stored
 
 from spatialpdvi import FitOptions, fit_file
 
-
 GENES = {"n_top_genes": 100}  # of 150
 CASES = {
     "counts": {},

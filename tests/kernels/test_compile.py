@@ -10,7 +10,7 @@ def test_a_kernel_without_a_place_for_its_cache_is_compiled_all_the_same(monkeyp
 
     def without_a_place(**options):
         if options.get("cache"):
-            raise RuntimeError("cannot cache function 'f': no locator available for file 'kernels.py'")  # noqa: EM101
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'kernels.py'")
         return real(**options)
 
     monkeypatch.setattr(compilation, "njit", without_a_place)
