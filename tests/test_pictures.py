@@ -582,6 +582,7 @@ def test_scanpy_draws_the_same_colours(adata):
         assert to_hex(colour) == to_hex(ours[tuple(place)])
 
 
+@pytest.mark.cli
 def test_a_real_fit_has_every_picture(toy_file, tmp_path):
     fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
     done = CliRunner().invoke(main, fit)

@@ -1,4 +1,4 @@
-"""A room imports only rooms that docs/architecture.md lists before it; heavy libraries stay in the rooms that need them."""
+"""Rooms import only rooms that docs/architecture.md lists before them; heavy libraries stay where they are needed."""
 
 import ast
 import re

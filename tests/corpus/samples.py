@@ -92,7 +92,7 @@ def _broken(
         shutil.rmtree(whole)
         try:
             return (OK if read(folder / name) == before else OK | REFUSED), False
-        except Exception:  # whatever the libraries say of damage
+        except Exception:  # noqa: BLE001 (whatever the libraries say of damage)
             return REFUSED, False
 
     def check(folder: Path) -> None:

@@ -121,7 +121,7 @@ def _read_zarr(store: Path) -> Contents:
             value = element[()] if isinstance(element, zarr.Array) else None
             attributes = sorted((key, str(one)) for key, one in element.attrs.items())
             found[name] = f"{attributes} {'' if value is None else (value.dtype, value.tolist())}"
-        except Exception:  # whatever the library says of damage
+        except Exception:  # noqa: BLE001 (whatever the library says of damage)
             found[name] = None
     return found
 

@@ -18,6 +18,8 @@ from spatialpdvi.model_selection.stability import Replication
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.synthetic import simulate
 
+pytestmark = pytest.mark.slow
+
 FAST = {"n_top_genes": 150, "n_init": 1}
 COLUMNS = {
     *("k", "neg_elbo", "found_again", "split_ari", "restart_ari", "persistence", "smallest", "n_empty", "smooth"),

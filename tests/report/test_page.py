@@ -21,6 +21,8 @@ from spatialpdvi.report.content import Material
 from spatialpdvi.report.markup import data_uri
 from spatialpdvi.report.pictures import draw_maps
 
+pytestmark = pytest.mark.cli
+
 PARTS = ["Maps", "Scores", "Convergence", "Domains", "Marker genes", "Confidence", "To repeat it"]
 
 
