@@ -114,3 +114,12 @@ def toy_file(toy_section, tmp_path) -> Path:
     path = tmp_path / "section.h5ad"
     toy_section.write_h5ad(path)
     return path
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Every test is in one tier: those marked ``cli``, those marked ``slow``, and all others."""
+    twice = [item.nodeid for item in items if item.get_closest_marker("cli") and item.get_closest_marker("slow")]
+    if twice:
+        msg = f"Expected tests in one tier, found these marked both cli and slow: {', '.join(twice)}."
+        raise pytest.UsageError(msg)

@@ -2,6 +2,7 @@
 
 import warnings
 
+import anndata
 import numpy as np
 
 
@@ -79,3 +80,45 @@ def assert_is_scanpys(table, expected):
     np.testing.assert_array_equal(table["gene"], expected["gene"])
     for column in list(expected)[2:]:
         np.testing.assert_allclose(table[column], expected[column], rtol=2e-6, atol=1e-6, err_msg=column)
+
+
+def stored(path, rep=None):
+    """Everything the objective needs, from the file's keys as docs/outputs.md names them."""
+    adata = anndata.read_h5ad(path)
+    fit = adata.uns["pdvi"]
+    m, rho = fit["domain_mean"], fit["log_variance"]
+    x = adata.obsm["X_pdvi"] if "X_pdvi" in adata.obsm else adata.obsm[rep]
+    x = np.asarray(x.todense() if hasattr(x, "todense") else x, dtype=np.float64)
+    phi = np.asarray(adata.obsm["pdvi_posterior"], dtype=np.float64)
+    r = adata.obsp["pdvi_connectivities"]
+    return adata, fit, x, phi, m, rho, r
+
+
+def recompute(fit, x, phi, m, rho, r):
+    """The numbers of a certificate, by their names, from what `stored` returns (E1 to E8 of docs/math.md)."""
+    s0, s1, xi = fit["noise_sd"] ** 2, fit["prior_sd"] ** 2, fit["prior_mean"]
+    # log phi of a zero is multiplied by zero
+    entropy = np.sum(phi * np.log(np.where(phi > 0, phi, 1.0)))
+    data = 0.5 * ((m**2 + np.exp(rho)) / s0).sum(axis=1) - x @ (m / s0).T  # (n, K)
+    prior = 0.5 * np.sum((m**2 + np.exp(rho) - 2 * xi * m) / s1 - rho)
+    pull = r @ phi
+    neg_elbo = entropy + np.sum(phi * data) + prior - 0.5 * np.sum(phi * pull)
+    counts = phi.sum(axis=0)[:, None]
+    precision = counts / s0 + 1 / s1
+    grad_m = precision * m - (phi.T @ x) / s0 - xi / s1
+    grad_rho = 0.5 * (np.exp(rho) * precision - 1.0)
+    logits = pull - data
+    logits -= logits.max(axis=1, keepdims=True)
+    best = np.exp(logits)
+    best /= best.sum(axis=1, keepdims=True)
+    residual = 0.5 * np.abs(phi - best).sum(axis=1)
+    return {
+        "neg_elbo": neg_elbo,
+        "gradient_norm": np.sqrt(np.sum(grad_m**2) + np.sum(grad_rho**2)),
+        "gradient_norm_mean": np.linalg.norm(grad_m),
+        "gradient_norm_log_variance": np.linalg.norm(grad_rho),
+        "stationarity_mean": np.max(np.abs(grad_m) / precision / np.sqrt(s0)),
+        "stationarity_log_variance": np.max(np.abs(np.exp(rho) * precision - 1.0)),
+        "stationarity_posterior": residual.mean(),
+        "stationarity_posterior_max": residual.max(),
+    }

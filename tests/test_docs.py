@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+from dataclasses import MISSING, fields
 from difflib import unified_diff
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from documented import PAGE
 
 from spatialpdvi import FitOptions
 from spatialpdvi.cli import main
+from spatialpdvi.graph.patches import default_n_patches
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.options.fit import option_table
+from spatialpdvi.solvers import SolverSettings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -110,8 +112,42 @@ def test_options_in_the_documents_exist():
         assert unknown == [], path.name
 
 
-def test_the_defaults_are_those_of_the_table():
+def _fit_defaults_on_the_page():
+    """Name and stated default of every option of `fit`, read from docs/cli.md."""
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## spatialpdvi fit\n(.*?)(?=^## )", page, flags=re.DOTALL | re.MULTILINE)
+    entries = re.split(r"^  (?=-)", section, flags=re.MULTILINE)[1:]
+    for entry in entries:
+        text = " ".join(entry.split("\n\n")[0].split())
+        (name,) = re.findall(r"^(?:-\w, )?--([a-z-]+)", text)
+        stated = re.findall(r"\[default: (.*?)\]|Default: (.+?)(?:$|[.,;:](?= |$)| at )", text)
+        yield name.replace("-", "_"), ["".join(one) for one in stated]
+
+
+def _value(stated):
+    """The value that a stated default means; words such as "the only one" mean that nothing is set."""
+    if stated in {"on", "off"}:
+        return stated == "on"
+    try:
+        return float(stated)
+    except ValueError:
+        return None
+
+
+def test_the_defaults_on_the_page_are_those_of_a_fit():
+    stated = dict(_fit_defaults_on_the_page())
     options = FitOptions(k=2)
-    for row in option_table():
-        if not row["required"]:
-            assert getattr(options, row["name"]) == row["default"]
+    solver = SolverSettings()
+    # options that are None until something else decides: what decides, where the page states a number
+    decided = {name: getattr(solver, name) for name in ("batch_patches", "inner_rounds", "step_factor")}
+    decided |= {"n_pcs": options.components_of(2), "n_patches": default_n_patches(150_000)}
+    for field in fields(FitOptions):
+        if field.default is MISSING:
+            assert stated[field.name] == [], field.name
+            continue
+        (found,) = stated[field.name]
+        value = getattr(options, field.name)
+        if isinstance(value, str):
+            assert found == value, field.name
+        else:
+            assert _value(found) == decided.get(field.name, value), field.name

@@ -334,7 +334,8 @@ class TestCharts:
     def test_charts_need_no_coordinates(self, adata):
         del adata.obsm["spatial"]
         for kind in ("trace", "scan", "confusion", "reliability"):
-            assert getattr(pl, kind)(adata).figure is not None
+            axes = getattr(pl, kind)(adata)
+            assert any(one.has_data() for one in (axes, *axes.child_axes)), kind
 
     def test_confusion(self, adata):
         axes = pl.confusion(adata)
@@ -449,7 +450,7 @@ class TestAxes:
         axes = getattr(pl, kind)(adata, ax=given)
         assert axes is given
         assert axes.get_title()
-        assert given.has_data() or given.collections or given.child_axes
+        assert any(one.has_data() for one in (given, *given.child_axes))
         assert not other.has_data()
         assert tuple(figure.get_size_inches()) == (9, 4)
         axes.set_title("mine")
@@ -579,7 +580,7 @@ class TestSizes:
         grid = lattice(20, 20)
         assert place_spots(grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])).marker[0] == 6
         noise = np.random.default_rng(0).normal(scale=0.02, size=grid.shape)
-        assert place_spots(grid + noise).marker == "s" or place_spots(grid + noise).marker[0] == 4
+        assert place_spots(grid + noise).marker == "s"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")  # scanpy's own
@@ -593,10 +594,11 @@ def test_scanpy_draws_the_same_colours(adata):
         assert to_hex(colour) == to_hex(ours[tuple(place)])
 
 
+@pytest.mark.cli
 def test_a_real_fit_has_every_picture(toy_file, tmp_path):
     fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
     done = CliRunner().invoke(main, fit)
-    assert done.exit_code in {0, 3}, done.output
+    assert done.exit_code == 0, done.output
     for suffix in ("png", "pdf"):
         done = _invoke(toy_file, "--kind", ",".join(KINDS), "-o", tmp_path / f"all.{suffix}", "--dpi", "40")
         assert done.exit_code == 0, done.output

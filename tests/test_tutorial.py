@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.cli
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 MADE = ("fitted.h5ad", "scores.json", "embryo.npz", "domains.png", "markers.csv", "scanned.h5ad", "predicted.h5ad")

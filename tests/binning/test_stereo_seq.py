@@ -61,6 +61,7 @@ def test_genes_have_names_and_ids_and_one_called_na_is_no_gap(tmp_path, molecule
     assert "gene_names" not in var
 
 
+@pytest.mark.slow
 def test_little_memory_gives_the_same_bytes(tmp_path, monkeypatch):
     molecules = draw(n=20_000, n_genes=30, side=300, seed=1)
     made = [write_gef(tmp_path / "a.gef", molecules), write_gem(tmp_path / "a.gem.gz", molecules, seed=5)]

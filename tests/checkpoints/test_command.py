@@ -52,6 +52,7 @@ def straight(section, tmp_path_factory):
     return path
 
 
+@pytest.mark.cli
 def test_a_fit_that_is_killed_goes_on_when_the_same_line_is_run_again(section, straight, folder, tmp_path):
     """At the moment of a signal a checkpoint is under way as often as not: one is written after every epoch."""
     moments, out = random.Random(3), tmp_path / "out.h5ad"
@@ -86,6 +87,7 @@ def test_ten_kills_at_random_moments_of_a_larger_fit():
     assert re.search(r"10 kills, \d+ fits finished, each with the same bits", done.stdout)
 
 
+@pytest.mark.cli
 def test_ctrl_c_says_how_to_go_on(section, straight, folder, tmp_path):
     line = ["fit", str(section), *FIT, "-o", str(tmp_path / "out.h5ad"), "--checkpoint", str(folder)]
     line += ["--checkpoint-every", "2"]
@@ -103,6 +105,7 @@ def test_ctrl_c_says_how_to_go_on(section, straight, folder, tmp_path):
     _same(tmp_path / "out.h5ad", straight)
 
 
+@pytest.mark.cli
 def test_ctrl_c_before_anything_is_kept(section, folder, tmp_path):
     line = ["fit", str(section), *FIT, "-o", str(tmp_path / "out.h5ad"), "--checkpoint", str(folder), "--resume"]
     code, _, stderr = interrupt_at("There is no checkpoint", line)
@@ -111,6 +114,7 @@ def test_ctrl_c_before_anything_is_kept(section, folder, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_a_disk_that_fills_up_is_told_once_and_the_fit_goes_on(section, straight, folder, tmp_path):
     code = (
         "import resource, sys\n"
@@ -139,6 +143,7 @@ def test_a_disk_that_fills_up_is_told_once_and_the_fit_goes_on(section, straight
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_a_limit_of_epochs_leaves_the_checkpoint_and_says_so(section, straight, folder, tmp_path):
     line = ("fit", section, *FIT, "-o", tmp_path / "out.h5ad", "--checkpoint", folder, "--checkpoint-every", 3)
     result = _run(*line, "--max-epochs", 5, code=3)
@@ -147,6 +152,7 @@ def test_a_limit_of_epochs_leaves_the_checkpoint_and_says_so(section, straight, 
     _same(tmp_path / "out.h5ad", straight)
 
 
+@pytest.mark.cli
 def test_the_checkpoint_stays_until_report_and_model_are_written(section, folder, tmp_path, monkeypatch):
     import importlib
 

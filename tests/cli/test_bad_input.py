@@ -215,7 +215,12 @@ def test_a_folder_that_is_read_only(toy_file, monkeypatch):
 
 
 def test_click_refuses_what_is_no_number_and_unknown_options(toy_file):
-    for arguments in (["--k", "four"], ["--k", "4", "--nope"], []):
+    for named, arguments in (
+        ("'--threads'", ["--k", "4", "--threads", "four"]),
+        ("--nope", ["--k", "4", "--nope"]),
+        ("'--k'", []),
+    ):
         result = CliRunner().invoke(main, ["fit", str(toy_file), *arguments])
         assert result.exit_code == 2
+        assert named in result.stderr
         assert "Traceback" not in result.stderr

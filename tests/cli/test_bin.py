@@ -14,6 +14,8 @@ from documented import named, part, undocumented
 
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.cli
+
 
 def _run(*arguments, code=0):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])

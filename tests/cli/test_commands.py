@@ -18,6 +18,8 @@ from spatialpdvi.cli import main
 from spatialpdvi.runtime.progress import LiveProgress, PlainProgress
 from spatialpdvi.version import __version__
 
+pytestmark = pytest.mark.cli
+
 FIT = ["--k", "4", "--n-top-genes", "100"]
 
 

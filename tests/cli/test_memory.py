@@ -14,6 +14,8 @@ from spatialpdvi.prediction import predict as prediction
 
 fitting = importlib.import_module("spatialpdvi.api.fit")  # in `spatialpdvi.api` the name is that of the function
 
+pytestmark = pytest.mark.cli
+
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "1"]
 NEEDED = re.escape("There is not enough memory: an array of shape (1048576, 1073741824) needs 8.00 PiB more.")
 

@@ -61,7 +61,7 @@ def loaded():
 @pytest.mark.parametrize(
     ("n", "genes", "room", "least_ari"),
     [
-        pytest.param(25_000, 24_000, 1.0e9, 0.9, id="many genes"),
+        pytest.param(25_000, 24_000, 1.0e9, 0.9, id="many genes", marks=pytest.mark.cli),
         pytest.param(200_000, 2_000, 1.4e9, 0.9, id="many spots", marks=pytest.mark.slow),
     ],
 )

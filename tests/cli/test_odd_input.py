@@ -134,6 +134,7 @@ def test_as_many_domains_as_spots(section):
     assert np.isfinite(result.posterior).all()
 
 
+@pytest.mark.slow
 def test_hundreds_of_domains_on_few_spots(section):
     with pytest.warns(InputWarning) as caught:
         result = _fit(section, k=200, n_init=2)

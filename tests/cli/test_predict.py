@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from spatialpdvi.cli import main
 from spatialpdvi.prediction import predict as prediction
 
+pytestmark = pytest.mark.cli
+
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
 
 

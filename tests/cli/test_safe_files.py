@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 from spatialpdvi.cli import common, main
 
+pytestmark = pytest.mark.cli
+
 FIT = ["--k", "4", "--n-top-genes", "100"]
 
 

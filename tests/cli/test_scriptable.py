@@ -16,6 +16,8 @@ from referencing import Registry, Resource
 from spatialpdvi.cli import main
 from spatialpdvi.fitting.certificate import Certificate
 
+pytestmark = pytest.mark.cli
+
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"
 LATER = {"bin", "report"}  # tested where they are made

@@ -45,7 +45,9 @@ def test_a_stop_tells_what_was_written(toy_file, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [toy_file]
 
 
-@pytest.mark.parametrize("dask", [(), pytest.param(("--dask", "local:1"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dask", [pytest.param((), marks=pytest.mark.cli), pytest.param(("--dask", "local:1"), marks=pytest.mark.slow)]
+)
 def test_a_stop_says_how_to_go_on_and_ends_the_workers(toy_file, tmp_path, dask):
     before, folder = toy_file.read_bytes(), tmp_path / "kept"
     line = ["fit", str(toy_file), *FIT, *ENDLESS, "--checkpoint", str(folder), "--checkpoint-every", "2", *dask]

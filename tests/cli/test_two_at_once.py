@@ -15,6 +15,8 @@ from zarrs import files_of, write_zarr
 from spatialpdvi import Checkpoint, InputError, fit
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.cli
+
 FIT = ("--k", "4", "--n-top-genes", "100")
 RUNS = {
     "fit into the input": ("fit in.h5ad", "in.h5ad"),

@@ -12,6 +12,8 @@ from zarrs import assert_same, files_of, write_spatialdata, write_zarr
 
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.cli
+
 COMPARE = ["--k", "4", "--solvers", "cavi", "--seeds", "1", "--n-init", "2"]
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2", "-q"]
 

@@ -17,6 +17,8 @@ from spatialpdvi.compare.plan import SHARED, ComparisonPlan, parse_solvers
 from spatialpdvi.options.fit import SOLVER_OPTIONS, SOLVERS
 from spatialpdvi.solvers import SOLVERS as REGISTRY
 
+pytestmark = pytest.mark.cli
+
 FAST = ["--k", "4", "--rep", "X_pca", "--tune-epochs", "2", "--seeds", "2"]
 FILES = ["compare.json", "compare.md", "convergence.png", "maps.png", "runs"]
 TUNED = next(name for name in SOLVERS if getattr(REGISTRY[name], "has_step", False))

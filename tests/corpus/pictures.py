@@ -10,11 +10,14 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 
-from corpus.cases import EITHER, HOSTILE, OK, REFUSED, Case, section
+from corpus.cases import HOSTILE, OK, REFUSED, Case, section
 
 KINDS = ("domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges", "trace", "scan", "confusion")
 KINDS = (*KINDS, "reliability", "overview")
-NEEDS = {"flow": "graph", "edges": "graph", "scan": "scan"}
+# parts of a file without which nothing is drawn, and those that single kinds need
+NEEDED = {"places", "confidence", "domains", "summary"}
+NEEDS = {"annotation": {"annotation", "confusion", "reliability"}, "graph": {"flow", "edges"}}
+NEEDS |= {name: {name} for name in ("entropy", "agreement")}
 TEXTS = (
     *HOSTILE,
     "</script><script>alert(1)</script>",
@@ -51,7 +54,8 @@ def _fitted(n_side: int = 9) -> ad.AnnData:
 def _with(change: Change = lambda adata: None, *, n_side: int = 9, name: str = "in.h5ad") -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         adata = _fitted(n_side).copy()
-        (change(adata) or adata).write_h5ad(folder / name)
+        changed = change(adata)  # an AnnData without spots counts as false
+        (adata if changed is None else changed).write_h5ad(folder / name)
 
     return make
 
@@ -137,20 +141,14 @@ def _kinds() -> Iterator[Case]:
         yield _plot(f"{kind} of what was not fitted", bare, REFUSED, *option)
         yield _plot(f"{kind} of a fit", _with(), REFUSED if kind == "scan" else OK, *option)
         for name, lost in lacking.items():
-            yield _plot(f"{kind} without {name}", _with(without(*lost)), EITHER, *option)
-    for kinds in (
-        "",
-        ",",
-        "nothing",
-        "domains,domains",
-        "overview,domains",
-        ",".join(KINDS[:8] * 5),
-        "DOMAINS",
-        "a\nb",
-    ):
-        yield _plot(f"kinds {kinds[:20]!r}", _with(), EITHER, "--kind", kinds)
+            refused = name in NEEDED or kind == "scan" or kind in NEEDS.get(name, ())
+            yield _plot(f"{kind} without {name}", _with(without(*lost)), REFUSED if refused else OK, *option)
+    for kinds in ("", ",", "nothing", "overview,domains", "DOMAINS", "a\nb"):
+        yield _plot(f"kinds {kinds!r}", _with(), REFUSED, "--kind", kinds)
+    for kinds in ("domains,domains", ",".join(KINDS[:8] * 5)):
+        yield _plot(f"kinds {kinds[:20]!r}", _with(), OK, "--kind", kinds)
     for name, lost in lacking.items():
-        yield _report(f"without {name}", _with(without(*lost)), EITHER)
+        yield _report(f"without {name}", _with(without(*lost)), REFUSED if name in NEEDED else OK)
     yield _report("what was not fitted", bare, REFUSED)
 
 
@@ -163,8 +161,8 @@ def _spots() -> Iterator[Case]:
 
     for number in (np.nan, np.inf):
         yield from _both(f"a place at {number}", placed(number), REFUSED)
-    for number in (1e300, -1e300, 1e12):
-        yield from _both(f"a place at {number}", placed(number), EITHER)
+    for number, codes in ((1e300, REFUSED), (-1e300, REFUSED), (1e12, OK)):
+        yield from _both(f"a place at {number}", placed(number), codes)
     shapes = {
         "all at one place": np.ones_like,
         "all on a line": lambda x: x * [1.0, 0.0],
@@ -178,12 +176,13 @@ def _spots() -> Iterator[Case]:
     }
     for name, value in shapes.items():
         change = lambda a, value=value: a.obsm.__setitem__("spatial", value(a.obsm["spatial"]))  # noqa: E731
-        yield from _both(f"places {name}", change, REFUSED if name in {"in 1-D", "in 4-D"} else EITHER)
+        drawn = name in {"all at one place", "all on a line", "in 3-D"}
+        yield from _both(f"places {name}", change, OK if drawn else REFUSED)
     for n in (0, 1, 2, 3):
         few = lambda a, n=n: a[:n].copy()  # noqa: E731
-        yield from _both(f"{n} spots", few, EITHER)
+        yield from _both(f"{n} spots", few, OK if n else REFUSED)
         for kind in KINDS:
-            yield _plot(f"{kind} of {n} spots", _with(few), EITHER, "--kind", kind)
+            yield _plot(f"{kind} of {n} spots", _with(few), OK if n and kind != "scan" else REFUSED, "--kind", kind)
 
     def domains(values: Callable[[int], object]) -> Change:
         def change(adata: ad.AnnData) -> None:
@@ -193,24 +192,28 @@ def _spots() -> Iterator[Case]:
         return change
 
     for kind in KINDS:
-        line = ("--kind", kind)
+        line, codes = ("--kind", kind), REFUSED if kind == "scan" else OK
         one = _with(domains(lambda n: ["0"] * n))
-        yield _plot(f"{kind} of one domain", one, EITHER, *line)
+        yield _plot(f"{kind} of one domain", one, codes, *line)
         many = _with(domains(lambda n: [str(i % 300) for i in range(n)]), n_side=18)
-        yield _plot(f"{kind} of 300 domains", many, EITHER, *line)
-    yield _report("one domain", _with(domains(lambda n: ["0"] * n)), EITHER)
-    yield _report("300 domains", _with(domains(lambda n: [str(i % 300) for i in range(n)]), n_side=18), EITHER)
+        yield _plot(f"{kind} of 300 domains", many, codes, *line)
+    yield _report("one domain", _with(domains(lambda n: ["0"] * n)), OK)
+    yield _report("300 domains", _with(domains(lambda n: [str(i % 300) for i in range(n)]), n_side=18), OK)
     yield from _both("domains that are missing", domains(lambda n: [None] + ["0"] * (n - 1)), REFUSED)
-    yield from _both("domains that are numbers", domains(lambda n: np.arange(n) % 3), EITHER)
-    yield from _both("domains that are fractions", domains(lambda n: np.arange(n) % 3 / 2), EITHER)
+    yield from _both("domains that are numbers", domains(lambda n: np.arange(n) % 3), OK)
+    yield from _both("domains that are fractions", domains(lambda n: np.arange(n) % 3 / 2), REFUSED)
     for name in ("confidence", "entropy", "agreement", "confidence_calibrated"):
         for label, value in (("nan", np.nan), ("inf", np.inf), ("-7", -7.0), ("1e300", 1e300), ("texts", "high")):
 
             def change(adata: ad.AnnData, name: str = name, value: object = value) -> None:
                 adata.obs[f"pdvi_{name}"] = value
 
-            yield _plot(f"{name} of {label}", _with(change), EITHER, "--kind", "confidence,entropy,agreement")
-            yield _report(f"{name} of {label}", _with(change), EITHER)
+            # the colours of a confidence go from 0 to 1, those of the others over what is there
+            drawn = name in {"entropy", "agreement"} and label in {"-7", "1e300"}
+            codes, kinds = OK if drawn else REFUSED, "confidence,entropy,agreement"
+            yield _plot(f"{name} of {label}", _with(change), codes, "--kind", kinds)
+            # a report has no map of the entropy
+            yield _report(f"{name} of {label}", _with(change), OK if name == "entropy" else REFUSED)
 
 
 def _names() -> Iterator[Case]:
@@ -239,24 +242,24 @@ def _names() -> Iterator[Case]:
         return change
 
     for number, text in enumerate(TEXTS):
-        change = renamed(text)
-        yield _report(f"names {number}", _with(change), EITHER)
-        yield _plot(f"names {number}", _with(change), EITHER, "--kind", "domains,annotation,confusion")
-        yield _report(f"words {number}", _with(told(text)), EITHER)
-        yield _report(f"gene key {number}", _with(), EITHER, "--gene-key", text.replace("\0", ""))
+        change, codes = renamed(text), OK if text.strip() else REFUSED  # a domain without a name is a spot without one
+        yield _report(f"names {number}", _with(change), codes)
+        yield _plot(f"names {number}", _with(change), codes, "--kind", "domains,annotation,confusion")
+        yield _report(f"words {number}", _with(told(text)), OK)
+        yield _report(f"gene key {number}", _with(), REFUSED, "--gene-key", text.replace("\0", ""))
         if text.strip() and len(text) < 200 and "/" not in text and "\0" not in text:
             file = f"{text}.h5ad"
             yield _report(f"file {number}", _with(name=file), OK, "--", file=f"./{file}")
     svg = ("--kind", "domains,annotation")
     for suffix in ("svg", "pdf"):
         for number, text in enumerate(TEXTS):
-            make = _with(renamed(text))
-            yield _plot(f"names {number} as {suffix}", make, EITHER, *svg, output=f"out.{suffix}")
+            make, codes = _with(renamed(text)), OK if text.strip() else REFUSED
+            yield _plot(f"names {number} as {suffix}", make, codes, *svg, output=f"out.{suffix}")
     for number, colours in enumerate(
         (["red;background:url(http://x)"] * 3, ["</style>"] * 3, [""] * 3, ["#000"], [1, 2, 3])
     ):
         change = lambda a, colours=colours: a.uns.__setitem__("pdvi_domain_colors", np.array(colours))  # noqa: E731
-        yield from _both(f"colours {number}", change, EITHER)
+        yield from _both(f"colours {number}", change, REFUSED)
 
 
 def _results() -> Iterator[Case]:
@@ -289,29 +292,42 @@ def _results() -> Iterator[Case]:
     paths += [("pdvi", *path) for path in inner]
     for path in paths:
         name = "/".join(path)
-        if path[1:] != ("params", "sample_key"):
-            yield _report(f"no {name}", _with(_tolerant(replaced(path, None))), EITHER)
-            yield _plot(f"no {name}", _with(_tolerant(replaced(path, None))), EITHER)
+        if path[1:] not in ABSENT:
+            for command in (_report, _plot):
+                codes = REFUSED if _is_refused(command, path[1:], None) else OK
+                yield command(f"no {name}", _with(replaced(path, None)), codes)
         for kind, value in strangers.items():
-            yield _report(f"{name} as {kind}", _with(replaced(path, value)), EITHER)
+            codes = REFUSED if _is_refused(_report, path[1:], kind) else OK
+            yield _report(f"{name} as {kind}", _with(replaced(path, value)), codes)
             if path[1] in {"trace", "scores", "certificate", "params"} and kind != "a list":
-                yield _plot(f"{name} as {kind}", _with(replaced(path, value)), EITHER, "--kind", "domains,trace")
+                codes = REFUSED if _is_refused(_plot, path[1:], kind) else OK
+                yield _plot(f"{name} as {kind}", _with(replaced(path, value)), codes, "--kind", "domains,trace")
 
 
 def _parts() -> tuple[str, ...]:
     return ("params", "domain_mean", "log_variance", "noise_sd", "trace", "certificate", "scores", "stages")
 
 
-def _tolerant(change: Change) -> Change:
-    """What is not there cannot be removed."""
+# what a fit of one section from counts does not write
+ABSENT = {("params", "sample_key"), ("params", "rep"), ("stages",)}
 
-    def wrapped(adata: ad.AnnData) -> None:
-        try:
-            change(adata)
-        except KeyError:
-            return
 
-    return wrapped
+def _is_refused(command: Callable[..., Case], path: tuple[str, ...], kind: str | None) -> bool:
+    """Whether a part of the summary that is missing (None) or of another type is refused: what is read is checked."""
+    part, name = path[0], path[-1]
+    if part == "trace":
+        return True
+    if path == ("scores",):
+        return kind != "a dict"
+    if path == ("scores", "baseline"):
+        return kind in {"a text", "an array", "a list"}
+    if part == "certificate" and command is _report:
+        return (name, kind) not in {("tolerance", "a number"), ("reason", "a text")}
+    if path == ("certificate",):
+        return kind not in {None, "a dict"}
+    if path == ("certificate", "tolerance"):  # drawn in the trace
+        return kind not in {None, "a number"}
+    return path == ("params", "spatial_key") and command is _report and kind is not None
 
 
 def _outputs() -> Iterator[Case]:
@@ -343,16 +359,16 @@ def _outputs() -> Iterator[Case]:
         yield _plot(f"--dpi {dpi}", plain, codes, "--dpi", dpi)
     for flag in ("--label-key", "--spatial-key", "--sample-key", "--key-added"):
         for number, key in enumerate(("gone", "", "a/b", "..", "größe\n", "x" * 300)):
-            yield _plot(f"{flag} {number}", plain, EITHER, flag, key)
+            yield _plot(f"{flag} {number}", plain, REFUSED, flag, key)
             if flag != "--sample-key":
-                yield _report(f"{flag} {number}", plain, EITHER, flag, key)
+                yield _report(f"{flag} {number}", plain, REFUSED, flag, key)
     for output in ("out.png", "out", "no/out.html", "", ".", "in.h5ad", "x" * 300 + ".html"):
         line = ("report", "in.h5ad", "-o", output)
         yield Case(f"report: output {output[:20]!r}", plain, line, REFUSED)
-    for number in ("-1", str(10**12), "0", "1.5"):
-        yield _report(f"-n {number}", plain, EITHER, "-n", number)
-    for memory in ("0", "-1GB", "nope", "1B"):
-        yield _report(f"--memory {memory}", plain, EITHER, "--memory", memory)
+    for number, codes in (("-1", REFUSED), ("1.5", REFUSED), ("0", OK), (str(10**12), OK)):
+        yield _report(f"-n {number}", plain, codes, "-n", number)
+    for memory, codes in (("0", REFUSED), ("-1GB", REFUSED), ("nope", REFUSED), ("1B", OK)):
+        yield _report(f"--memory {memory}", plain, codes, "--memory", memory)
 
 
 def _several() -> Iterator[Case]:

@@ -7,6 +7,8 @@ from click.testing import CliRunner
 
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.cli
+
 
 def run(*arguments, code=0):
     shown = CliRunner().invoke(main, [str(a) for a in arguments])

@@ -1,52 +1,11 @@
-"""The certificate recomputed from the written file alone, by formulas written out here: no code of the package's."""
+"""The certificate recomputed from the written file alone, by the formulas in reference.py."""
 
 import anndata
 import numpy as np
 import pytest
+from reference import recompute, stored
 
 from spatialpdvi import FitOptions, fit_file
-
-
-def _stored(path, rep=None):
-    """Everything the objective needs, from the file's keys as DESIGN 5 names them."""
-    adata = anndata.read_h5ad(path)
-    fit = adata.uns["pdvi"]
-    m, rho = fit["domain_mean"], fit["log_variance"]
-    x = adata.obsm["X_pdvi"] if "X_pdvi" in adata.obsm else adata.obsm[rep]
-    x = np.asarray(x.todense() if hasattr(x, "todense") else x, dtype=np.float64)
-    phi = np.asarray(adata.obsm["pdvi_posterior"], dtype=np.float64)
-    r = adata.obsp["pdvi_connectivities"]
-    return adata, fit, x, phi, m, rho, r
-
-
-def _recompute(fit, x, phi, m, rho, r):
-    s0, s1, xi = fit["noise_sd"] ** 2, fit["prior_sd"] ** 2, fit["prior_mean"]
-    # log phi of a zero is multiplied by zero
-    entropy = np.sum(phi * np.log(np.where(phi > 0, phi, 1.0)))
-    data = 0.5 * ((m**2 + np.exp(rho)) / s0).sum(axis=1) - x @ (m / s0).T  # (n, K)
-    prior = 0.5 * np.sum((m**2 + np.exp(rho) - 2 * xi * m) / s1 - rho)
-    pull = r @ phi
-    neg_elbo = entropy + np.sum(phi * data) + prior - 0.5 * np.sum(phi * pull)
-    counts = phi.sum(axis=0)[:, None]
-    precision = counts / s0 + 1 / s1
-    grad_m = precision * m - (phi.T @ x) / s0 - xi / s1
-    grad_rho = 0.5 * (np.exp(rho) * precision - 1.0)
-    logits = pull - data
-    logits -= logits.max(axis=1, keepdims=True)
-    best = np.exp(logits)
-    best /= best.sum(axis=1, keepdims=True)
-    residual = 0.5 * np.abs(phi - best).sum(axis=1)
-    return {
-        "neg_elbo": neg_elbo,
-        "gradient_norm": np.sqrt(np.sum(grad_m**2) + np.sum(grad_rho**2)),
-        "gradient_norm_mean": np.linalg.norm(grad_m),
-        "gradient_norm_log_variance": np.linalg.norm(grad_rho),
-        "stationarity_mean": np.max(np.abs(grad_m) / precision / np.sqrt(s0)),
-        "stationarity_log_variance": np.max(np.abs(np.exp(rho) * precision - 1.0)),
-        "stationarity_posterior": residual.mean(),
-        "stationarity_posterior_max": residual.max(),
-    }
-
 
 GENES = {"n_top_genes": 100}  # of 150
 CASES = {
@@ -68,11 +27,11 @@ CASES = {
 def test_the_file_proves_what_its_certificate_says(case, toy_file, tmp_path):
     out = tmp_path / "out.h5ad"
     result = fit_file(toy_file, FitOptions(k=4, save_graph=True, **GENES | CASES[case]), output=out)
-    _, fit, x, phi, m, rho, r = _stored(out, rep="X_pca")
+    _, fit, x, phi, m, rho, r = stored(out, rep="X_pca")
     assert (abs(r - r.T) > 0).nnz == 0
     assert r.diagonal().sum() == 0
     certificate = fit["certificate"]
-    for name, value in _recompute(fit, x, phi, m, rho, r).items():
+    for name, value in recompute(fit, x, phi, m, rho, r).items():
         # differences of large sums: absolute errors of 1e-9 of F's size are rounding
         assert certificate[name] == pytest.approx(value, rel=1e-6, abs=1e-8), name
     if result.certificate.converged:
@@ -86,13 +45,13 @@ def test_the_check_can_fail(toy_file, tmp_path):
     """A slightly wrong mean, variance or posterior is seen: the certificate is not just small for everything."""
     out = tmp_path / "out.h5ad"
     fit_file(toy_file, FitOptions(k=4, save_graph=True, **GENES), output=out)
-    _, fit, x, phi, m, rho, r = _stored(out)
+    _, fit, x, phi, m, rho, r = stored(out)
     tolerance = fit["certificate"]["tolerance"]
-    assert _recompute(fit, x, phi, m + 0.01 * fit["noise_sd"], rho, r)["stationarity_mean"] > 50 * tolerance
-    assert _recompute(fit, x, phi, m, rho + 0.01, r)["stationarity_log_variance"] > 50 * tolerance
+    assert recompute(fit, x, phi, m + 0.01 * fit["noise_sd"], rho, r)["stationarity_mean"] > 50 * tolerance
+    assert recompute(fit, x, phi, m, rho + 0.01, r)["stationarity_log_variance"] > 50 * tolerance
     blurred = 0.95 * phi + 0.05 / phi.shape[1]
-    assert _recompute(fit, x, blurred, m, rho, r)["stationarity_posterior"] > 50 * tolerance
-    assert _recompute(fit, x, phi, m, rho, 0.5 * r)["neg_elbo"] != pytest.approx(
+    assert recompute(fit, x, blurred, m, rho, r)["stationarity_posterior"] > 50 * tolerance
+    assert recompute(fit, x, phi, m, rho, 0.5 * r)["neg_elbo"] != pytest.approx(
         fit["certificate"]["neg_elbo"], rel=1e-3
     )
 

@@ -229,6 +229,7 @@ def test_a_disk_that_fills_up(path, output, tmp_path, monkeypatch, error) -> Non
 
 
 @pytest.mark.parametrize("limit", ["while copying", "while adding", "at the end"])
+@pytest.mark.cli
 def test_a_real_limit_of_the_file_size(path, tmp_path, limit) -> None:
     size = path.stat().st_size
     most = {"while copying": size // 2, "while adding": size + 4096, "at the end": size + 10**5}

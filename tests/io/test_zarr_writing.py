@@ -214,6 +214,7 @@ def test_a_full_disk_is_one_sentence(store, monkeypatch):
     assert files_of(store) == before
 
 
+@pytest.mark.cli
 def test_a_killed_writer_leaves_nothing_under_the_name(store, tmp_path):
     code = (
         "import os, signal, sys\n"

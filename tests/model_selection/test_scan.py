@@ -20,6 +20,8 @@ from spatialpdvi.options.stages import FeatureSettings
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.synthetic import simulate
 
+pytestmark = pytest.mark.slow
+
 FAST = {"n_top_genes": 150, "n_init": 1}
 COLUMNS = {
     *("k", "neg_elbo", "found_again", "split_ari", "restart_ari", "persistence", "smallest", "n_empty", "smooth"),

@@ -19,7 +19,7 @@ QUIET = (
 # Chromium's own errands (the time, its account, its search): no page could use these hosts for pictures or fonts.
 OWN = re.compile(r"(www|accounts|clients[0-9]*|android\.clients|mtalk)\.google\.com|update\.googleapis\.com")
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+pytestmark = [pytest.mark.cli, pytest.mark.skipif(BROWSER is None, reason="no chromium here")]
 
 
 class _Proxy(socketserver.ThreadingTCPServer):

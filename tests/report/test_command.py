@@ -10,6 +10,8 @@ import pytest
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.report.command import fit_command, predict_command, shell_line, stored_options
 
+pytestmark = pytest.mark.cli
+
 OUT = Path("out.h5ad")
 
 

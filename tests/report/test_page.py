@@ -20,6 +20,8 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.report.content import Material
 from spatialpdvi.report.pictures import draw_maps
 
+pytestmark = pytest.mark.cli
+
 PARTS = ["Maps", "Scores", "Convergence", "Domains", "Marker genes", "Confidence", "Command and parameters"]
 
 

@@ -9,6 +9,8 @@ import pytest
 from report.conftest import change, report, run
 from zarrs import write_zarr
 
+pytestmark = pytest.mark.cli
+
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

@@ -66,6 +66,7 @@ def test_the_wrapper_describes_itself():
     assert described == {name for pair in used for name in pair if name and name != "get"}
 
 
+@pytest.mark.cli
 def test_the_wrapper_runs_as_upstream_runs_its_own(snakemake, tmp_path):
     place = tmp_path / "wrappers" / "master" / "bio" / "spatialpdvi" / "fit"
     shutil.copytree(WRAPPER, place)

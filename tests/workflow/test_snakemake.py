@@ -15,7 +15,10 @@ import pytest
 from binning_samples import Molecules, write_gef
 from workflow.conftest import ROOT, WORKFLOWS, Project
 
-pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy")
+pytestmark = [
+    pytest.mark.cli,
+    pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy"),
+]
 
 
 def table(path):

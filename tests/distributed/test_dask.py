@@ -15,7 +15,7 @@ from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
 # distributed closes the last of its sockets and loops when they are collected, which is after the test
-pytestmark = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"), pytest.mark.cli]
 
 from spatialpdvi.distributed import ClusterEngine, connect  # noqa: E402 - after the check that it can be imported
 
