@@ -110,10 +110,12 @@ def _within_samples(graph: sp.csr_matrix, codes: np.ndarray) -> sp.csr_matrix:
 
 def _warn_of_isolated(pattern: sp.csr_matrix, advice: str) -> None:
     isolated = int((np.diff(pattern.indptr) == 0).sum())
-    if isolated:
-        have = "1 spot has" if isolated == 1 else f"{isolated:,} spots have"
-        text = f"{have} no neighbour, and a domain that follows from the features alone. To join them, {advice}."
-        warnings.warn(InputWarning(text), stacklevel=2)
+    if not isolated:
+        return
+    text = "1 spot has no neighbour; its domain follows from its features alone. To join it, "
+    if isolated > 1:
+        text = f"{isolated:,} spots have no neighbour; their domains follow from their features alone. To join them, "
+    warnings.warn(InputWarning(f"{text}{advice}."), stacklevel=2)
 
 
 def _count_across(section: Section, graph: sp.csr_matrix) -> int:

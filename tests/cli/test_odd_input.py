@@ -65,9 +65,7 @@ def test_duplicate_names(section):
 
 def test_isolated_spots(section):
     section.obsm["spatial"][3] = 1e6
-    with pytest.warns(
-        InputWarning, match=r"^1 spot has no neighbour, and a domain that follows from the features alone\."
-    ):
+    with pytest.warns(InputWarning, match=r"^1 spot has no neighbour; its domain follows from its features alone\."):
         _fit(section)
 
 

@@ -297,7 +297,7 @@ def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, f
     apart = section.copy()
     apart.obsm["spatial"][3] = 1e6
     with pytest.warns(
-        InputWarning, match=r"^1 spot has no neighbour, .* To join them, fit a model with a larger `n_neighbors`\.$"
+        InputWarning, match=r"^1 spot has no neighbour; .* To join it, fit a model with a larger `n_neighbors`\.$"
     ):
         predict(apart, model=fit.model)
 
