@@ -1,5 +1,6 @@
 """No command replaces a file of the user's by mistake, and what it says of its files is true."""
 
+import importlib
 import os
 import re
 import signal
@@ -135,10 +136,8 @@ def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path
 
 
 def test_an_interruption_before_the_write(toy_file, monkeypatch):
-    import spatialpdvi.api
-
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, spatialpdvi.api.fit, "fit_section")
+    _interrupt_in(monkeypatch, importlib.import_module("spatialpdvi.api.fit"), "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted: nothing was written.\n")
     assert toy_file.read_bytes() == before
@@ -214,7 +213,7 @@ def test_a_picture_of_a_file_of_any_name(fitted, tmp_path, name, suffix):
         ("uns/pdvi/scores/ari", "high", "no number in its scores under 'ari'"),
         ("obs/pdvi_confidence", np.full(600, np.nan), "600 spots with NaN or infinity"),
         ("obs/pdvi_confidence", np.array(["high"] * 600, dtype=object), "values of type"),
-        ("obs/pdvi_confidence", np.full(600, -7.0), "-7, which is no share of 1"),
+        ("obs/pdvi_confidence", np.full(600, -7.0), "-7, which is not between 0 and 1"),
     ],
 )
 def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, found):
@@ -224,7 +223,7 @@ def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, fo
         group, _, key = element.rpartition("/")
         anndata.io.write_elem(file[group], key, value)  # anndata 0.13 takes no path for a key
     sentence = _refusal("plot", fitted, "-o", tmp_path / "a.png")
-    assert "to hold what a fit has written, found " + found in sentence
+    assert "to hold the result of a fit, found " + found in sentence
     assert list(tmp_path.iterdir()) == [fitted]
 
 
