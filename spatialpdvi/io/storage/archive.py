@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi import errors
 from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.errors import option as option_named
 from spatialpdvi.io.storage.atomic import clear_errors, replacing
 from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
 
 __all__ = ["read_archive", "write_archive"]
 
 _FACTS = "facts"  # the array that holds the facts, one JSON text
-_MODEL = errors.option("save_model")
+_MODEL = option_named("save_model")
 
 
 def write_archive(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spatialpdvi import errors
 from spatialpdvi.errors import InputError, list_keys
+from spatialpdvi.errors import option as option_named
 from spatialpdvi.io.storage.temporary import remove_abandoned
 
 __all__ = [
@@ -91,7 +91,7 @@ class Location:
             return tables[name]
         found = f"{f'{len(tables)}:' if name is None else f'no {name!r}, but'} {list_keys(tables)}"
         raise InputError(
-            f"the name of one table of {self.given!r}", found, f"Name one of these with {errors.option('table')}."
+            f"the name of one table of {self.given!r}", found, f"Name one of these with {option_named('table')}."
         )
 
 
@@ -137,7 +137,7 @@ def resolve(path: AnyPath, *, option: str | None = "output") -> Path:
 
 def another(option: str | None) -> str:
     """Return what to choose instead of a path: another value of the option by which it was given."""
-    return f"another {'path' if option is None else errors.option(option)}"
+    return f"another {'path' if option is None else option_named(option)}"
 
 
 def is_node(folder: Path) -> bool:
@@ -175,9 +175,9 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     locations = [locate(path) for path in paths]
     if not any(location.tables for location in locations):
         raise InputError(
-            f"a SpatialData store with {errors.option('table', table)}",
+            f"a SpatialData store with {option_named('table', table)}",
             "none in the input",
-            f"Leave out {errors.option('table')}.",
+            f"Leave out {option_named('table')}.",
         )
     return [location.table(table) for location in locations]
 
