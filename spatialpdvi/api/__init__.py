@@ -2,10 +2,10 @@
 
 from spatialpdvi.api.binning import bin_file
 from spatialpdvi.api.evaluation import evaluate, evaluate_file
-from spatialpdvi.api.fit import fit, fit_file, fit_files
-from spatialpdvi.api.markers import markers, markers_file
+from spatialpdvi.api.fitting import fit, fit_file, fit_files
+from spatialpdvi.api.marker_genes import markers, markers_file
 from spatialpdvi.api.plotting import plot_file
-from spatialpdvi.api.predict import load_model, predict, predict_file, save_model
+from spatialpdvi.api.prediction import load_model, predict, predict_file, save_model
 from spatialpdvi.api.report import report_files
 
 __all__ = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.markers import markers_file
+from spatialpdvi.api.marker_genes import markers_file
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import section_name

@@ -1,6 +1,5 @@
 """A fit that was stopped goes on to the same result; what is not of this fit is refused, what is damaged is told."""
 
-import importlib
 import shutil
 
 import numpy as np
@@ -197,7 +196,6 @@ def test_options_that_change_no_bit_may_change(section, options, stopped, folder
 
 
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
-    fitting = importlib.import_module("spatialpdvi.api.fit")
     known = fitting.library_versions()
     monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
     sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)

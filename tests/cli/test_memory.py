@@ -1,18 +1,16 @@
 """Memory that runs out is one sentence and exit code 2, and files stay as they were."""
 
 import errno
-import importlib
 import re
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from spatialpdvi.api import fitting
 from spatialpdvi.cli import main
 from spatialpdvi.compare import bench, comparison
 from spatialpdvi.prediction import predict as prediction
-
-fitting = importlib.import_module("spatialpdvi.api.fit")  # in `spatialpdvi.api` the name is that of the function
 
 pytestmark = pytest.mark.cli
 

@@ -85,7 +85,8 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     code = (
         "import resource, sys\n"
         "import spatialpdvi.io.results.writing as writing\n"
-        "from spatialpdvi.cli import main\n"
+        "from spatialpdvi.api import fitting
+from spatialpdvi.cli import main\n"
         "real = writing.write_elements\n"
         "def write(*arguments, **keywords):\n"
         f"    resource.setrlimit(resource.RLIMIT_FSIZE, ({toy_file.stat().st_size + 8192},) * 2)\n"
@@ -141,7 +142,7 @@ def test_an_interruption_within_the_write_is_told_by_the_file(toy_file, tmp_path
 
 def test_an_interruption_before_the_write(toy_file, monkeypatch):
     before = toy_file.read_bytes()
-    _interrupt_in(monkeypatch, importlib.import_module("spatialpdvi.api.fit"), "fit_section")
+    _interrupt_in(monkeypatch, fitting, "fit_section")
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "-q"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
     assert toy_file.read_bytes() == before

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.fit import checked_file
+from spatialpdvi.api.fitting import checked_file
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
