@@ -102,7 +102,7 @@ class InputError(ValueError):
     """
 
     def __init__(
-        self, expected: str, found: str | None = None, advice: str = "", option: str | None = None, outcome: str = ""
+        self, expected: str, found: str, advice: str = "", option: str | None = None, outcome: str = ""
     ) -> None:
         super().__init__(expected, found, advice, option, outcome)  # the arguments that it is unpickled with
         self.expected, self.found, self.advice, self.option, self.outcome = expected, found, advice, option, outcome
@@ -112,12 +112,11 @@ class InputError(ValueError):
 
         That is `as_flag` or `as_argument`; `option` leaves placeholders, so that the words can be part of another text.
         """
-        if self.found is None:
-            stated = self.expected
-        else:
-            subject = "" if self.option is None else f"`{option(self.option)}` to be "
-            stated = f"Expected {subject}{self.expected}, found {self.found}."
-        return in_words(" ".join(filter(None, (stated, self.outcome, self.advice))), name_option)
+        return in_words(" ".join(filter(None, (self._problem(), self.outcome, self.advice))), name_option)
+
+    def _problem(self) -> str:
+        subject = "" if self.option is None else f"`{option(self.option)}` to be "
+        return f"Expected {subject}{self.expected}, found {self.found}."
 
     def but(self, **facts: str) -> Self:
         """Return the same error with some of its facts replaced."""
@@ -150,8 +149,11 @@ class ResourceError(InputError):
     """
 
     def __init__(self, problem: str, advice: str = "", outcome: str = "") -> None:
-        super().__init__(problem, advice=advice, outcome=outcome)
-        self.args = (problem, advice, outcome)
+        super().__init__(problem, "", advice, outcome=outcome)
+        self.args = (problem, advice, outcome)  # those that it is unpickled with
+
+    def _problem(self) -> str:
+        return self.expected
 
     def but(self, **facts: str) -> Self:
         """Return the same error with some of its facts replaced; the problem is its fact ``expected``."""
@@ -186,6 +188,6 @@ def expect_finite(position: "np.ndarray") -> None:
     if n_bad:
         raise InputError(
             "finite coordinates",
-            f"{n_bad} spots without",
+            f"{n_bad} spots with NaN or infinity" if n_bad > 1 else "1 spot with NaN or infinity",
             "Remove these spots, or correct their coordinates.",
         )

@@ -418,7 +418,10 @@ class TestSpots:
         ),
         (
             {"coordinates": [[0, np.inf], [0, 0], [1, 1]]},
-            ("Expected finite coordinates, found 1 spots without. Remove these spots, or correct their coordinates."),
+            (
+                "Expected finite coordinates, found 1 spot with NaN or infinity. "
+                "Remove these spots, or correct their coordinates."
+            ),
         ),
         (
             {"domains": [0, 1]},

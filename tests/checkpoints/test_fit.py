@@ -9,6 +9,7 @@ from documented import named, part
 
 import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
+from spatialpdvi.api import fitting
 from spatialpdvi.io.storage.archive import read_archive, write_archive
 from spatialpdvi.runtime.progress import Progress
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from spatialpdvi.api import fitting
 from spatialpdvi.cli import common, main
 
 pytestmark = pytest.mark.cli
@@ -85,8 +86,7 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     code = (
         "import resource, sys\n"
         "import spatialpdvi.io.results.writing as writing\n"
-        "from spatialpdvi.api import fitting
-from spatialpdvi.cli import main\n"
+        "from spatialpdvi.cli import main\n"
         "real = writing.write_elements\n"
         "def write(*arguments, **keywords):\n"
         f"    resource.setrlimit(resource.RLIMIT_FSIZE, ({toy_file.stat().st_size + 8192},) * 2)\n"

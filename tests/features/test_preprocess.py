@@ -10,6 +10,7 @@ from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.features.projection import principal_components
 from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
+from spatialpdvi.options.fit import FitOptions
 
 
 def _counts(n=300, genes=400, seed=0):
@@ -35,6 +36,7 @@ def test_fewer_genes_than_asked_for_are_all_used_and_said():
     counts = _counts(genes=30)
     with pytest.warns(InputWarning, match=r"^The section has 30 genes, fewer than `n_top_genes=5000`; all are used\.$"):
         assert select_genes(tally(counts), 5000).size == 30
+    assert select_genes(tally(counts), FitOptions.n_top_genes).size == 30  # a default is no wish: no warning
 
 
 def test_genes_that_nobody_expresses_are_left_out():
