@@ -171,8 +171,10 @@ class TestChaos:
             chaos(np.zeros(3, int), np.zeros((4, 2)))
 
     def test_coordinates_must_be_finite(self):
-        sentence = "Expected finite coordinates, found 1 spot with NaN or infinity. "
+        sentence = (
+            "Expected finite coordinates, found 1 spot with NaN or infinity. "
             "Remove these spots, or correct their coordinates."
+        )
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             chaos(np.zeros(2, int), np.array([[0, np.nan], [1, 1]]))
 
