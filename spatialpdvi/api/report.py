@@ -10,6 +10,7 @@ from spatialpdvi.api.marker_genes import markers_file
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import section_name
+from spatialpdvi.runtime.memory import parse_size
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def report_files(
     )
     if n_genes < 0:
         raise InputError("at least 0", str(n_genes), option="n_genes")
+    if memory is not None:
+        parse_size(memory)  # before any work
     progress = progress or Progress()
 
     def materials() -> Iterator["Material"]:
@@ -132,8 +135,10 @@ def _material(path: Path, choices: _Choices, progress: Progress) -> "Material":
     with progress.stage("read"), H5adSource(path) as source:
         check_fitted(source, keys)
         params = _params(source, keys)
-        label_key = choices.label_key or _column(source, params, "label_key")
-        spatial_key = choices.spatial_key or str(params.get("spatial_key", "spatial"))
+        label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
+        spatial_key = choices.spatial_key
+        if spatial_key is None:
+            spatial_key = str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
         agreement = read_agreement(source, keys)
     genes, reason = _markers(path, choices, progress, is_ready="rep" in params)

@@ -14,10 +14,18 @@ __all__ = ["simulate"]
 @click.option("--n-spots", default=20_000, show_default=True, help="Number of spots. They lie on a square lattice.")
 @click.option("--n-genes", default=8_000, show_default=True, help="Number of genes.")
 @click.option("--k", default=20, show_default=True, help="Number of domains. They are contiguous and differ in size.")
+@click.option(
+    "--signal",
+    default=1.0,
+    show_default=True,
+    help="Factor of the log fold changes between domains. Smaller values make the domains harder to find.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @verbosity
 @user_errors
-def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, quiet: bool, verbose: bool) -> None:
+def simulate(
+    output: Path, *, n_spots: int, n_genes: int, k: int, signal: float, seed: int, quiet: bool, verbose: bool
+) -> None:
     """Simulate a section with known domains and write it to OUTPUT.
 
     The section has the shape of an embryo and sparse counts. OUTPUT ends in .h5ad or .zarr.
@@ -34,7 +42,7 @@ def simulate(output: Path, *, n_spots: int, n_genes: int, k: int, seed: int, qui
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             with progress.stage("simulate") as stage:
-                section = make(n_spots=n_spots, n_genes=n_genes, k=k, seed=seed)
+                section = make(n_spots=n_spots, n_genes=n_genes, k=k, signal=signal, seed=seed)
                 stage.note(f"{n_spots:,} spots, {section.X.nnz:,} counts")
             with progress.stage("write"):
                 write_simulation(output, section)

@@ -72,6 +72,8 @@ def read_fitted(
         Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
+    if not len(source.obs_names()):
+        raise InputError(f"at least one spot in {source.name}", "none")
     annotation, _ = read_labels(source, label_key)
     summary = _read_summary(source, keys.uns)
     samples = None if spatial_key is None else _read_samples(source, summary, sample_key)
