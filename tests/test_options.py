@@ -39,9 +39,9 @@ def test_what_is_optional_may_be_none():
 @pytest.mark.parametrize(
     ("options", "idle"),
     [
-        ({"rep": "X_pca", "clip": 3.0}, [("--clip", "--rep")]),
-        ({"graph": "g", "n_neighbors": 4}, [("--n-neighbors", "--graph")]),
-        ({"init": "leiden", "n_init": 2, "graph": "g"}, [("--n-init", "--init")]),
+        ({"rep": "X_pca", "clip": 3.0}, [("clip", "rep")]),
+        ({"graph": "g", "n_neighbors": 4}, [("n_neighbors", "graph")]),
+        ({"init": "leiden", "n_init": 2, "graph": "g"}, [("n_init", "init")]),
         ({"rep": "X_pca", "n_pcs": 5}, []),
         ({"clip": 3.0}, []),
     ],
