@@ -118,8 +118,8 @@ class FitOptions:
     n_pcs: int | None = _option(
         None,
         "Number of principal components to fit; 0 fits the scaled genes themselves, as a sparse matrix. Default: "
-        f"{LEAST_N_PCS}, or K - 1 if that is more. With {option('rep')}, the default is all columns, unless they are "
-        "principal components.",
+        f"{LEAST_N_PCS}, or K - 1 if that is more. With {option('rep')}, the default is all columns, or this "
+        "many of them if they are principal components.",
         group="Features",
     )
     smooth: int | None = _option(
