@@ -59,6 +59,16 @@ def test_every_room_has_one_row_of_the_architecture_page():
     assert set().union(*HOMES.values()) <= set(ORDER)
 
 
+def test_the_picture_of_the_layers_shows_their_tables():
+    picture = re.findall(r"^(\d)  \S.*?   +(\S.*)$", PAGE, flags=re.MULTILINE)
+    tables = re.split(r"^## Layer (\d): .*$", PAGE, flags=re.MULTILINE)[1:]
+    rooms = {
+        layer: re.findall(r"^\| `(\w+)(?:/|\.py)` \|", table, flags=re.MULTILINE)
+        for layer, table in zip(tables[::2], tables[1::2], strict=True)
+    }
+    assert {layer: names.split() for layer, names in picture} == rooms
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
     room = _room(path)
