@@ -159,8 +159,7 @@ def test_the_checkpoint_stays_until_report_and_model_are_written(section, folder
     from spatialpdvi import InputError
 
     def refuse(*_, **__):
-        msg = "Expected to write, found no room."
-        raise InputError(msg)
+        raise InputError("space on the disk", "none")
 
     line = ("fit", section, *FIT, "-o", tmp_path / "out.h5ad", "--checkpoint", folder, "--checkpoint-every", 3)
     line += ("--report", tmp_path / "report.json", "--resume")

@@ -242,7 +242,7 @@ def test_labels_that_are_all_missing_are_scored_as_null(toy_file, tmp_path):
     adata.write_h5ad(toy_file)
     path = tmp_path / "report.json"
     shown = _run("fit", toy_file, *FIT, "--label-key", "nothing", "--report", path)
-    assert "0 of 600 spots are labelled" in shown.stdout
+    assert "0 of 600 spots have a label and are scored" in shown.stdout
     assert json.loads(path.read_text())["scores"]["ari"] is None
 
 

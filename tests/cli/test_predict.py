@@ -144,12 +144,12 @@ def test_genes_that_share_a_name_are_refused_before_the_fit(toy_file, tmp_path):
 def test_no_file_takes_the_place_of_another(model, toy_file, tmp_path):
     out = tmp_path / "out.h5ad"
     before = _contents(tmp_path)
-    assert "--save-model to be another file than" in _refusal("fit", toy_file, *FIT, "--save-model", toy_file)
+    assert "`--save-model` to be another file than" in _refusal("fit", toy_file, *FIT, "--save-model", toy_file)
     assert "another file than" in _refusal("fit", toy_file, *FIT, "-o", out, "--save-model", out)
     assert "another file than" in _refusal("fit", toy_file, *FIT, "--report", out, "--save-model", out)
-    assert "--output to be another file than" in _refusal("predict", toy_file, "--model", model, "-o", model)
-    assert "--report to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", model)
-    assert "--report to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", toy_file)
+    assert "`--output` to be another file than" in _refusal("predict", toy_file, "--model", model, "-o", model)
+    assert "`--report` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", model)
+    assert "`--report` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", toy_file)
     assert _contents(tmp_path) == before
 
 

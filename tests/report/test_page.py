@@ -338,6 +338,6 @@ def test_a_large_section_is_a_small_page(fitted):
 
 def test_warnings_of_the_library_reach_python(fitted):
     change(fitted, lambda adata: setattr(adata, "X", adata.X * 0.5))
-    with pytest.warns(InputWarning, match="No marker genes"):
+    with pytest.warns(InputWarning, match="The report has no marker genes"):
         page = Page(spatialpdvi.report_files([fitted]))
     assert "There are no marker genes" in page.words

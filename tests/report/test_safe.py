@@ -150,7 +150,7 @@ def test_a_second_run_replaces_the_first_with_the_same(fitted):
 def test_an_output_that_is_no_page_is_refused(fitted, tmp_path, name):
     before = fitted.read_bytes()
     refused = run("report", fitted, "-o", tmp_path / name, code=2)
-    assert refused.stderr.startswith("Error: Expected --output to end in .html, found ")
+    assert refused.stderr.startswith("Error: Expected `--output` to be a file that ends in .html, found ")
     assert fitted.read_bytes() == before
 
 
