@@ -200,7 +200,7 @@ def warn_of_empty(totals: np.ndarray, spot_names: pd.Index) -> None:
         n = empty.sum()
         text = (
             f"{n:,} of {len(empty):,} spots {'has' if n == 1 else 'have'} no counts (first: "
-            f"{str(spot_names[empty][0])!r}). Only its neighbours decide the domain of such a spot; remove it if it is not "
-            "tissue."
+            f"{str(spot_names[empty][0])!r}). Only its neighbours decide the domain of such a spot; remove it if it is "
+            "not tissue."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
