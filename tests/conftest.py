@@ -82,6 +82,11 @@ def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str,
     return process.returncode, stdout, stderr
 
 
+def seeds(few: int, many: int) -> list:
+    """Seeds of random damage, for `parametrize`: ``few`` of them in the default tier, the rest among the slow tests."""
+    return [*range(few), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many))]
+
+
 @pytest.fixture
 def toy() -> Toy:
     return make_toy()

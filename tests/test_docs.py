@@ -120,7 +120,7 @@ def _fit_defaults_on_the_page():
     for entry in entries:
         text = " ".join(entry.split("\n\n")[0].split())
         (name,) = re.findall(r"^(?:-\w, )?--([a-z-]+)", text)
-        stated = re.findall(r"\[default: (.*?)\]|Default: (.+?)(?:$|[.,;:](?= |$)| at )", text)
+        stated = re.findall(r"\[default: (.*?)\]|Default: (.+?)(?:$|[.,;:](?= |$)| for )", text)
         yield name.replace("-", "_"), ["".join(one) for one in stated]
 
 

@@ -256,7 +256,7 @@ def test_without_counts_or_without_a_fit_the_command_says_so(toy_section, tmp_pa
     assert "markers" not in json.loads(report.read_text())
     before = path.read_bytes()
     shown = run("markers", path, "--store", code=2)
-    assert "features of --rep have no genes that could be compared" in shown
+    assert "features of --rep have no genes to be compared" in shown
     assert path.read_bytes() == before
     assert "found the same" in run("markers", path, "-o", path, code=2)
 

@@ -419,8 +419,14 @@ class TestSections:
 
     def test_a_column_that_has_gone(self, sections):
         del sections.obs["slice"]
-        told = r"Expected obs\['slice'\], by which the fit told sections apart, .*drawn as one section"
-        with pytest.warns(InputWarning, match=told), pytest.warns(InputWarning, match="Expected one place per spot"):
+        lost = (
+            r"^The column obs\['slice'\], by which the fit told sections apart, is not in the AnnData\. All spots are "
+            r"drawn as one section; name another column with `sample_key`\.$"
+        )
+        twice = (
+            r"^121 of 300 spots have the same coordinates in obsm\['spatial'\] as an earlier spot \(first: 's120'\)\."
+        )
+        with pytest.warns(InputWarning, match=lost), pytest.warns(InputWarning, match=twice):
             assert pl.domains(sections).child_axes == []
 
     def test_one_of_them_is_drawn_alone(self, sections):
@@ -489,11 +495,11 @@ class TestMissing:
             ),
             ("confusion", ("obs", "annotation"), "found no annotation"),
             ("reliability", ("obs", "annotation"), "found no annotation"),
-            ("flow", ("obsm", "pdvi_flow"), "The graph was not saved: fit again with --save-graph"),
-            ("edges", ("obsp", "pdvi_connectivities"), "The graph was not saved: fit again with --save-graph"),
+            ("flow", ("obsm", "pdvi_flow"), "The graph was not saved: fit again with `save_graph=True`."),
+            ("edges", ("obsp", "pdvi_connectivities"), "The graph was not saved: fit again with `save_graph=True`."),
             ("agreement", ("obs", "pdvi_agreement"), "found no such column. Only fits with restarts"),
             ("entropy", ("obs", "pdvi_entropy"), "Expected obs['pdvi_entropy'] in the AnnData, found no such column"),
-            ("domains", ("obs", "pdvi_domain"), "Run `spatialpdvi fit` first, or name its --key-added"),
+            ("domains", ("obs", "pdvi_domain"), "Run `spatialpdvi fit` first, or name its `key_added`."),
             ("trace", ("uns", "pdvi"), "Expected a fitted section"),
         ],
     )
@@ -522,13 +528,13 @@ class TestMissing:
         [
             ("flow", "obsm", "pdvi_flow", np.full((120, 2), np.nan), "NaN or infinity"),
             ("flow", "obsm", "pdvi_flow", np.ones((120, 5)), "5 columns"),
-            ("edges", "obsp", "pdvi_connectivities", np.ones((120, 120)), "a ndarray"),
-            ("entropy", "obs", "pdvi_entropy", "high", "values of type"),
+            ("edges", "obsp", "pdvi_connectivities", np.ones((120, 120)), "an object of type ndarray"),
+            ("entropy", "obs", "pdvi_entropy", "high", "values of type object"),
         ],
     )
     def test_what_is_not_a_fits_own_is_refused(self, adata, kind, group, key, value, found):
         getattr(adata, group)[key] = value
-        with pytest.raises(InputError, match=f"to hold what a fit has written, found {found}"):
+        with pytest.raises(InputError, match=f"to hold the result of a fit, found {found}. Run "):
             getattr(pl, kind)(adata)
 
     def test_labels_that_nobody_has(self, adata):
@@ -572,7 +578,11 @@ class TestSizes:
     @pytest.mark.parametrize("kind", MAPS)
     def test_one_spot(self, kind):
         adata = _fitted(np.array([[3.0, 4.0]]), np.array([0]), annotation=["a"])
-        with pytest.warns(InputWarning, match="at least two regions"):
+        warning = (
+            r"^obs\['annotation'\] has only the label 'a', so that scores against it mean nothing\. Name another "
+            r"column with `label_key`\.$"
+        )
+        with pytest.warns(InputWarning, match=warning):
             axes = getattr(pl, kind)(adata)
         axes.figure.canvas.draw()
 

@@ -18,7 +18,7 @@ __all__ = ["plot"]
     default="overview",
     show_default=True,
     help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, edges, "
-    "trace, scan, confusion and reliability; or overview alone, which draws the most important ones.",
+    "trace, scan, confusion, reliability; or overview alone, which draws the most important ones.",
 )
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")

@@ -34,13 +34,18 @@ def identify(path: str | Path, options: FitOptions) -> dict[str, Any]:
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Raise where results cannot be written into the folder; it need not exist, but its parent must."""
     folder = Path(folder)
+    for path in (folder, folder / "runs"):
+        if os.path.lexists(path) and not path.is_dir():
+            raise _not_a_folder(path)
     if folder.is_dir():
         check_writable(folder / "compare.json", "output")
-    elif os.path.lexists(folder):
-        raise InputError("a folder", f"the file {str(folder)!r}", option="output")
     else:
         check_writable(folder, "output")
     return folder
+
+
+def _not_a_folder(path: Path) -> InputError:
+    return InputError("a folder", f"the file {str(path)!r}", option="output")
 
 
 class Store:
@@ -67,6 +72,8 @@ class Store:
         """Write a result, all or nothing."""
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise _not_a_folder(self._runs) from error
         except OSError as error:
             raise disk_error(error, self._runs) or error from error
         write_json(self._path(name), {"identity": self._identity | more, "result": result})

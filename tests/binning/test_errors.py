@@ -208,7 +208,7 @@ def test_of_cells(tmp_path, molecules, make, said):
         ({"bin_size": -50}, "found -50"),
         ({"bin_size": 1 << 22}, "found 4194304"),
         ({"bin_size": 50, "cell_bin": True}, "one of `bin_size` and `cell_bin`, found both"),
-        ({"memory": "much"}, "`--memory` to be a size such as 8GB or 500MB, found 'much'"),
+        ({"memory": "much"}, "`memory` to be a size such as 8GB or 500MB, found 'much'"),
     ],
 )
 def test_of_options(tmp_path, molecules, options, said):

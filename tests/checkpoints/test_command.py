@@ -182,7 +182,9 @@ def test_options_of_a_checkpoint_without_one(section, given):
 def test_the_help_says_how_often():
     from spatialpdvi.checkpoints import EVERY
 
-    assert f"Epochs between two checkpoints. Default: {EVERY}." in " ".join(_run("fit", "--help").stdout.split())
+    assert f"Number of epochs between two checkpoints. Default: {EVERY}." in " ".join(
+        _run("fit", "--help").stdout.split()
+    )
 
 
 def test_a_number_of_epochs_that_is_none(section, folder):

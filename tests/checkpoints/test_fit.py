@@ -36,8 +36,8 @@ def _refusal(section, chosen, checkpoint, tmp_path):
         {},
         {"restarts": "best", "max_epochs": 9},
         {"solver": "cavi", "step_factor": None},
-        {"solver": "adam", "step_factor": None, "max_epochs": 30},
-        {"label_key": "annotation", "init": "annotation", "n_init": 6},
+        pytest.param({"solver": "adam", "step_factor": None, "max_epochs": 30}, marks=pytest.mark.slow),
+        pytest.param({"label_key": "annotation", "init": "annotation", "n_init": 6}, marks=pytest.mark.slow),
     ],
 )
 def test_stopped_again_and_again_it_ends_with_the_same_result(section, options, folder, tmp_path, more):

@@ -61,5 +61,8 @@ def test_the_folder_may_be_missing_its_parent_may_not(tmp_path, section):
     with pytest.raises(InputError, match="found no"):
         check_folder(tmp_path / "no" / "new")
     (tmp_path / "runs").write_text("a file in the way")
-    with pytest.raises(InputError, match="Expected"):
+    in_the_way = r"^Expected `output` to be a folder, found the file '.*runs'\.$"
+    with pytest.raises(InputError, match=in_the_way):
+        check_folder(tmp_path)
+    with pytest.raises(InputError, match=in_the_way):
         Store(tmp_path, {}).save("a", {})

@@ -72,7 +72,7 @@ def test_sections_too_far_apart_to_share_edges_are_told(block):
     assert found.params["n_edges_across"] == 0
 
 
-@pytest.mark.filterwarnings("ignore:Expected one place per spot:spatialpdvi.InputWarning")
+@pytest.mark.filterwarnings("ignore:.* spots have the same coordinates in:spatialpdvi.InputWarning")
 def test_what_is_not_aligned_is_refused(block):
     flat = block.copy()
     flat.obsm["spatial"] = flat.obsm["spatial"][:, :2]
@@ -102,7 +102,7 @@ def files(block, tmp_path):
     return paths
 
 
-@pytest.mark.filterwarnings("ignore:Expected one place per spot:spatialpdvi.InputWarning")
+@pytest.mark.filterwarnings("ignore:.* spots have the same coordinates in:spatialpdvi.InputWarning")
 def test_files_are_aligned_by_columns_of_obs_and_hold_edges_within_alone(files, tmp_path):
     arguments = ["fit", *map(str, files), "--k", "3", "--n-init", "1", "--rep", "X_emb", "--across-sections"]
     shown = CliRunner().invoke(main, [*arguments, "--save-graph"])

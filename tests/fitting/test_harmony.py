@@ -91,7 +91,9 @@ def test_files_of_counts_are_one_fit(toy_section, tmp_path):
 def test_a_fit_leaves_no_model_and_predict_cannot_repeat_it(joint, tmp_path):
     fit = spatialpdvi.fit(joint.copy(), correct="harmony", **OPTIONS)
     assert fit.model is None
-    with pytest.raises(InputError, match="--correct harmony"):
+    with pytest.raises(
+        InputError, match=r"^Expected the result of a fit with a model, found one without\. .*`correct='harmony'`"
+    ):
         spatialpdvi.save_model(fit, tmp_path / "model.npz")
     model = spatialpdvi.fit(joint.copy(), **OPTIONS).model
     with pytest.raises(InputError, match="Expected `correct` to be none or center for a prediction, found harmony"):
@@ -103,7 +105,7 @@ def test_what_cannot_be_corrected_is_refused(joint, monkeypatch):
     for options in (OPTIONS, {**OPTIONS, "sample_key": None}):
         with pytest.raises(InputError, match="Expected several sections with `correct='harmony'`, found one"):
             spatialpdvi.fit(one, correct="harmony", **options)
-    with pytest.raises(InputError, match="Expected `--n-pcs` of at least 1 with `--correct harmony`, found 0"):
+    with pytest.raises(InputError, match="Expected `n_pcs` to be at least 1 with `correct='harmony'`, found 0"):
         FitOptions(k=3, correct="harmony", n_pcs=0)
     few = joint[::50].copy()
     with pytest.raises(InputError, match="Expected at least 20 spots with `correct='harmony'`, found 16"):

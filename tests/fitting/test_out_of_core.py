@@ -1,5 +1,7 @@
 """A fit whose counts are read block by block is the fit in memory, to the last bit."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -49,5 +51,7 @@ def test_dense_residuals_are_not_made_of_what_memory_cannot_hold(toy_file, tmp_p
 
 @pytest.mark.parametrize("text", ["much", "8 gigs", "0", "-1GB", "GB"])
 def test_a_size_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match=r"Expected `--memory` to be a size such as 8GB or 500MB, found "):
+    with pytest.raises(
+        InputError, match=rf"^Expected `memory` to be a size such as 8GB or 500MB, found '{re.escape(text)}'\.$"
+    ):
         FitOptions(k=3, memory=text)

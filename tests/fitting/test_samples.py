@@ -149,13 +149,16 @@ def test_what_cannot_be_is_refused(joint):
     alone = joint[joint.obs["slice"] == "left/1"].copy()
     with pytest.raises(InputError, match=r"Expected several sections with `correct='center'`, found one"):
         spatialpdvi.fit(alone, k=3, correct="center", **OPTIONS)
-    with pytest.raises(InputError, match=r"Expected `--n-pcs` of at least 1 with `--correct center`, found 0"):
+    with pytest.raises(InputError, match=r"Expected `n_pcs` to be at least 1 with `correct='center'`, found 0"):
         FitOptions(k=3, correct="center", n_pcs=0)
-    with pytest.raises(InputError, match=r"Expected obs\['nowhere'\].*--sample-key"):
+    with pytest.raises(InputError, match=r"Expected obs\['nowhere'\].*`sample_key`"):
         spatialpdvi.fit(joint, k=3, sample_key="nowhere", **OPTIONS)
     joint.obs["slice"] = joint.obs["slice"].astype(object)
     joint.obs.loc[joint.obs_names[4], "slice"] = None
-    with pytest.raises(InputError, match=r"to say which section it is of, found 1 of 900 missing"):
+    with pytest.raises(
+        InputError,
+        match=r"^Expected obs\['slice'\] to have a label for every spot that names its section, found 1 of 900 missing",
+    ):
         spatialpdvi.fit(joint, k=3, sample_key="slice", **OPTIONS)
 
 
@@ -210,16 +213,28 @@ def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, s
             fit_files(files, FitOptions(k=4, **OPTIONS))
         assert files[0].read_bytes() == before
     else:
-        with pytest.warns(InputWarning, match=r"found 100 of 200 in all of them"):
+        with pytest.warns(InputWarning, match=r"^The sections share only 100 of 200 genes, and only these are used\.$"):
             fit_files(files, FitOptions(k=4, **OPTIONS))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sample-key", "slice"], "Expected no `--sample-key` beside several files"),
-        (["-o", "nowhere"], "Expected `--output` to be a folder that exists"),
-        (["--init", "annotation"], "Expected one file with `--init`, found several"),
+        (
+            ["--sample-key", "slice"],
+            "Expected no --sample-key with several files, found 'slice'. Each file is a section by itself.",
+        ),
+        (
+            ["-o", "nowhere"],
+            "Expected `--output` to be an existing folder, for 2 files, found 'nowhere'. Create the folder.",
+        ),
+        (
+            ["--init", "annotation"],
+            (
+                "Expected one file with --init, found several. Join the files into one AnnData, and name the column of "
+                "the sections with --sample-key."
+            ),
+        ),
     ],
 )
 def test_what_several_files_cannot_have_is_refused(files, arguments, words):
@@ -233,4 +248,4 @@ def test_what_several_files_cannot_have_is_refused(files, arguments, words):
 def test_files_of_one_name_are_refused(files):
     shown = CliRunner().invoke(main, ["fit", str(files[0]), str(files[0]), "--k", "4"])
     assert shown.exit_code == 2
-    assert "Expected files of different names, found 'left' twice" in shown.output
+    assert "Expected files with different names, found 'left' twice" in shown.output

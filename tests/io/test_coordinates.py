@@ -110,8 +110,8 @@ def test_spots_in_one_place_are_counted(adata, source_of) -> None:
     adata.obsm["spatial"][5] *= -1.0  # minus zero is zero
     (message,) = warning(source_of(adata))
     assert message == (
-        "2 of 12 spots of obsm['spatial'] lie at the place of an earlier one (first: 'spot5'). They are used as they "
-        "are. If the file holds several sections, name the column that tells them apart with `sample_key`."
+        "2 of 12 spots have the same coordinates in obsm['spatial'] as an earlier spot (first: 'spot5'). All of them "
+        "are used. If the file holds several sections, name the column that tells them apart with `sample_key`."
     )
 
 

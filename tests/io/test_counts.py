@@ -157,7 +157,9 @@ def test_repeated_gene_names_are_warned_of(adata, source_of) -> None:
     with pytest.warns(InputWarning) as caught:
         read_counts(source, None)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
-    assert message == ("2 gene names repeat an earlier one (first: 'b'). Each is used as a gene of its own.")
+    assert message == (
+        "2 gene names repeat an earlier one (first: 'b'). Genes of the same name are used as different genes."
+    )
 
 
 def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
@@ -168,6 +170,6 @@ def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
         read_counts(source_of(adata), None)
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "2 of 12 spots have no counts (first: 'spot3'). Only their neighbours decide their domain; remove them if they "
-        "are not tissue."
+        "2 of 12 spots have no counts (first: 'spot3'). Only its neighbours decide the domain of such a spot; remove "
+        "it if it is not tissue."
     )

@@ -11,7 +11,7 @@ SECTIONS = {
     "MERFISH": ("merfish_hypothalamus_m0.09", 8, 0.45),
     "STARmap": ("starmap_mpfc_BZ5", 4, 0.80),
     "Stereo-seq": ("stereoseq_drosophila_E14_16h_a_S03", 5, 0.30),
-    "seqFISH": ("seqfish_mouse_embryo2_z2", 21, 0.29),
+    "seqFISH": ("seqfish_mouse_embryo1_sub20pct", 23, 0.33),
     "Spatial Transcriptomics": ("her2st_H1", 6, 0.40),
 }
 

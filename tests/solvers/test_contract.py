@@ -127,7 +127,11 @@ def test_every_solver_states_how_near_it_comes():
     assert set(REACH) | {"cavi"} == set(SOLVERS)
 
 
-@pytest.mark.parametrize("name", REACH)
+# those that need thousands of epochs to come near are slow; adam and svi-rm stand for them in the default tier
+_LONG = {"svi", "pg-svi", "sgd", "rmsprop"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _LONG)) for name in REACH])
 def test_all_solvers_meet_cavis_fixed_point(name):
     """From one start on a well-separated problem there is one place to go. Distances are in noise sd and in log."""
     toy = make_toy(signal=3.0)

@@ -51,7 +51,7 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
 @pytest.mark.parametrize("restarts", ["merge", "best"])
 def test_options_that_leave_a_fit_the_same_are_those_that_a_checkpoint_does_not_ask_for(restarts):
     asked = identify(FitOptions(k=4, restarts=restarts), dict.fromkeys(("spatialpdvi", "numba", "numpy"), ""))
-    free = {row["name"] for row in option_table() if row["flag"] not in asked}
+    free = {row["name"] for row in option_table() if row["name"] not in asked}
     named = {name for name in plan._SAME_FIT if name in {row["name"] for row in option_table()}}
     assert named - ({"max_epochs"} if restarts == "best" else set()) == free
 

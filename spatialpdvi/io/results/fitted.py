@@ -110,8 +110,8 @@ def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -
             return None
         if key not in source.obs_keys():
             text = (
-                f"{source.name} has no obs[{key!r}], which told the fit the section of each spot. All spots are drawn "
-                f"as one section; name another column with {option('sample_key')}."
+                f"The column obs[{key!r}], by which the fit told sections apart, is not in {source.name}. All spots "
+                f"are drawn as one section; name another column with {option('sample_key')}."
             )
             warnings.warn(InputWarning(text), stacklevel=2)
             return None
@@ -148,7 +148,9 @@ def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     colours = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(colours, list | tuple) and len(colours) >= len(names) and all(isinstance(c, str) for c in colours):
         return dict(zip(names, colours, strict=False))  # scanpy, too, takes the first of more
-    found = f"{len(colours)} values" if isinstance(colours, list | tuple) else f"a {type(values).__name__}"
+    found = (
+        f"{len(colours)} values" if isinstance(colours, list | tuple) else f"an object of type {type(values).__name__}"
+    )
     raise InputError(
         f"uns[{keys.colours!r}] of {source.name} to hold a colour for each of the {len(names)} categories of "
         f"obs[{keys.domain!r}]",
@@ -161,7 +163,7 @@ def _read_summary(source: Source, key: str) -> dict[str, Any]:
     """Read ``uns[key]``, with a trace of numeric columns and scores that are numbers."""
     summary, name = source.uns(key), f"uns[{key!r}]"
     if not isinstance(summary, Mapping):
-        raise not_ours(source, name, f"a {type(summary).__name__}")
+        raise not_ours(source, name, f"an object of type {type(summary).__name__}")
     for part in ("trace", "scores"):
         if not isinstance(summary.get(part), Mapping):
             raise not_ours(source, name, f"no dict {part!r} in it")
@@ -225,7 +227,7 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     graph: Any = source.obsp(keys.connectivities)
     name = f"obsp[{keys.connectivities!r}]"
     if not sp.issparse(graph):
-        raise not_ours(source, name, f"a {type(graph).__name__}")
+        raise not_ours(source, name, f"an object of type {type(graph).__name__}")
     graph = sp.csr_matrix(graph)
     if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
         raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")

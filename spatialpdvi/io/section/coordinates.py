@@ -110,7 +110,7 @@ def _check_finite(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> N
         return
     raise InputError(
         f"{name} to hold finite coordinates",
-        f"{lost.sum():,} of {len(lost):,} spots with NaN or infinity (first: {spot_names[lost][0]!r})",
+        f"{lost.sum():,} of {len(lost):,} spots with NaN or infinity (first: {str(spot_names[lost][0])!r})",
         "Remove these spots first.",
     )
 
@@ -137,10 +137,11 @@ def _warn_of_duplicates(
     repeated = places.duplicated().to_numpy()
     if not repeated.any():
         return
+    n = repeated.sum()
     text = (
-        f"{repeated.sum():,} of {len(repeated):,} spots of {name} lie at the place of an earlier one (first: "
-        f"{spot_names[repeated][0]!r}). They are used as they are. If the file holds several sections, name the column "
-        f"that tells them apart with {option('sample_key')}."
+        f"{n:,} of {len(repeated):,} spots {'has' if n == 1 else 'have'} the same coordinates in {name} as an earlier "
+        f"spot (first: {str(spot_names[repeated][0])!r}). All of them are used. If the file holds several sections, "
+        f"name the column that tells them apart with {option('sample_key')}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
 

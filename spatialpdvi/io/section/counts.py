@@ -183,9 +183,10 @@ def _present(source: Source) -> str:
 def _warn(counts: Counts, spot_names: pd.Index) -> None:
     repeated = counts.gene_names.duplicated()
     if repeated.any():
+        n = repeated.sum()
         text = (
-            f"{repeated.sum():,} gene names repeat an earlier one (first: {counts.gene_names[repeated][0]!r}). Each is "
-            "used as a gene of its own."
+            f"{n:,} {'gene name repeats' if n == 1 else 'gene names repeat'} an earlier one (first: "
+            f"{str(counts.gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
     if isinstance(counts.matrix, sp.csr_matrix):
@@ -196,8 +197,10 @@ def warn_of_empty(totals: np.ndarray, spot_names: pd.Index) -> None:
     """Warn of spots without counts; ``totals`` (n,) are sums over all genes."""
     empty = totals == 0
     if empty.any():
+        n = empty.sum()
         text = (
-            f"{empty.sum():,} of {len(empty):,} spots have no counts (first: {spot_names[empty][0]!r}). Only their "
-            "neighbours decide their domain; remove them if they are not tissue."
+            f"{n:,} of {len(empty):,} spots {'has' if n == 1 else 'have'} no counts (first: "
+            f"{str(spot_names[empty][0])!r}). Only its neighbours decide the domain of such a spot; remove it if it is "
+            "not tissue."
         )
         warnings.warn(InputWarning(text), stacklevel=2)

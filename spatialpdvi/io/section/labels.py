@@ -39,7 +39,7 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
         key = DEFAULT_LABEL_KEY
     labels = _read(source, key, name="label_key")
     if len(labels.categories) < 2:
-        what = f"only the label {labels.categories[0]!r}" if len(labels.categories) else "no label at all"
+        what = f"only the label {str(labels.categories[0])!r}" if len(labels.categories) else "no label at all"
         text = (
             f"obs[{key!r}] has {what}, so that scores against it mean nothing. Name another column with "
             f"{option('label_key')}."
@@ -70,7 +70,7 @@ def _complete(source: Source, key: str, *, name: str, purpose: str) -> pd.Catego
     if missing.any():
         raise InputError(
             f"obs[{key!r}] to have a label for every spot {purpose}",
-            f"{missing.sum():,} of {len(missing):,} missing (first: {source.obs_names()[missing][0]!r})",
+            f"{missing.sum():,} of {len(missing):,} missing (first: {str(source.obs_names()[missing][0])!r})",
             "Fill them, or name another column.",
         )
     return labels

@@ -115,8 +115,10 @@ def _check_spots(source: Source) -> None:
         raise InputError(f"{source.name} to have at least one spot", "none", "Check how it was filtered.")
     repeated = source.obs_names().duplicated()
     if repeated.any():
+        n = repeated.sum()
         text = (
-            f"{repeated.sum():,} spot names repeat an earlier one (first: {source.obs_names()[repeated][0]!r}). "
+            f"{n:,} {'spot name repeats' if n == 1 else 'spot names repeat'} an earlier one (first: "
+            f"{str(source.obs_names()[repeated][0])!r}). "
             "Results are matched by row, so that none is lost."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
