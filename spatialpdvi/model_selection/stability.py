@@ -32,7 +32,7 @@ class Found(NamedTuple):
     ari: float
 
 
-_Views = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
+_Halves = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
 
 
 class Replication:
@@ -55,7 +55,7 @@ class Replication:
         self._blocks = section.blocks(across=across)
         self._compared = _some(section.coordinates.shape[0], settings.seed)
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
-        self._views: tuple[int, list[_Views]] | None = None
+        self._averages: tuple[int, list[_Halves]] | None = None
 
     def of(self, k: int, *, n_neighbors: int, n_components: int) -> Found:
         """Return how many of k domains both halves show.
@@ -80,16 +80,16 @@ class Replication:
         ari = [adjusted_rand_index(first, second) for first, second in pairs]
         return Found(float(np.mean(net)), float(np.mean(ari)))
 
-    def _at(self, n_neighbors: int) -> list[_Views]:
+    def _at(self, n_neighbors: int) -> list[_Halves]:
         """All splits, averaged over neighbours; the last are kept in memory, because most K share them."""
-        if self._views is None or self._views[0] != n_neighbors:
+        if self._averages is None or self._averages[0] != n_neighbors:
             scales = list(dict.fromkeys(int(factor * n_neighbors) for factor in SCALES))
             views = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
             views += [self._averaged(halves, scales) for halves in self._genes]
-            self._views = n_neighbors, views
-        return self._views[1]
+            self._averages = n_neighbors, views
+        return self._averages[1]
 
-    def _split_spots(self, scales: list[int], split: int) -> _Views:
+    def _split_spots(self, scales: list[int], split: int) -> _Halves:
         """Halves averaged as near as a fit averages, which are noisier, or every other time as precisely and wider."""
         if split % 2:
             scales = [2 * scale for scale in scales]
@@ -106,7 +106,7 @@ class Replication:
             if halves is not None
         ]
 
-    def _averaged(self, halves: Halves, scales: list[int]) -> _Views:
+    def _averaged(self, halves: Halves, scales: list[int]) -> _Halves:
         xy = self._section.coordinates
         first, second = (neighbor_averages(half, xy, scales, samples=self._blocks) for half in halves)
         return self._sampled(first), self._sampled(second)
