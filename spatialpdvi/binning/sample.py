@@ -18,7 +18,7 @@ _LARGEST_BLOCK = 1 << 22  # records: more at once are not faster
 
 
 class Sample(Protocol):
-    """SpotRule by genes, in blocks of rows."""
+    """Spots by genes, in blocks of rows."""
 
     n_values: int  # of the matrix, at most
 

@@ -125,7 +125,7 @@ class Checkpoint:
             )
 
     def load_restarts(self, features: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
-        """Return the labels (n,) of the restarts that an earlier run saved for these features; None where there are none.
+        """Return the labels (n,) of restarts on these features that an earlier run saved; None where there are none.
 
         Raises
         ------

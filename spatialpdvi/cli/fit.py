@@ -125,9 +125,11 @@ def fit(
     limit_threads(threads)
     from spatialpdvi import api
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+    from spatialpdvi.io.storage.paths import locate
 
     several = len(sections) > 1
-    targets = [path if output is None else output / path.name if several else output for path in sections]
+    # the copy of a table has the name of its store
+    targets = [path if output is None else output / locate(path).name if several else output for path in sections]
     if report is not None:
         check_distinct(report, "report", (*sections, *targets))
         check_writable(report, "report")

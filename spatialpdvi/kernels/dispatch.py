@@ -24,7 +24,14 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["SMALL_WORK", "SerialOrParallel", "brief_spin", "compiled", "parallel_if_large", "run_serially_in_this_thread"]
+__all__ = [
+    "SMALL_WORK",
+    "SerialOrParallel",
+    "brief_spin",
+    "compiled",
+    "parallel_if_large",
+    "run_serially_in_this_thread",
+]
 
 _log = logging.getLogger("spatialpdvi")
 

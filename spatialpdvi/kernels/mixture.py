@@ -153,7 +153,7 @@ def _softmax(rows, first, last, out, tops):
 def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
     """Update the posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
 
-    Each step is done for a whole tile before the next step, so that the processor can continue with other spots while one
+    Each step is done for a whole tile before the next step, so that the processor can work on other spots while one
     waits for its largest logit or its sum.
     """
     tops = np.empty(_TILE)

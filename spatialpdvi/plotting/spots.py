@@ -91,7 +91,7 @@ def place_spots(position: Floats) -> Spots:
 
 
 def _lattice(distinct: Floats) -> tuple[float, Marker]:
-    """Return the median distance to the nearest neighbour, and the marker that tiles, found from the directions to neighbours."""
+    """Return the median distance to the nearest neighbour, and the marker that tiles, from directions to neighbours."""
     sampled = distinct[:: -(-len(distinct) // _SAMPLE)]
     far, near = cKDTree(distinct).query(sampled, k=min(7, len(distinct)))
     spacing = float(np.median(far[:, 1]))
