@@ -136,7 +136,7 @@ class InputError(ValueError):
 
 
 class ResourceError(InputError):
-    """The computer cannot do what was asked: no memory, a full disk, a folder that must not be written to.
+    """The computer cannot do the work: no memory, a full disk, a folder that must not be written to.
 
     Parameters
     ----------

@@ -188,7 +188,7 @@ def fit_files(
 
     Returns
     -------
-    The joint fit, with the spots of the first file first. Into each file the part of its own spots is written.
+    The joint fit, with the spots of the first file first. Each file gets the part of the result for its own spots.
 
     Raises
     ------

@@ -270,8 +270,8 @@ class Checkpoint:
         failure = failure or ResourceError(f"Writing {str(self.folder)!r} failed: {error}.")
         last = f"the last checkpoint is of {self.saved}" if self.saved else "there is no checkpoint yet"
         text = (
-            f"{failure.but(advice='', outcome='')} The fit continues, and tries to save again after {self.every} "
-            f"epochs; {last}."
+            f"{failure.but(advice='', outcome='')} The fit goes on, and tries to save again after {self.every} epochs; "
+            f"{last}."
         )
         warnings.warn(InputWarning(text), stacklevel=4)
 

@@ -106,7 +106,7 @@ def brief_spin() -> Iterator[None]:
 
 
 def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
-    """Compile under a name of its own: numba's cache on disk tells functions apart by name, not by options."""
+    """Compile under a separate name: numba's cache on disk tells functions apart by name, not by options."""
     code = function.__code__
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__qualname__ = f"{function.__qualname__}_{'parallel' if parallel else 'serial'}"

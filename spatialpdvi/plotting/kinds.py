@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import Fitted, not_a_result, read_connectivities, read_flow, read_number
+from spatialpdvi.io.results.fitted import Fitted, not_ours, read_connectivities, read_flow, read_number
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.plotting.charts import (
@@ -178,7 +178,7 @@ def _trace(view: View, axes: Axes) -> Heading:
     tolerance = certificate.get("tolerance") if isinstance(certificate, Mapping) else "none"
     if tolerance is not None and (np.ndim(tolerance) or np.asarray(tolerance).dtype.kind not in "iuf"):
         name = f"uns[{view.keys.uns!r}]['certificate']"
-        raise not_a_result(view.source, name, "no number under 'tolerance'")
+        raise not_ours(view.source, name, "no number under 'tolerance'")
     limit = None if tolerance is None else float(tolerance)
     draw_stationarity(axes, view.fitted.summary["trace"], tolerance=limit)
     return Heading("Convergence")

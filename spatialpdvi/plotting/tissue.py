@@ -16,9 +16,9 @@ Ints = NDArray[np.int64]
 
 # inches
 _BETWEEN, _NAME = 0.12, 0.2  # between two maps; above each map for its name
-_LEAST = 0.05  # of a map in axes that are too small for so many maps
-_WIDEST, _HIGHEST = 9.0, 6.3  # all maps together ...
-_SMALLEST = 0.25  # ... unless they became smaller than this share of a map of their own
+_LEAST = 0.05  # of a map in axes that are too small for the number of maps
+_WIDEST, _HIGHEST = 9.0, 6.3  # all maps together, unless `_SMALLEST` makes them larger
+_SMALLEST = 0.25  # least size of a map, as a share of the size that the section would have alone
 
 
 class PlacedSection(NamedTuple):

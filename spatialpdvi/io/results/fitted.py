@@ -17,7 +17,7 @@ from spatialpdvi.io.section.labels import read_domains, read_labels, read_sample
 __all__ = [
     "Fitted",
     "check_fitted",
-    "not_a_result",
+    "not_ours",
     "read_agreement",
     "read_connectivities",
     "read_fitted",
@@ -116,8 +116,8 @@ def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -
             return None
         if key not in source.obs_keys():
             text = (
-                f"{source.name} has no obs[{key!r}], the column of sections that the fit used. All spots are drawn as "
-                f"one section; name another column with {option('sample_key')}."
+                f"{source.name} has no obs[{key!r}], which told the fit the section of each spot. All spots are drawn "
+                f"as one section; name another column with {option('sample_key')}."
             )
             warnings.warn(InputWarning(text), stacklevel=2)
             return None
@@ -137,7 +137,7 @@ def _read_share(source: Source, key: str) -> np.ndarray:
     values = read_number(source, key, otherwise=_AGAIN)
     outside = np.abs(values - 0.5) > 0.5 + _ROUNDED
     if outside.any():
-        raise not_a_result(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is not between 0 and 1")
+        raise not_ours(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is not between 0 and 1")
     return values
 
 
@@ -167,19 +167,19 @@ def _read_summary(source: Source, key: str) -> dict[str, Any]:
     """Read ``uns[key]``, with a trace of numeric columns and scores that are numbers."""
     summary, name = source.uns(key), f"uns[{key!r}]"
     if not isinstance(summary, Mapping):
-        raise not_a_result(source, name, f"a {type(summary).__name__}")
+        raise not_ours(source, name, f"a {type(summary).__name__}")
     for part in ("trace", "scores"):
         if not isinstance(summary.get(part), Mapping):
-            raise not_a_result(source, name, f"no dict {part!r} in it")
+            raise not_ours(source, name, f"no dict {part!r} in it")
     if not isinstance(summary.get("k_scan", {}), Mapping):
-        raise not_a_result(source, name, "no dict 'k_scan' in it")
+        raise not_ours(source, name, "no dict 'k_scan' in it")
     for part in ("trace", "k_scan"):
         for column, values in summary.get(part, {}).items():
             if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "iufb":
-                raise not_a_result(source, name, f"no column of numbers in its {part} under {column!r}")
+                raise not_ours(source, name, f"no column of numbers in its {part} under {column!r}")
     for score, value in summary["scores"].items():
         if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
-            raise not_a_result(source, name, f"no number in its scores under {score!r}")
+            raise not_ours(source, name, f"no number in its scores under {score!r}")
     return dict(summary)
 
 
@@ -210,7 +210,7 @@ def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
         if np.isfinite(values).all():
             return np.asarray(values)
         found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
-    raise not_a_result(source, f"obs[{key!r}]", found)
+    raise not_ours(source, f"obs[{key!r}]", found)
 
 
 def read_flow(source: Source, keys: Keys) -> np.ndarray:
@@ -220,7 +220,7 @@ def read_flow(source: Source, keys: Keys) -> np.ndarray:
     flow = np.asarray(as_table(source.obsm(keys.flow), f"obsm[{keys.flow!r}]"), dtype=np.float64)
     if flow.shape[1] not in {2, 3} or not np.isfinite(flow).all():
         found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
-        raise not_a_result(source, f"obsm[{keys.flow!r}]", found)
+        raise not_ours(source, f"obsm[{keys.flow!r}]", found)
     return flow
 
 
@@ -231,14 +231,14 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     graph: Any = source.obsp(keys.connectivities)
     name = f"obsp[{keys.connectivities!r}]"
     if not sp.issparse(graph):
-        raise not_a_result(source, name, f"a {type(graph).__name__}")
+        raise not_ours(source, name, f"a {type(graph).__name__}")
     graph = sp.csr_matrix(graph)
     if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
-        raise not_a_result(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
+        raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
     return graph
 
 
-def not_a_result(source: Source, name: str, found: str) -> InputError:
+def not_ours(source: Source, name: str, found: str) -> InputError:
     """Return the error for an element that is not what a fit writes."""
     return InputError(
         f"{name} of {source.name} to hold the result of a fit",

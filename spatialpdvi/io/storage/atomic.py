@@ -155,7 +155,7 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
                 os.chown(temporary, replaced.st_uid, replaced.st_gid)
             temporary.chmod(mode)
         temporary.replace(target)
-    except BaseException:  # Ctrl-C as well: nothing is left behind
+    except BaseException:  # also Ctrl-C: no unfinished file stays
         temporary.unlink(missing_ok=True)
         raise
     # The new file is in place; some network disks cannot do this for folders, which is no failure.

@@ -94,7 +94,7 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
         else:
             temporary.chmod(mode | 0o700)
             _exchange(temporary, target)
-    finally:  # Ctrl-C as well: nothing is left behind, be it unfinished or what was replaced
+    finally:  # also after Ctrl-C: neither an unfinished folder nor the one that was replaced stays
         remove_folder(temporary)
     with contextlib.suppress(OSError):
         synchronise(target.parent)
