@@ -85,7 +85,9 @@ def _kill_and_resume(
         stages, message = _start(command, after)
         if stages is None:
             killed += 1
-            print(f"kill {killed}: {after:.1f} s after the graph stage; the run had started with: {message}", flush=True)
+            print(
+                f"kill {killed}: {after:.1f} s after the graph stage; the run had started with: {message}", flush=True
+            )
             continue
         finished += 1
         _compare(whole, out)
