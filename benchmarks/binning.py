@@ -36,15 +36,15 @@ def _measure(path: Path, n: int, size: str, memory: str) -> None:
     output = path.with_name("out.h5ad")
     forget(path)
     done = run([executable, "-m", "spatialpdvi", "bin", path, "--bin", size, "-o", output, "--memory", memory, "-q"])
-    told = [path.suffixes[0][1:], f"{n:,}", _megabytes(path), size]
+    cells = [path.suffixes[0][1:], f"{n:,}", _megabytes(path), size]
     if done.failure is None:
         spots, _, values = apart(section_size, output)
-        told += [f"{done.seconds:.1f}", f"{done.cpu_seconds:.1f}", f"{done.peak_bytes / 1e6:,.0f}"]
-        told += [f"{spots:,}", f"{values:,}", _megabytes(output)]
+        cells += [f"{done.seconds:.1f}", f"{done.cpu_seconds:.1f}", f"{done.peak_bytes / 1e6:,.0f}"]
+        cells += [f"{spots:,}", f"{values:,}", _megabytes(output)]
         output.unlink()
     else:
-        told += [f"failed: {done.failure}", *[""] * 5]
-    print(f"| {' | '.join(told)} |", flush=True)
+        cells += [f"failed: {done.failure}", *[""] * 5]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _megabytes(path: Path) -> str:

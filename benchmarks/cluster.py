@@ -76,11 +76,11 @@ def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) ->
             with connect(f"local:{count}") as cluster:
                 _row(f"{count} workers", _fit(section, options, out, cluster), here)
         if kill_epoch:
-            with connect("local:2") as cluster, warnings.catch_warnings(record=True) as said:
+            with connect("local:2") as cluster, warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 pid = min(cluster.on_each(os.getpid).values())
                 _row("2 workers, one killed", _fit(section, options, out, cluster, kill=(kill_epoch, pid)), here)
-            print("\n" + "\n".join(str(warning.message) for warning in said))
+            print("\n" + "\n".join(str(warning.message) for warning in caught))
         _carry(here)
 
 

@@ -166,7 +166,7 @@ def ratios(runs: list[dict[str, Any]]) -> str:
 
 
 def coefficients(runs: list[dict[str, Any]]) -> str:
-    """Text of `spatialpdvi/estimate/coefficients.py` from these runs: non-negative least squares of relative errors."""
+    """The tables of `estimate/cost_model.py` from these runs, by non-negative least squares of relative errors."""
     works = [replace(Work(**run["work"]), **run["known"]) for run in runs]
     seconds, shares = {}, {}
     cores = os.cpu_count() or 1

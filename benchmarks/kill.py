@@ -82,14 +82,16 @@ def _kill_and_resume(
     )
     while True:
         after = moments.uniform(0.0, longest) if killed < kills else None
-        stages, said = _start(command, after)
+        stages, message = _start(command, after)
         if stages is None:
             killed += 1
-            print(f"kill {killed}: {after:.1f} s after the graph stage; the run had started with: {said}", flush=True)
+            print(
+                f"kill {killed}: {after:.1f} s after the graph stage; the run had started with: {message}", flush=True
+            )
             continue
         finished += 1
         _compare(whole, out)
-        print(f"finished, {said} {_show(stages)}", flush=True)
+        print(f"finished, {message} {_show(stages)}", flush=True)
         out.unlink()
         if killed == kills:
             break
@@ -112,12 +114,12 @@ def _start(command: tuple[object, ...], after: float | None) -> tuple[dict[str, 
             time.sleep(after)
             process.send_signal(signal.SIGKILL)
     code = process.wait()
-    said = lines[0].strip().rpartition("': ")[2] if lines else ""
+    message = lines[0].strip().rpartition("': ")[2] if lines else ""
     if code == -signal.SIGKILL:
-        return None, said
+        return None, message
     if code:
         raise SystemExit("".join(lines))
-    return _stages(lines), said
+    return _stages(lines), message
 
 
 def _run(*arguments: object) -> dict[str, float]:

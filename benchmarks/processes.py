@@ -110,8 +110,8 @@ def _reason(code: int, errors: IO[bytes]) -> str:
         return f"killed by {signal.Signals(-code).name}"
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    said = lines[-1] if lines else "no error message"
-    return f"exit code {code}: {said}"[:_SHOWN].replace("|", "/")
+    message = lines[-1] if lines else "no error message"
+    return f"exit code {code}: {message}"[:_SHOWN].replace("|", "/")
 
 
 def apart(task: Callable[..., Any], *arguments: Any) -> Any:

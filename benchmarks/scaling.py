@@ -99,9 +99,9 @@ def measure(
     memory: str | None = None,
 ) -> dict[str, Any]:
     """Run one fit on the command line: seconds by stage, peak memory, epochs and ARI."""
-    output, told = folder / "fitted.h5ad", folder / "report.json"
+    output, report_path = folder / "fitted.h5ad", folder / "report.json"
     spots, _, values = apart(section_size, section)
-    command = [*_COMMAND, "fit", section, "-o", output, "--report", told, "--k", k, "--threads", threads]
+    command = [*_COMMAND, "fit", section, "-o", output, "--report", report_path, "--k", k, "--threads", threads]
     for name, value in (("--n-pcs", n_pcs), ("--memory", memory)):
         command += [] if value is None else [name, value]
     # counts that exceed half of the free memory are read block by block
@@ -112,12 +112,12 @@ def measure(
     row = {"spots": spots, "values": values, "k": k, "n_pcs": n_pcs, "memory": memory, "in_memory": in_memory}
     row |= result._asdict() | {"stages": {}, "epochs": None, "ari": None}
     if result.failure is None:
-        report = json.loads(told.read_text())
+        report = json.loads(report_path.read_text())
         stages = {name: report["seconds"].get(name, 0.0) for name in STAGES[:-1]}
         row["stages"] = stages | {STAGES[-1]: result.seconds - sum(report["seconds"].values())}
         row |= {"epochs": report["certificate"]["epochs"], "ari": report["scores"]["ari"]}
         row["n_pcs"] = report["params"]["n_pcs"]
-    told.unlink(missing_ok=True)
+    report_path.unlink(missing_ok=True)
     done = result.failure or f"{result.seconds:.1f} s, {result.peak_bytes / 1e9:.2f} GB"
     print(f"{spots:,} spots, K {k}, {row['n_pcs']} components: {done}", file=sys.stderr, flush=True)
     return row
@@ -207,8 +207,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
         sizes, costs = [row["spots"] for row in rows], [row[name] / unit for row in rows]
         factor, power = fitted(sizes, costs)
         ends = [sizes[0] / 1.25, sizes[-1] * 1.25]
-        told = [power, exponent(sizes[-2:], costs[-2:])]
-        labels = [f"{name}: n$^{{{value:.2f}}}$" for name, value in zip(("all", "last two"), told, strict=True)]
+        exponents = [power, exponent(sizes[-2:], costs[-2:])]
+        labels = [f"{name}: n$^{{{value:.2f}}}$" for name, value in zip(("all", "last two"), exponents, strict=True)]
         ax.plot(ends, [factor * n**power for n in ends], color="0.6", linewidth=1.2, label=labels[0])
         ax.plot(sizes, costs, "o", color="#0b6e99", markersize=5.5, label=f"measured; {labels[1]}", zorder=3)
         block = found["blocks"]

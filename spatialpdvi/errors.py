@@ -30,8 +30,6 @@ NameOption = Callable[..., str]
 
 # stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
 _MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
-
-
 _FLAGS = {"bin_size": "bin"}  # flags that have another name in Python
 
 
@@ -138,7 +136,7 @@ class InputError(ValueError):
 
 
 class ResourceError(InputError):
-    """The computer cannot do what was asked: no memory, a full disk, a folder that must not be written to.
+    """The computer cannot do the work: no memory, a full disk, a folder that must not be written to.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "nearest_domain"]
 
 FORMAT = 2  # raised whenever what is written changes
 # options of the fit that apply to every section that the model is used on
-_KEPT = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
+_STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes
@@ -68,9 +68,9 @@ class Model:
         return f"Model({k} domains, {d} features of {made_of})"
 
     @staticmethod
-    def kept_options(options: FitOptions, *, smooth: int) -> dict[str, Any]:
+    def stored_options(options: FitOptions, *, smooth: int) -> dict[str, Any]:
         """Return the options of a fit that its model stores, with the number of neighbours that was chosen."""
-        return {name: getattr(options, name) for name in _KEPT} | {"smooth": smooth}
+        return {name: getattr(options, name) for name in _STORED} | {"smooth": smooth}
 
     def fit_options(self, **chosen: Any) -> FitOptions:
         """Return the options with which a section is prepared: the model's, and those that belong to the section."""
@@ -179,7 +179,7 @@ class Model:
             lam=PottsGlobals(_array(arrays, "domain_mean", k, d), _array(arrays, "log_variance", k, d)),
             hyperparameters=hyperparameters,
             reach=float(facts["reach"]),
-            options={option: facts["options"][option] for option in _KEPT},
+            options={option: facts["options"][option] for option in _STORED},
             version=str(facts["version"]),
             colours=_colours(arrays, k),
             temperature=_temperature(facts["temperature"]),

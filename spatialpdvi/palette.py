@@ -24,7 +24,6 @@ _FIRST = (
     *("#1f6f6b", "#c9a6e4", "#5f2a6b", "#f28f86", "#7d8fa3"),
 )
 
-
 _NEIGHBOURS = 6  # nearest spots between which borders are counted: those of a hexagonal lattice
 _MOST = 128  # domains: the colours of more cannot be told apart, however they are assigned
 
@@ -117,17 +116,17 @@ def domain_colours(length: np.ndarray) -> tuple[str, ...]:
     place = _oklab(np.array([_rgb(colour) for colour in colours]))
     similarity = 1.0 / (_distance(place[:, None], place) ** 2 + 1e-4)
     np.fill_diagonal(similarity, 0.0)
-    dealt = np.arange(k)
+    assigned = np.arange(k)
     while True:
-        own = similarity[dealt][:, dealt]
+        own = similarity[assigned][:, assigned]
         # not a BLAS product, whose last bits may depend on the number of threads
         both = np.einsum("ac,cb->ab", weight, own)
         alone = np.diag(both)
         change = both + both.T - alone[:, None] - alone + 2.0 * weight * own
         a, b = np.unravel_index(int(np.argmin(change)), change.shape)
         if change[a, b] > -1e-9 * weight.size:
-            return tuple(colours[i] for i in dealt)
-        dealt[[a, b]] = dealt[[b, a]]
+            return tuple(colours[i] for i in assigned)
+        assigned[[a, b]] = assigned[[b, a]]
 
 
 def _rgb(colour: str) -> Floats:

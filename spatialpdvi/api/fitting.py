@@ -84,7 +84,7 @@ def fit(
     source = AnnDataSource(adata)
     check_free(source, keys)
     progress = progress or Progress()
-    with _ours(checkpoint, chosen, progress):
+    with _exclusive_run(checkpoint, chosen, progress):
         result = _fit_k(chosen)(
             read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
         )
@@ -146,26 +146,17 @@ def fit_file(
     >>> "pdvi_domain" in anndata.read_h5ad("out.h5ad").obs
     True
     """
-    from spatialpdvi.io.results.writing import write_elements
-
-    progress = progress or Progress()
-    keys = Keys(options.key_added)
-    source_path = locate(path)
-    target = source_path if output is None else locate(output)
-    with _ours(checkpoint, options, progress, target):
-        with progress.stage("read") as stage:
-            with checked_file(source_path, target, keys) as source:
-                section = read_inputs(source, options, cluster)
-                if keep_model:
-                    _check_model(section, options)
-            stage.note(f"{section.coordinates.shape[0]:,} spots")
-        result = _fit_k(options)(
-            section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
-        )
-        with progress.stage("write"):
-            elements = result.elements(keys, save_graph=options.save_graph)
-            write_elements(source_path, target, elements, remove=keys.all_pairs())
-    return result
+    source = locate(path)
+    return _fit_located(
+        [source],
+        [source if output is None else locate(output)],
+        options,
+        keep_model=keep_model,
+        find_markers=find_markers,
+        progress=progress or Progress(),
+        checkpoint=checkpoint,
+        cluster=cluster,
+    )
 
 
 def fit_files(
@@ -197,7 +188,7 @@ def fit_files(
 
     Returns
     -------
-    The joint fit, with the spots of the first file first. Into each file the part of its own spots is written.
+    The joint fit, with the spots of the first file first. Each file gets the part of the result for its own spots.
 
     Raises
     ------
@@ -211,40 +202,67 @@ def fit_files(
     >>> sorted(path.name for path in Path("fitted").iterdir())
     ['other.h5ad', 'section.h5ad']
     """
-    from spatialpdvi.io.results.writing import write_elements
-    from spatialpdvi.io.section.joining import join_sections
-
-    progress = progress or Progress()
-    keys = Keys(options.key_added)
-    located = [locate(path) for path in paths]
-    names = _names_of(located)
+    sources = [locate(path) for path in paths]
+    names = _names_of(sources)
     if options.sample_key is not None:
         raise InputError(
             f"no {option('sample_key')} with several files",
             repr(options.sample_key),
             "Each file is a section by itself.",
         )
-    targets = located if output is None else [locate(Path(output) / path.name) for path in located]
     if output is not None and not Path(output).is_dir():
         raise InputError(
             f"an existing folder, for {len(paths)} files", repr(str(output)), "Create the folder.", option="output"
         )
-    with _ours(checkpoint, options, progress, *targets):
+    return _fit_located(
+        sources,
+        sources if output is None else [locate(Path(output) / source.name) for source in sources],
+        options,
+        names=names,
+        keep_model=keep_model,
+        find_markers=find_markers,
+        progress=progress or Progress(),
+        checkpoint=checkpoint,
+        cluster=cluster,
+    )
+
+
+def _fit_located(
+    sources: Sequence[Location],
+    targets: Sequence[Location],
+    options: FitOptions,
+    *,
+    names: Sequence[str] | None = None,
+    keep_model: bool,
+    find_markers: bool,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
+    cluster: "Cluster | None",
+) -> FitResult:
+    """Fit one file or, with the names of their sections, several files, and write the result into the targets."""
+    from spatialpdvi.io.results.writing import write_elements
+    from spatialpdvi.io.section.joining import join_sections
+
+    keys = Keys(options.key_added)
+    with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections = []
-            for path, target in zip(located, targets, strict=True):
+            for path, target in zip(sources, targets, strict=True):
                 with checked_file(path, target, keys) as source:
                     sections.append(read_inputs(source, options, cluster))
-            section = join_sections(sections, names)
+            section = sections[0] if names is None else join_sections(sections, names)
             if keep_model:
                 _check_model(section, options)
-            stage.note(f"{section.coordinates.shape[0]:,} spots of {len(names)} sections")
+            of_sections = "" if names is None else f" of {len(names)} sections"
+            stage.note(f"{section.coordinates.shape[0]:,} spots{of_sections}")
         result = _fit_k(options)(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
         )
         with progress.stage("write"):
-            for path, target, spots in zip(located, targets, section.spots_of_samples(), strict=True):
-                elements = result.part(spots).elements(keys, save_graph=options.save_graph)
+            spots = [None] if names is None else section.spots_of_samples()
+            for path, target, own in zip(sources, targets, spots, strict=True):
+                part = result if own is None else result.part(own)
+                elements = part.elements(keys, save_graph=options.save_graph)
                 write_elements(path, target, elements, remove=keys.all_pairs())
     return result
 
@@ -262,7 +280,9 @@ def _check_model(section: Section, options: FitOptions) -> None:
 
 
 @contextmanager
-def _ours(checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location) -> Iterator[None]:
+def _exclusive_run(
+    checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location
+) -> Iterator[None]:
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
     from spatialpdvi.io.storage.locks import claimed
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spatialpdvi.api.marker_genes import markers_file
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import section_name
+from spatialpdvi.io.storage.paths import Location, locate
 from spatialpdvi.runtime.memory import parse_size
 from spatialpdvi.runtime.progress import Progress
 
@@ -82,7 +82,7 @@ def report_files(
     """
     from spatialpdvi.report import render
 
-    files = _distinct(paths)
+    files = [locate(path) for path in _distinct(paths)]
     choices = _Choices(
         keys=Keys(key_added),
         label_key=label_key,
@@ -98,15 +98,15 @@ def report_files(
     progress = progress or Progress()
 
     def materials() -> Iterator["Material"]:
-        for path in files:
-            material = _material(path, choices, progress)
+        for file, name in zip(files, names, strict=True):
+            material = _material(file, name, choices, progress)
             with progress.stage("draw") as stage:
                 stage.note(material.name)
                 yield material  # it is drawn before the next one is read
 
-    names = [_name(path) for path in files]
+    names = [Path(file.name).stem for file in files]
     # a joint fit names its sections only, so that files of the same name cannot be told apart
-    known = {name: path for name, path in zip(names, files, strict=True) if names.count(name) == 1}
+    known = {name: file.path for name, file in zip(names, files, strict=True) if names.count(name) == 1}
     return render(materials(), paths=known)
 
 
@@ -122,41 +122,31 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def _name(path: Path) -> str:
-    return Path(section_name(path)).stem
-
-
-def _material(path: Path, choices: _Choices, progress: Progress) -> "Material":
+def _material(file: Location, name: str, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.fitted import check_fitted, read_agreement, read_fitted
+    from spatialpdvi.io.results.fitted import check_fitted, read_agreement, read_fitted, stored_params
     from spatialpdvi.report import Material
 
     keys = choices.keys
-    with progress.stage("read"), H5adSource(path) as source:
+    with progress.stage("read"), H5adSource(file) as source:
         check_fitted(source, keys)
-        params = _params(source, keys)
+        params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
         spatial_key = choices.spatial_key
         if spatial_key is None:
             spatial_key = str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
         agreement = read_agreement(source, keys)
-    genes, reason = _markers(path, choices, progress, is_ready="rep" in params)
+    genes, reason = _markers(file.path, choices, progress, is_ready="rep" in params)
     return Material(
-        path=path,
-        name=_name(path),
+        path=file.path,
+        name=name,
         fitted=fitted,
         agreement=agreement,
         label_key=label_key,
         markers=genes,
         no_markers=reason,
     )
-
-
-def _params(source: "Source", keys: Keys) -> Mapping[str, Any]:
-    summary = source.uns(keys.uns)
-    params = summary.get("params") if isinstance(summary, Mapping) else None
-    return params if isinstance(params, Mapping) else {}
 
 
 def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | None:

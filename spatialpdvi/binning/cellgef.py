@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.gef import read_genes
-from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, reading, table_of
 from spatialpdvi.binning.records import Genes, checked_counts, checked_places
 from spatialpdvi.errors import InputError
 
@@ -88,13 +88,7 @@ class CellGef:
 
     def facts(self) -> dict[str, Any]:
         """Return the ``offset`` of the frame on the chip in DNBs, ``resolution_nm`` and the version of the format."""
-        found: dict[str, Any] = {"format": _WHAT, "unit": "DNB"}
-        offset = [attribute(self._file, name) for name in ("offsetX", "offsetY")]
-        if None not in offset:
-            found["offset"] = np.array(offset, dtype=np.int64)
-        resolution, version = attribute(self._file, "resolution"), attribute(self._file, "version")
-        found |= {"resolution_nm": resolution} if resolution else {}
-        return found | ({"format_version": version} if version is not None else {})
+        return {"format": _WHAT, "unit": "DNB", **frame_facts(self._file, ("offsetX", "offsetY"), self._file)}
 
     def _block(self, first: int, last: int, start: int) -> RowBlock:
         ends = self._ends[first:last]

@@ -15,7 +15,7 @@ from spatialpdvi.binning.hdf5 import open_hdf5, reading
 from spatialpdvi.binning.records import Records
 from spatialpdvi.binning.sample import BinnedSample, Sample
 from spatialpdvi.binning.spaceranger import SpaceRanger, find_outputs
-from spatialpdvi.binning.spots import Cells, Spots, Squares
+from spatialpdvi.binning.spots import CellSpots, SpotRule, SquareSpots
 from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors
@@ -98,7 +98,7 @@ def _stereo_seq(
         records = GefRecords(file, path, bin_size=size)
     else:
         records = GemRecords(path, with_cells=cell_bin)
-    spots: Spots = Cells() if cell_bin else Squares(size)
+    spots: SpotRule = CellSpots() if cell_bin else SquareSpots(size)
     sample = BinnedSample(records, spots, folder=folder, memory=memory, stage=stage)
     return sample, {} if cell_bin else {"bin_size": size}
 

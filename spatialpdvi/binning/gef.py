@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from spatialpdvi.binning.external_sort import LARGEST_GENE
-from spatialpdvi.binning.hdf5 import MAKE_AGAIN, attribute, group_of, reading, table_of, texts
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, reading, table_of, texts
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts, checked_places
 from spatialpdvi.errors import InputError
 
@@ -71,13 +71,7 @@ class GefRecords:
 
     def facts(self) -> dict[str, Any]:
         """Return the ``offset`` of the frame on the chip in DNBs, ``resolution_nm`` and the version of the format."""
-        found: dict[str, Any] = {"format": "GEF"}
-        offset = [attribute(self._expression, name) for name in ("minX", "minY")]
-        if None not in offset:
-            found["offset"] = np.array(offset, dtype=np.int64)
-        resolution, version = attribute(self._expression, "resolution"), attribute(self._file, "version")
-        found |= {"resolution_nm": resolution} if resolution else {}
-        return found | ({"format_version": version} if version is not None else {})
+        return {"format": "GEF", **frame_facts(self._expression, ("minX", "minY"), self._file)}
 
     def _check_ends(self) -> None:
         n_records, counted = self._expression.shape[0], int(self._ends[-1]) if self._ends.size else 0

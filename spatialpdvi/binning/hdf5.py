@@ -10,7 +10,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, ResourceError
 
-__all__ = ["MAKE_AGAIN", "attribute", "group_of", "open_hdf5", "reading", "table_of", "texts"]
+__all__ = ["MAKE_AGAIN", "frame_facts", "group_of", "open_hdf5", "reading", "table_of", "texts"]
 
 MAKE_AGAIN = "Make the GEF again with SAW or geftools."
 
@@ -49,7 +49,33 @@ def reading(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def attribute(element: Any, name: str) -> int | None:
+def frame_facts(element: Any, offset: tuple[str, str], file: h5py.File) -> dict[str, Any]:
+    """Return what a GEF says about its frame, as far as it does.
+
+    Parameters
+    ----------
+    element
+        The group or dataset that has the offset and the resolution as attributes.
+    offset
+        The names of the two attributes of the offset.
+    file
+        The file, which has the version.
+
+    Returns
+    -------
+    dict
+        The ``offset`` of the frame on the chip in DNBs, ``resolution_nm`` and ``format_version``.
+    """
+    found: dict[str, Any] = {}
+    place = [_whole_attribute(element, name) for name in offset]
+    if None not in place:
+        found["offset"] = np.array(place, dtype=np.int64)
+    resolution, version = _whole_attribute(element, "resolution"), _whole_attribute(file, "version")
+    found |= {"resolution_nm": resolution} if resolution else {}
+    return found | ({"format_version": version} if version is not None else {})
+
+
+def _whole_attribute(element: Any, name: str) -> int | None:
     """Return the first value of an attribute if it is a whole number, else None."""
     values = np.ravel(element.attrs.get(name, ()))
     if not values.size or values.dtype.kind not in "iuf":

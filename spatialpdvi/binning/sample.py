@@ -9,7 +9,7 @@ import pandas as pd
 
 from spatialpdvi.binning.external_sort import RowBlock, Runs, records_within
 from spatialpdvi.binning.records import Genes, Records
-from spatialpdvi.binning.spots import Spots
+from spatialpdvi.binning.spots import SpotRule
 from spatialpdvi.runtime.progress import Stage
 
 __all__ = ["BinnedSample", "Sample"]
@@ -20,7 +20,7 @@ _LARGEST_BLOCK = 1 << 22  # records: more at once are not faster
 class Sample(Protocol):
     """Spots by genes, in blocks of rows."""
 
-    n_values: int  # of the matrix, at the most
+    n_values: int  # of the matrix, at most
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yield the counts; call it once."""
@@ -55,7 +55,7 @@ class BinnedSample:
         Shows how many records have been read.
     """
 
-    def __init__(self, records: Records, spots: Spots, *, folder: Path, memory: int, stage: Stage) -> None:
+    def __init__(self, records: Records, spots: SpotRule, *, folder: Path, memory: int, stage: Stage) -> None:
         most = records_within(memory)
         runs, n_read = Runs(folder, most=most), 0
         for block in records.blocks(max(1, min(_LARGEST_BLOCK, most // 8))):

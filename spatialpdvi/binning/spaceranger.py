@@ -207,7 +207,7 @@ def _read_positions(folder: Path) -> pd.DataFrame:
     numbers = table[list(_COLUMNS[1:])].apply(pd.to_numeric, errors="coerce")
     barcodes = table["barcode"].astype(str)
     if not np.isfinite(numbers.to_numpy(dtype=np.float64)).all() or barcodes.duplicated().any():
-        found = "a barcode twice" if barcodes.duplicated().any() else "something else"
+        found = "a barcode twice" if barcodes.duplicated().any() else "values that are not numbers"
         raise InputError(
             f"numbers for every barcode in {str(path)!r}",
             found,

@@ -9,13 +9,13 @@ from spatialpdvi.binning.external_sort import LARGEST_ROW
 from spatialpdvi.binning.records import HALF, RecordBlock, checked_places
 from spatialpdvi.errors import InputError
 
-__all__ = ["Cells", "Spots", "Squares"]
+__all__ = ["CellSpots", "SpotRule", "SquareSpots"]
 
 _SIDE_BITS = np.uint64(23)
 _SIDE = np.uint64((1 << 23) - 1)
 
 
-class Spots(Protocol):
+class SpotRule(Protocol):
     """The spot of each record, as a number that orders the rows."""
 
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
@@ -28,7 +28,7 @@ class Spots(Protocol):
         """Return the coordinates of rows, (n, 2) float64, in DNBs of the file's frame."""
 
 
-class Squares:
+class SquareSpots:
     """Squares of ``size`` x ``size`` DNBs; their corners are multiples of the size, as in a GEF of SAW.
 
     A square with its corner at (a, b) has the DNBs a..a+size-1, b..b+size-1 and the name ``a_b``. Its coordinates are
@@ -58,7 +58,7 @@ class Squares:
         return (np.column_stack(both) - HALF) * self.size
 
 
-class Cells:
+class CellSpots:
     """Cells of a GEM, named by their numbers, at the mean place of their molecules; molecules outside are left out."""
 
     def __init__(self) -> None:

@@ -51,8 +51,8 @@ class Checkpoint:
 
     Examples
     --------
-    >>> kept = spv.Checkpoint("kept", resume=True)
-    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1, checkpoint=kept)
+    >>> checkpoint = spv.Checkpoint("checkpoint", resume=True)
+    >>> result = spv.fit(adata, k=3, n_top_genes=60, n_init=1, checkpoint=checkpoint)
     """
 
     def __init__(self, folder: str | Path, *, every: int = EVERY, resume: bool = False, keep: bool = False) -> None:
@@ -68,7 +68,7 @@ class Checkpoint:
         self._digests: dict[str, str] = {}
         self._since = 0
         self._warned = False
-        self._can_go_on = False
+        self._can_resume = False
 
     @property
     def files(self) -> tuple[Path, Path]:
@@ -94,7 +94,7 @@ class Checkpoint:
             another fit, or a damaged one.
         """
         self._identity, self._digests = identify(options, versions), {}
-        self.saved, self._since, self._warned, self._can_go_on = None, 0, False, False
+        self.saved, self._since, self._warned, self._can_resume = None, 0, False, False
         self._check_folder()
         fit = self.files[0]
         existing = [path for path in self.files if path.exists()]
@@ -124,8 +124,8 @@ class Checkpoint:
                 f"There is no checkpoint in {str(self.folder)!r} yet, so the fit starts from the beginning."
             )
 
-    def load_restarts(self, views: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
-        """Return the labels (n,) of the restarts on some features that an earlier run saved; None where there are none.
+    def load_restarts(self, features: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
+        """Return the labels (n,) of restarts on these features that an earlier run saved; None where there are none.
 
         Raises
         ------
@@ -136,20 +136,20 @@ class Checkpoint:
         if not (self.resume and path.exists()):
             return None
         arrays, facts = self._read(path)
-        self._compare(facts["digests"], {"features": digest(*views)})
+        self._compare(facts["digests"], {"features": digest(*features)})
         with self._checked(path):
             labels = arrays["labels"]
-            if labels.ndim != 2 or labels.shape[1] != views[0].shape[0] or labels.dtype.kind != "u":
+            if labels.ndim != 2 or labels.shape[1] != features[0].shape[0] or labels.dtype.kind != "u":
                 msg = f"labels of {labels.dtype} and shape {labels.shape}"
                 raise ValueError(msg)
             return tuple(labels.astype(np.int64))
         return None
 
-    def save_restarts(self, views: tuple[np.ndarray, ...], restarts: tuple[np.ndarray, ...]) -> None:
-        """Save the labels (n,) of the restarts on some features."""
+    def save_restarts(self, features: tuple[np.ndarray, ...], restarts: tuple[np.ndarray, ...]) -> None:
+        """Save the labels (n,) of the restarts on these features, (n, p) each."""
         labels = np.stack(restarts)
         small = labels.astype(np.min_scalar_type(int(labels.max())))
-        self._write(self.files[1], {"labels": small}, "the restarts", digests={"features": digest(*views)})
+        self._write(self.files[1], {"labels": small}, "the restarts", digests={"features": digest(*features)})
 
     def begin(self, digests: dict[str, str], read: Callable[[Any, dict[str, np.ndarray]], _T]) -> _T | None:
         """Return the solver's state in the last checkpoint, as ``read(description, arrays)``; None if there is none.
@@ -192,7 +192,7 @@ class Checkpoint:
         return None
 
     def after_epoch(self, epoch: int, value: Callable[[], Any]) -> None:
-        """Save what ``value()`` returns if it is time to; where it cannot be written, warn and go on."""
+        """Save what ``value()`` returns if it is time to; where it cannot be written, warn and continue."""
         self._since += 1
         if self._since < self.every:
             return
@@ -203,11 +203,11 @@ class Checkpoint:
 
     def reached_the_limit(self) -> None:
         """Keep the files: the fit has ended at its limit of epochs, and can resume with a larger one."""
-        self._can_go_on = self.saved is not None
+        self._can_resume = self.saved is not None
 
     def close(self) -> bool:
         """Remove the files, and the folder if it is then empty, unless the fit can resume; return whether it did."""
-        if self._can_go_on:
+        if self._can_resume:
             return False
         try:
             for path in self.files:

@@ -13,7 +13,7 @@ from spatialpdvi.options.fit import FitOptions
 __all__ = ["differences", "digest", "identify"]
 
 # options that do not change what a checkpoint holds
-_NO_MATTER = {"key_added", "save_graph", "memory"}
+_IRRELEVANT = {"key_added", "save_graph", "memory"}
 # the solver's results depend on these; other libraries compute the features, which have a digest
 _VERSIONS = ("spatialpdvi", "numba", "numpy")
 
@@ -21,10 +21,10 @@ _VERSIONS = ("spatialpdvi", "numba", "numpy")
 def identify(options: FitOptions, versions: Mapping[str, str]) -> dict[str, Any]:
     """Return the options and versions that have to be the same for a run to end with the same bits.
 
-    A fit from one start may go on with another limit of epochs. With several starts each of them ended at the limit,
+    A fit from one start may resume with another limit of epochs. With several starts, each of them ended at the limit,
     which must then be the same.
     """
-    leave_out = _NO_MATTER if options.restarts == "best" else {*_NO_MATTER, "max_epochs"}
+    leave_out = _IRRELEVANT if options.restarts == "best" else {*_IRRELEVANT, "max_epochs"}
     chosen = {name: value for name, value in options.__dict__.items() if name not in leave_out}
     return chosen | {name: versions[name] for name in _VERSIONS}
 

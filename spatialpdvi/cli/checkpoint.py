@@ -50,7 +50,7 @@ def explain_how_to_resume(checkpoint: "Checkpoint | None") -> Iterator[None]:
 
 
 def close(checkpoint: "Checkpoint") -> None:
-    """Remove the checkpoint. A fit that reached its limit of epochs can be resumed: then say so, and leave it."""
+    """Remove the checkpoint; if the fit reached its limit of epochs, leave it, and print how the fit can be resumed."""
     if not checkpoint.close() and checkpoint.saved is not None:
         folder = click.format_filename(checkpoint.folder)
         click.echo(f"The checkpoint stays in {folder}. Resume it with a larger --max-epochs and --resume.", err=True)

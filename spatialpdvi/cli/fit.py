@@ -1,6 +1,8 @@
 """``spatialpdvi fit``."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +23,29 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.dask import connected
 from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.cli.scan import print_scan
 from spatialpdvi.options.fit import FitOptions
 
 if TYPE_CHECKING:
-    from spatialpdvi.fitting.result import FitResult
+    from spatialpdvi.distributed import Cluster
+    from spatialpdvi.fitting.result import FitResult, Scan
+    from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["fit"]
+
+# of the table of a scan: title, column, format
+_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("K", "k", str),
+    ("found again", "found_again", "{:.2f}".format),
+    ("halves ARI", "split_ari", "{:.3f}".format),
+    ("restarts ARI", "restart_ari", "{:.3f}".format),
+    ("persistence", "persistence", "{:.3f}".format),
+    ("smallest", "smallest", "{:,}".format),
+    ("empty", "n_empty", str),
+    ("smooth", "smooth", str),
+    ("complete F", "neg_elbo", "{:.6g}".format),
+    ("seconds", "seconds", "{:.1f}".format),
+)
 
 
 @click.command(cls=GroupedCommand)
@@ -109,9 +125,11 @@ def fit(
     limit_threads(threads)
     from spatialpdvi import api
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+    from spatialpdvi.io.storage.paths import locate
 
     several = len(sections) > 1
-    targets = [path if output is None else output / path.name if several else output for path in sections]
+    # the copy of a table has the name of its store
+    targets = [path if output is None else output / locate(path).name if several else output for path in sections]
     if report is not None:
         check_distinct(report, "report", (*sections, *targets))
         check_writable(report, "report")
@@ -125,7 +143,7 @@ def fit(
             "find_markers": report is not None,
             "checkpoint": state,
         }
-        with display(quiet=quiet, verbose=verbose) as progress, connected(dask, progress) as cluster:
+        with display(quiet=quiet, verbose=verbose) as progress, _connected(dask, progress) as cluster:
             extra["cluster"] = cluster
             if several:
                 result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
@@ -138,7 +156,7 @@ def fit(
                 api.save_model(result, save_model)
         if not quiet:
             if result.scan is not None:
-                print_scan(result.scan)
+                _print_scan(result.scan)
             _print_summary(result, targets, chosen.key_added)
             if save_model is not None:
                 click.echo(f"model: {click.format_filename(save_model)}")
@@ -173,3 +191,34 @@ def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
     columns = dict(scores.get("samples", {}))
     names = columns.pop("sample", ())
     return {name: {score: values[i] for score, values in columns.items()} for i, name in enumerate(names)}
+
+
+def _print_scan(scan: "Scan") -> None:
+    """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
+    titles = [title for title, _, _ in _COLUMNS]
+    rows = [
+        [form(value) for (_, _, form), value in zip(_COLUMNS, row, strict=True)]
+        for row in zip(*(scan.table[name] for _, name, _ in _COLUMNS), strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    click.echo("  " + "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths, strict=True)))
+    for row in rows:
+        mark = "> " if row[0] == str(scan.k) else "  "
+        click.echo(mark + "  ".join(f"{value:>{width}}" for value, width in zip(row, widths, strict=True)))
+    click.echo(f"recommended: {scan.k} domains. {scan.reason}")
+
+
+@contextmanager
+def _connected(where: str | None, progress: "Progress") -> "Iterator[Cluster | None]":
+    """Connect to a Dask cluster while the ``with`` lasts; without one, yield None."""
+    if where is None:
+        yield None
+        return
+    from spatialpdvi.distributed import connect
+
+    with connect(where) as cluster:
+        count = len(cluster.workers())
+        progress.message(f"Dask: {count} {'worker' if count == 1 else 'workers'} on {where}.")
+        yield cluster
+        sent, received = cluster.traffic.sent / 1e6, cluster.traffic.received / 1e6
+        progress.message(f"Dask: {sent:,.1f} MB sent to the workers, {received:,.1f} MB received.")

@@ -9,7 +9,7 @@ from spatialpdvi.errors import ResourceError, option
 
 __all__ = ["OutOfMemoryError", "is_out_of_memory", "out_of_memory"]
 
-# options that memory grows with, and how to ask for less
+# options that memory grows with, and the advice to need less
 _SMALLER = {
     "n_pcs": f"fewer components ({option('n_pcs')})",
     "n_top_genes": f"fewer genes ({option('n_top_genes')})",

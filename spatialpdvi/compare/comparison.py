@@ -5,7 +5,6 @@ Finished work is saved at once, and a later call with the same input and options
 
 import math
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +13,14 @@ from spatialpdvi.compare.plan import ComparisonPlan
 from spatialpdvi.compare.runs import COARSE, FINE, Run, Tuning, has_step, run_solver, search_step
 from spatialpdvi.compare.store import Store, check_folder, identify
 from spatialpdvi.compare.summary import markdown, summarise
+from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import StopRule, TraceRow
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.atomic import write_json, write_text
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.progress import Progress, Stage
-from spatialpdvi.version import __version__
 
 __all__ = ["Comparison", "compare_file"]
 
@@ -79,9 +79,10 @@ def compare_file(
 
 
 def _read(path: str | Path, plan: ComparisonPlan) -> tuple[Section, dict[str, Any]]:
-    with H5adSource(path) as source:
+    location = locate(path)
+    with H5adSource(location) as source:
         # identified before the data are read: a file that changes meanwhile then counts as another one
-        identity = identify(path, plan.options)
+        identity = identify(location, plan.options)
         section = read_inputs(source, plan.options)
     return section, identity
 
@@ -118,7 +119,6 @@ def _params(path: str | Path, plan: ComparisonPlan, section: Section) -> dict[st
     """Return all options that are set, and facts about the section."""
     unused = {"seed", "solver", "key_added", "save_graph"}
     options = {name: value for name, value in plan.options.__dict__.items() if value is not None and name not in unused}
-    libraries = ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy")
     return {
         "input": str(path),
         **options,
@@ -128,7 +128,7 @@ def _params(path: str | Path, plan: ComparisonPlan, section: Section) -> dict[st
         "n_spots": int(section.coordinates.shape[0]),
         "counts": section.counts_source or None,
         "label_key": section.label_key,
-        "versions": {"spatialpdvi": __version__} | {name: version(name) for name in libraries},
+        "versions": library_versions(),
     }
 
 

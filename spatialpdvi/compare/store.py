@@ -8,7 +8,7 @@ from typing import Any
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.storage.atomic import check_writable, disk_error, write_json
 from spatialpdvi.io.storage.folders import file_status
-from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.version import __version__
 
@@ -18,7 +18,7 @@ __all__ = ["Store", "check_folder", "identify"]
 _IRRELEVANT = {"seed", "solver", "key_added", "save_graph"}
 
 
-def identify(path: str | Path, options: FitOptions) -> dict[str, Any]:
+def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
     """Return all that results depend on: the input file and its state, the options of the fit, and our version."""
     location = locate(path)
     size, changed = file_status(location.table())

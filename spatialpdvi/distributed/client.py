@@ -1,7 +1,7 @@
 """A Dask cluster: workers that are started here, or those of a scheduler that runs already.
 
 Every task is sent to the address of one worker, because it needs data that this worker stores. A task whose worker is
-gone would wait for ever, so we look regularly whether the workers are still connected.
+gone would wait for ever, so we regularly check which workers are still connected.
 """
 
 import contextlib

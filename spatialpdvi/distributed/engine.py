@@ -85,7 +85,7 @@ class ClusterEngine:
         """Combine the parts of the evaluation that the workers compute."""
         homes = self._by_home(range(self.problem.n_patches))
         jobs = {address: (self._run, lam, self._halos_of(own)) for address, own in homes.items()}
-        found = self._ask(worker.evaluate, jobs)
+        found = self._run_jobs(worker.evaluate, jobs)
         parts = {b: part for address, own in homes.items() for b, part in zip(own, found[address], strict=True)}
         return self.problem.gather([parts[b] for b in sorted(parts)], lam)
 
@@ -145,7 +145,7 @@ class ClusterEngine:
     def _visit(self, sent: Any, patches: list[int]) -> list[Any]:
         homes = self._by_home(patches)
         jobs = {address: (self._run, self._solver, sent, self._halos_of(own)) for address, own in homes.items()}
-        found = self._ask(worker.visit, jobs)
+        found = self._run_jobs(worker.visit, jobs)
         messages = {}
         for address, own in homes.items():
             for b, (message, border) in zip(own, found[address], strict=True):
@@ -163,19 +163,19 @@ class ClusterEngine:
         return homes
 
     def _on_all(self, function: Any, *arguments: Any) -> dict[str, Any]:
-        return self._ask(function, dict.fromkeys(dict.fromkeys(self._home.values()), (self._run, *arguments)))
+        return self._run_jobs(function, dict.fromkeys(dict.fromkeys(self._home.values()), (self._run, *arguments)))
 
     def _collect(self, found: dict[str, dict[int, Any]]) -> list[Any]:
         together = {b: value for own in found.values() for b, value in own.items()}
         return [together[b] for b in range(self.problem.n_patches)]
 
-    def _ask(self, function: Any, jobs: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    def _run_jobs(self, function: Any, jobs: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
         return dict(self._count_losses(self._cluster.run, function, jobs))
 
-    def _count_losses(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the cluster; give up where workers have left too often."""
+    def _count_losses(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the cluster; raise an error where workers have left too often."""
         try:
-            return ask(*arguments)
+            return call(*arguments)
         except PatchesLostError as lost:
             self._losses += 1
             if self._losses > _MOST_LOSSES:

@@ -1,4 +1,4 @@
-"""The functions that workers run; patches with their posteriors and duals are stored here from visit to visit.
+"""The functions that workers run; patches with their posteriors and duals are stored here between visits.
 
 The patches of a worker are in a dictionary of its process, by the name of their run. Nothing outlives the process, so a
 worker that was restarted has no patches and raises `NotStoredError`.

@@ -11,7 +11,7 @@ __all__ = ["Engine", "PatchesLostError"]
 
 
 class PatchesLostError(Exception):
-    """Patches were lost with their worker; the fit can go on from its last state, or start again, on other workers."""
+    """Patches were lost with their worker; the fit can resume from its last state, or begin again, on other workers."""
 
 
 class Engine(Protocol):

@@ -80,7 +80,7 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
     if expressed.size == 0:
         raise InputError("at least one gene with counts", "only zeros", f"Check {option('layer')}.")
     if expressed.size <= n_top_genes:
-        if n_genes < n_top_genes != FitOptions.n_top_genes:  # nobody asked for the default
+        if n_genes < n_top_genes != FitOptions.n_top_genes:  # a default that is too large needs no warning
             text = f"The section has {n_genes} genes, fewer than {option('n_top_genes', n_top_genes)}; all are used."
             warnings.warn(InputWarning(text), stacklevel=2)
         return expressed

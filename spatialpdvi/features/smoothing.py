@@ -28,7 +28,7 @@ class SmoothedFeatures(NamedTuple):
 
     fitted: np.ndarray | sp.csr_matrix  # (n, d): what is fitted, smoothed where dense, not yet whitened
     components: np.ndarray  # (n, p) dense, smoothed at the scale of the section: what k-means alone would cluster
-    views: tuple[np.ndarray, ...]  # (n, p) each, smoothed at every scale: what restarts cluster
+    by_scale: tuple[np.ndarray, ...]  # (n, p) components smoothed at each scale: what restarts cluster
     as_given: bool  # whether `fitted` is a matrix of the file, unchanged
     space: Space | None  # None where another section cannot be brought into it
     found: dict[str, Any]  # for params
@@ -47,8 +47,8 @@ def smooth_features(
         if scale is None:
             scale = predictive_neighbors(components, xy, samples=samples, most=most, seed=settings.seed)
         scales = tuple(dict.fromkeys(min(int(factor * scale), max(most, scale)) for factor in SCALES))
-        views = neighbor_averages(components, xy, scales, samples=samples)
-        smoothed = views[scales.index(scale)]
+        by_scale = neighbor_averages(components, xy, scales, samples=samples)
+        smoothed = by_scale[scales.index(scale)]
         fitted = smoothed if raw.full is None else raw.full
         if scale and isinstance(raw.full, np.ndarray):
             (fitted,) = neighbor_averages(raw.full, xy, (scale,), samples=samples)
@@ -56,7 +56,7 @@ def smooth_features(
     return SmoothedFeatures(
         fitted=fitted,
         components=smoothed,
-        views=tuple(views),
+        by_scale=tuple(by_scale),
         as_given=raw.as_given and not (scale and isinstance(fitted, np.ndarray)),
         space=raw.space,
         found={**raw.found, "smooth": int(scale)},

@@ -108,7 +108,7 @@ def make_model(
         lam=lam,
         hyperparameters=hyperparameters,
         reach=float(np.quantile(distance, _REACH)),
-        options=Model.kept_options(options, smooth=prepared.features.found["smooth"]),
+        options=Model.stored_options(options, smooth=prepared.features.found["smooth"]),
         version=__version__,
         colours=colours,
         temperature=None if calibration is None else calibration.temperature,

@@ -1,4 +1,4 @@
-"""The whole fit of one section on one page: features, a start, the problem, the solver, and the result."""
+"""The whole fit of one section: features, a start, the problem, the solver, and the result."""
 
 import warnings
 from importlib.metadata import version
@@ -75,7 +75,7 @@ def fit_section(
     find_markers
         Whether the result has marker genes, where there are counts.
     checkpoint
-        Saves the state of the fit, or has it resume. It is open, and the caller closes it.
+        Saves the state of the fit, from which it may resume. It is open, and the caller closes it.
     cluster
         Runs the solver on its workers, to the same bits.
 
@@ -107,7 +107,7 @@ def fit_features(
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
-    """Fit one number of domains to the features of a section that `check_section` has found in order.
+    """Fit one number of domains to the features of a section that `check_section` has checked.
 
     Parameters
     ----------

@@ -37,8 +37,6 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         Where a key is missing, or its values cannot be used.
     """
     memory = free_memory() if options.memory is None else parse_size(options.memory)
-    if cluster is not None:
-        memory = 0  # its workers read the counts
     section = read_section(
         source,
         layer=options.layer,
@@ -48,7 +46,7 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         init=options.init,
         graph=options.graph,
         sample=options.sample_key,
-        memory=memory if cluster is None else 0,
+        memory=memory if cluster is None else 0,  # its workers read the counts
     )
     if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):
         return section

@@ -89,9 +89,9 @@ def optimise(
     Parameters
     ----------
     engine
-        Holds the problem's patches.
+        Stores the patches of the problem.
     solver
-        What runs.
+        The solver to run.
     start
         ``(phi, lambda)`` to begin at, or the `State` or `Underway` of an earlier run to resume from. With the same
         solver, and the generator in the state that it had then, a resumed run gives the same bits as one long run. phi
@@ -103,8 +103,8 @@ def optimise(
     on_epoch
         ``on_epoch(row)`` is called after every evaluation, epoch 0 included.
     on_state
-        ``on_state(epoch, underway)`` is called after every epoch that another one follows. It must neither change nor
-        hold what ``underway()`` returns, since the next epoch overwrites it. The trace of a run that resumes from such
+        ``on_state(epoch, underway)`` is called after every epoch except the last. It must neither change nor
+        store what ``underway()`` returns, since the next epoch overwrites it. The trace of a run that resumes from such
         a value, saved and read again, begins with the row of that epoch.
     """
     trace: list[TraceRow] = []

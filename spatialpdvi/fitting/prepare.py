@@ -35,19 +35,21 @@ class Initialization(NamedTuple):
     """A start and how it was found, with the features as they are fitted; rows in the user's order."""
 
     start: Start
-    fitted: np.ndarray | sp.csr_matrix  # (n, d) x: the features, whitened by the labels of the start if asked for
+    fitted: (
+        np.ndarray | sp.csr_matrix
+    )  # (n, d) x: the features, whitened by the labels of the start if the options say so
     rotation: np.ndarray | None  # (d, d) W; None where features are not whitened
     restarts: tuple[np.ndarray, ...]  # (n,) labels each; empty where labels were given
     agreed: Consensus | None  # of the restarts; None where labels were given
 
 
 class Prepared(NamedTuple):
-    """A section made into a problem with a start: all that comes before a solver."""
+    """A section made into a problem with a start, ready for a solver."""
 
     problem: PottsMixture  # rows in patch order
     initialization: Initialization
     graph: SpatialGraph
-    features: SmoothedFeatures  # without the views, which restarts alone need
+    features: SmoothedFeatures  # without those at every scale, which restarts alone need
     codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
 
     @property
@@ -75,7 +77,7 @@ class Prepared(NamedTuple):
         return LocalEngine(self.problem, codes=self.codes)
 
     def found(self) -> dict[str, Any]:
-        """Return what was found on the way, for the parameters of a result."""
+        """Return what the stages found, for the parameters of a result."""
         agreed = self.initialization.agreed
         if agreed is None:
             return self.features.found
@@ -100,7 +102,7 @@ def initialize(
     Parameters
     ----------
     features
-        Of the section, with the views that restarts cluster.
+        Of the section, with those at every scale, which restarts cluster.
     given
         (n,) labels to start from; None to make restarts.
     settings
@@ -115,7 +117,7 @@ def initialize(
     with progress.stage("start") as stage, single_threaded():
         labels = given
         if labels is None:
-            restarts = _restarts(features.views, settings, checkpoint)
+            restarts = _restarts(features.by_scale, settings, checkpoint)
             agreed = consensus(restarts, settings.n_domains)
             _warn_of_collapse(agreed, settings.n_domains)
             labels = agreed.labels
@@ -152,20 +154,20 @@ def prepare(
     order, patches = graph.patching.order, graph.patching.patches
     problem = PottsMixture(wrap_features(fitted[order]), patches, start.hyperparameters)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
-    return Prepared(problem, initialization, graph, features._replace(views=()), codes)
+    return Prepared(problem, initialization, graph, features._replace(by_scale=()), codes)
 
 
 def _restarts(
-    views: tuple[np.ndarray, ...], settings: StartSettings, checkpoint: Checkpoint | None
+    by_scale: tuple[np.ndarray, ...], settings: StartSettings, checkpoint: Checkpoint | None
 ) -> tuple[np.ndarray, ...]:
     """Labels (n,) of restarts on every scale, made by an earlier run or now."""
-    saved = None if checkpoint is None else checkpoint.load_restarts(views)
+    saved = None if checkpoint is None else checkpoint.load_restarts(by_scale)
     if saved is not None:
         return saved
-    scaled = map(in_unit_range, views)
+    scaled = map(in_unit_range, by_scale)
     made = restart_labels(scaled, settings.n_domains, n_init=settings.n_init, seed=settings.seed)
     if checkpoint is not None:
-        checkpoint.save_restarts(views, made)
+        checkpoint.save_restarts(by_scale, made)
     return made
 
 

@@ -74,7 +74,7 @@ class FitResult:
     scan
         What was measured for every number of domains, and why this one was chosen; None where ``k`` was one number.
     markers
-        Marker genes of each domain by its name, where they were asked for and there are counts.
+        Marker genes of each domain by its name, where they were requested and there are counts.
 
     Examples
     --------

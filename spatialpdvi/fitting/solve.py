@@ -105,7 +105,7 @@ _TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 @contextmanager
 def engine_of(prepared: Prepared, cluster: "Cluster | None") -> Iterator[Engine]:
-    """Hold the patches of a problem on the workers of a cluster while the ``with`` lasts, or in this process."""
+    """Store the patches of a problem on the workers of a cluster while the ``with`` lasts, or in this process."""
     if cluster is None:
         yield prepared.engine()
         return
@@ -134,10 +134,10 @@ def solve(
     stage
         Where epochs are shown.
     checkpoint
-        Saves the state between epochs; the run resumes from the state that it holds.
+        Saves the state between epochs; the run resumes from the state that was saved before.
     engine
-        Where the patches live (`engine_of`), by default in this process. Where it loses patches, the solver resumes
-        from the last checkpoint or restarts from the same start: the result is the same.
+        Stores the patches (`engine_of`), by default in this process. If it loses patches, the solver resumes from the
+        last checkpoint or begins again at the same start; the result is the same.
 
     Raises
     ------
@@ -270,6 +270,6 @@ def _digests(prepared: Prepared) -> dict[str, str]:
 
 
 def _final(found: Solved) -> float:
-    """F at the end; infinite where it left the finite numbers."""
+    """F at the end; infinity where it is not finite."""
     f = found.last[-1].evaluation.neg_elbo
     return f if np.isfinite(f) else np.inf

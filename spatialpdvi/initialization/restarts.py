@@ -17,27 +17,27 @@ _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may
 _MIXTURES = 3  # restarts by a mixture for each by k-means
 
 
-def restart_labels(views: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Return the labels (n,) of ``n_init`` mixtures and a third as many k-means on every view.
+def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Return the labels (n,) of ``n_init`` mixtures and a third as many k-means at every scale.
 
-    The mixtures are right more often. The few k-means make other mistakes, and so keep the consensus from mistakes
-    that all mixtures make. Restarts are independent and run in parallel, each on one thread, so that they are
+    The mixtures are right more often. The few k-means make other mistakes, which keeps the consensus from mistakes that
+    all mixtures make. Restarts are independent and run in parallel, each on one thread, so that they are
     reproducible for any number of threads. Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
-    views
-        (n, d) each: the features at several scales, scaled by `in_unit_range`.
+    by_scale
+        (n, d) each: the features smoothed at several scales, scaled by `in_unit_range`.
     k
         K.
     n_init
-        Mixtures on each view.
+        Mixtures at each scale.
     seed
         Of the seeds of all restarts.
     """
     methods: list[Callable[..., np.ndarray]] = [_mixture] * n_init + [_kmeans] * -(-n_init // _MIXTURES)
     rng = np.random.default_rng(seed)
-    tasks = [(method, view, int(rng.integers(2**32))) for view in views for method in methods]
+    tasks = [(method, features, int(rng.integers(2**32))) for features in by_scale for method in methods]
     with _ignored_warnings(), ThreadPoolExecutor(n_threads(), initializer=_limit_thread) as pool:
         return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]), tasks))
 

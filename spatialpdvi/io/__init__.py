@@ -1,1 +1,1 @@
-"""AnnData files in, results out: the only rooms that know HDF5 and AnnData's layout."""
+"""AnnData files in, results out: no other package reads or writes these files."""

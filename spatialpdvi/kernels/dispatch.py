@@ -1,4 +1,4 @@
-"""One loop, compiled twice: a serial version for small arrays and a parallel one for large arrays.
+"""How kernels are compiled, and how a loop that exists twice is called: serial for small arrays, parallel for large.
 
 Starting a parallel region costs microseconds, and milliseconds when other programs use the cores; a patch of a small
 section is finished sooner than that. Both versions run the same iterations and the same sums, so their results have the
@@ -13,6 +13,7 @@ two busy programs share two cores, and three times as long when four do. The env
 while OpenMP starts its threads.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -21,14 +22,40 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
-from spatialpdvi.kernels.compile import compiled
+from numba import njit
 
-__all__ = ["SMALL_WORK", "SerialOrParallel", "brief_spin", "parallel_if_large", "run_serially_in_this_thread"]
+__all__ = [
+    "SMALL_WORK",
+    "SerialOrParallel",
+    "brief_spin",
+    "compiled",
+    "parallel_if_large",
+    "run_serially_in_this_thread",
+]
+
+_log = logging.getLogger("spatialpdvi")
 
 _OPENMP = {"started": False}
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial version is faster (~0.1 ms)
+
+
+def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+    """Compile a kernel on its first call; it releases Python's global lock while it runs.
+
+    With ``error_model="numpy"`` a division by zero gives infinity, as in NumPy, and loops need no check that would
+    prevent their vectorisation. The compiled code is cached beside the source or in the user's cache folder. Where
+    neither can be written (in a container, or on a node without a home folder), every process compiles anew, and one
+    message per kernel is logged.
+    """
+    try:
+        return njit(cache=True, parallel=parallel, nogil=True, error_model="numpy")(function)
+    except RuntimeError as error:  # numba: no locator available
+        if "cache" not in str(error):
+            raise
+        _log.info("Compiled code of %s is not cached: set NUMBA_CACHE_DIR to a writable folder.", function.__name__)
+        return njit(parallel=parallel, nogil=True, error_model="numpy")(function)
 
 
 class SerialOrParallel:
@@ -79,7 +106,7 @@ def brief_spin() -> Iterator[None]:
 
 
 def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
-    """Compile under a name of its own: numba's cache on disk tells functions apart by name, not by options."""
+    """Compile under a separate name: numba's cache on disk tells functions apart by name, not by options."""
     code = function.__code__
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__qualname__ = f"{function.__qualname__}_{'parallel' if parallel else 'serial'}"

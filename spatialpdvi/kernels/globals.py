@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spatialpdvi.kernels.compile import compiled
+from spatialpdvi.kernels.dispatch import compiled
 
 __all__ = ["augmented_log_variance", "augmented_mean"]
 

@@ -6,8 +6,7 @@ Every iteration writes only the entries of one spot or one edge, so the number o
 import numpy as np
 from numba import prange
 
-from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.dispatch import parallel_if_large
+from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
 
 __all__ = [
     "border_normals",

@@ -19,8 +19,7 @@ Implementation notes
 import numpy as np
 from numba import prange
 
-from spatialpdvi.kernels.compile import compiled
-from spatialpdvi.kernels.dispatch import parallel_if_large
+from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
 from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, over, pairwise_sum, plus, store, upper
 
 __all__ = [
@@ -154,7 +153,7 @@ def _softmax(rows, first, last, out, tops):
 def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
     """Update the posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
 
-    Each step is done for a whole tile before the next step, so that the processor can go on with other spots while one
+    Each step is done for a whole tile before the next step, so that the processor can work on other spots while one
     waits for its largest logit or its sum.
     """
     tops = np.empty(_TILE)

@@ -52,7 +52,6 @@ WIDTH = 8
 _DOUBLE = ir.DoubleType()
 _VECTOR = ir.VectorType(_DOUBLE, WIDTH)
 _WHOLE = ir.VectorType(ir.IntType(64), WIDTH)
-_MASK = ir.VectorType(ir.IntType(1), WIDTH)
 
 
 class _LanesType(types.Type):

@@ -14,7 +14,7 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
 
     A K for which the fit leaves domains empty is taken only where every K does. Of numbers within a tenth of a domain
     of the best, the largest is taken. The bound does not choose: it falls with nearly every domain that is added, on
-    every section that we have (docs/measurements.md).
+    every section that we have (docs/choosing.md).
 
     Parameters
     ----------

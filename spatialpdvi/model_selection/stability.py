@@ -32,7 +32,7 @@ class Found(NamedTuple):
     ari: float
 
 
-_Views = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
+_HalvesByScale = tuple[list[np.ndarray], list[np.ndarray]]  # of either half, features (n, p) on every scale
 
 
 class Replication:
@@ -55,7 +55,7 @@ class Replication:
         self._blocks = section.blocks(across=across)
         self._compared = _some(section.coordinates.shape[0], settings.seed)
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
-        self._views: tuple[int, list[_Views]] | None = None
+        self._averages: tuple[int, list[_HalvesByScale]] | None = None
 
     def of(self, k: int, *, n_neighbors: int, n_components: int) -> Found:
         """Return how many of k domains both halves show.
@@ -73,23 +73,23 @@ class Replication:
         """
         with single_threaded():
             pairs = [
-                tuple(_labels([view[:, :n_components] for view in half], k, seed=self._seed) for half in halves)
+                tuple(_labels([features[:, :n_components] for features in half], k, seed=self._seed) for half in halves)
                 for halves in self._at(n_neighbors)
             ]
         net = [found_again(first, second, k) for first, second in pairs]
         ari = [adjusted_rand_index(first, second) for first, second in pairs]
         return Found(float(np.mean(net)), float(np.mean(ari)))
 
-    def _at(self, n_neighbors: int) -> list[_Views]:
+    def _at(self, n_neighbors: int) -> list[_HalvesByScale]:
         """All splits, averaged over neighbours; the last are kept in memory, because most K share them."""
-        if self._views is None or self._views[0] != n_neighbors:
+        if self._averages is None or self._averages[0] != n_neighbors:
             scales = list(dict.fromkeys(int(factor * n_neighbors) for factor in SCALES))
-            views = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
-            views += [self._averaged(halves, scales) for halves in self._genes]
-            self._views = n_neighbors, views
-        return self._views[1]
+            splits = [self._split_spots(scales, split) for split in range(_SPLITS - len(self._genes))]
+            splits += [self._averaged(halves, scales) for halves in self._genes]
+            self._averages = n_neighbors, splits
+        return self._averages[1]
 
-    def _split_spots(self, scales: list[int], split: int) -> _Views:
+    def _split_spots(self, scales: list[int], split: int) -> _HalvesByScale:
         """Halves averaged as near as a fit averages, which are noisier, or every other time as precisely and wider."""
         if split % 2:
             scales = [2 * scale for scale in scales]
@@ -106,14 +106,14 @@ class Replication:
             if halves is not None
         ]
 
-    def _averaged(self, halves: Halves, scales: list[int]) -> _Views:
+    def _averaged(self, halves: Halves, scales: list[int]) -> _HalvesByScale:
         xy = self._section.coordinates
         first, second = (neighbor_averages(half, xy, scales, samples=self._blocks) for half in halves)
         return self._sampled(first), self._sampled(second)
 
-    def _sampled(self, views: list[np.ndarray]) -> list[np.ndarray]:
+    def _sampled(self, by_scale: list[np.ndarray]) -> list[np.ndarray]:
         """The spots that are compared, scaled for clustering."""
-        return [in_unit_range(view[self._compared]) for view in views]
+        return [in_unit_range(features[self._compared]) for features in by_scale]
 
 
 def found_again(first: np.ndarray, second: np.ndarray, k: int) -> float:
@@ -160,5 +160,5 @@ def _some(n: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(n, _COMPARED, replace=False))
 
 
-def _labels(views: list[np.ndarray], k: int, *, seed: int) -> np.ndarray:
-    return consensus(restart_labels(views, k, n_init=_RESTARTS, seed=seed), k).labels
+def _labels(by_scale: list[np.ndarray], k: int, *, seed: int) -> np.ndarray:
+    return consensus(restart_labels(by_scale, k, n_init=_RESTARTS, seed=seed), k).labels

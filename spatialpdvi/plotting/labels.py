@@ -108,9 +108,9 @@ def match_colours(
                 partner[domain] = label
     if colours is None:
         alone = np.flatnonzero(partner < 0)
-        dealt = palette(n_labels + alone.size)
+        chosen = palette(n_labels + alone.size)
         partner[alone] = n_labels + np.arange(alone.size)
-        return [dealt[index] for index in partner], list(dealt[:n_labels])
+        return [chosen[index] for index in partner], list(chosen[:n_labels])
     of_domains = [to_hex(colour) for colour in colours]
     of_labels = {int(label): colour for label, colour in zip(partner, of_domains, strict=True)}
     unpaired = [label for label in range(n_labels) if label not in of_labels]

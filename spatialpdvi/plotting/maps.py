@@ -70,7 +70,7 @@ def paint_labels(section: Map, codes: NDArray[np.int64], colours: Sequence[str])
 def draw_values(axes: Axes, tissue: Tissue, values: Floats, *, scale: Scale) -> None:
     """Draw a map of one number for each spot (n,) with its colour bar on the right, as `draw_labels` does."""
     finite = values[np.isfinite(values)]
-    # tenths; a map of one value has some range all the same
+    # in tenths; the range of a map of a single value must not be empty
     low = float(np.floor(10 * finite.min(initial=0.9)) / 10) if scale.low is None else scale.low
     high = float(np.ceil(10 * finite.max(initial=low + 0.1)) / 10) if scale.high is None else scale.high
     for section in tissue.maps(axes):

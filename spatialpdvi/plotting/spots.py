@@ -91,12 +91,12 @@ def place_spots(position: Floats) -> Spots:
 
 
 def _lattice(distinct: Floats) -> tuple[float, Marker]:
-    """Return the median distance to the nearest neighbour, and the marker that tiles: directions to neighbours tell."""
-    asked = distinct[:: -(-len(distinct) // _SAMPLE)]
-    far, near = cKDTree(distinct).query(asked, k=min(7, len(distinct)))
+    """Return the median distance to the nearest neighbour, and the marker that tiles, from directions to neighbours."""
+    sampled = distinct[:: -(-len(distinct) // _SAMPLE)]
+    far, near = cKDTree(distinct).query(sampled, k=min(7, len(distinct)))
     spacing = float(np.median(far[:, 1]))
     row, column = np.nonzero((far > 0) & (far < _RING * spacing))
-    x, y = (distinct[near[row, column]] - asked[row]).T
+    x, y = (distinct[near[row, column]] - sampled[row]).T
     angle = np.arctan2(y, x)
     turn = {sides: np.exp(1j * sides * angle).mean() for sides in (4, 6)}
     sides = max(turn, key=lambda n: abs(turn[n]))  # for two spots both are 1, and the square is taken

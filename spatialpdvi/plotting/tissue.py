@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
-__all__ = ["Map", "Section", "Tissue", "place_tissue"]
+__all__ = ["Map", "PlacedSection", "Tissue", "place_tissue"]
 
 Ints = NDArray[np.int64]
 
 # inches
 _BETWEEN, _NAME = 0.12, 0.2  # between two maps; above each map for its name
-_LEAST = 0.05  # of a map in axes that are too small for so many maps
-_WIDEST, _HIGHEST = 9.0, 6.3  # all maps together ...
-_SMALLEST = 0.25  # ... unless they became smaller than this share of a map of their own
+_LEAST = 0.05  # of a map in axes that are too small for the number of maps
+_WIDEST, _HIGHEST = 9.0, 6.3  # all maps together, unless `_SMALLEST` makes them larger
+_SMALLEST = 0.25  # least size of a map, as a share of the size that the section would have alone
 
 
-class Section(NamedTuple):
+class PlacedSection(NamedTuple):
     """The spots of one section."""
 
     name: str
@@ -43,7 +43,7 @@ class Tissue(NamedTuple):
     Every section is as large as its map allows, so that the scales of sections may differ.
     """
 
-    sections: Sequence[Section]
+    sections: Sequence[PlacedSection]
     columns: int
     size: tuple[float, float]  # of all maps together, in inches
 
@@ -101,9 +101,9 @@ def place_tissue(
     """
     if codes is None or len(names) < 2:
         spots = place_spots(position)
-        return Tissue([Section("", slice(None), spots)], 1, spots.size)
+        return Tissue([PlacedSection("", slice(None), spots)], 1, spots.size)
     chosen = [np.flatnonzero(codes == code) for code in range(len(names))]
-    sections = [Section(name, own, place_spots(position[own])) for name, own in zip(names, chosen, strict=True)]
+    sections = [PlacedSection(name, own, place_spots(position[own])) for name, own in zip(names, chosen, strict=True)]
     columns, scale = _best_grid(sections, (_WIDEST, _HIGHEST))
     scale = min(1.0, max(scale, _SMALLEST))
     rows = -(-len(sections) // columns)
@@ -112,12 +112,12 @@ def place_tissue(
     return Tissue(sections, columns, size)
 
 
-def _largest(sections: Sequence[Section]) -> tuple[float, float]:
+def _largest(sections: Sequence[PlacedSection]) -> tuple[float, float]:
     width, height = (float(max(section.spots.size[axis] for section in sections)) for axis in (0, 1))
     return width, height
 
 
-def _best_grid(sections: Sequence[Section], size: tuple[float, float]) -> tuple[int, float]:
+def _best_grid(sections: Sequence[PlacedSection], size: tuple[float, float]) -> tuple[int, float]:
     """Return the number of columns that makes maps largest, with few empty places, and the scale of the maps."""
     width, height = _largest(sections)
     n = len(sections)

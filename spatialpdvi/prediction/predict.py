@@ -1,4 +1,4 @@
-"""The domains of a saved model found in another section: its features, and posteriors with the globals held fixed."""
+"""The domains of a saved model found in another section: its features, and posteriors with fixed globals."""
 
 import warnings
 from dataclasses import replace
@@ -49,7 +49,7 @@ _MORE_NEIGHBORS = f"fit a model with a larger {option('n_neighbors')}"
 _REASONS = {
     Stop.CONVERGED: "Converged: the domains are the model's, and every posterior is stationary within the tolerance.",
     Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} sweeps.",
-    Stop.NOT_FINITE: "Not converged: the objective is not finite; the features are out of all range.",
+    Stop.NOT_FINITE: "Not converged: the objective is not finite; the features are too large.",
 }
 
 
@@ -58,7 +58,7 @@ class _PosteriorRule(StopRule):
 
     def is_met(self, now: Evaluation, before: Evaluation) -> bool:
         """Return whether the posteriors are stationary and F has settled."""
-        return super().is_met(now._replace(stationarity={"held": 0.0}), before)
+        return super().is_met(now._replace(stationarity={"globals": 0.0}), before)
 
 
 def predict_options(

@@ -13,7 +13,7 @@ from spatialpdvi.model import Model
 __all__ = ["Similarity", "similarity_to_model", "warn_of_shift"]
 
 _OUTSIDE = 0.05  # of the spots: with more beyond the model's reach there is a warning
-_SHIFT = 0.45  # of the way to the next domain; sections of one tissue reached at most .4 (docs/measurements.md)
+_SHIFT = 0.45  # of the way to the next domain; sections of one tissue reached at most .4 (docs/results_accuracy.md)
 
 
 class Similarity(NamedTuple):

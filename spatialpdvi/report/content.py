@@ -9,7 +9,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
-from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.io.results.fitted import Fitted, stored_params
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
 
@@ -97,8 +97,7 @@ class Material:
     @property
     def params(self) -> Mapping[str, Any]:
         """The stored parameters; empty if there are none."""
-        params = self.fitted.summary.get("params")
-        return params if isinstance(params, Mapping) else {}
+        return stored_params(self.fitted.summary)
 
     @property
     def scores(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The page: one section after the other, and above several of them a table that leads to each."""
+"""The page: one section after the other; if there are several, a table at the top links to each."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -37,7 +37,7 @@ _PROSE = 2_000  # characters of a sentence
 
 
 class _Section(NamedTuple):
-    """What the page says of one section."""
+    """What the page shows of one section."""
 
     name: str
     path: str
@@ -75,7 +75,7 @@ def render(sections: Iterable[Material], *, paths: Mapping[str, Path]) -> str:
     Parameters
     ----------
     sections
-        At least one; each is drawn and let go before the next one is taken.
+        At least one; each is drawn before the next one is read.
     paths
         Files by the names of their sections, which the command of a joint fit lists.
 

@@ -24,8 +24,8 @@ from spatialpdvi.report.content import Material
 
 __all__ = ["LabelMap", "Maps", "Picture", "ValueMap", "draw_maps", "reliability_chart", "scan_chart", "trace_chart"]
 
-_DPI, _LARGE_DPI = 200, 140  # of maps with at most, and with more than, so many spots:
-_LARGE = 50_000
+_LARGE = 50_000  # spots of a large map
+_DPI, _LARGE_DPI = 200, 140  # of smaller maps, of large ones
 _CHART, _SQUARE = (4.8, 3.0), (3.7, 3.7)  # inches
 _STOPS = 9  # of the gradient that stands for a colour map
 

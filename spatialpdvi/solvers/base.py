@@ -1,4 +1,4 @@
-"""The contract of a solver, its settings and its state.
+"""The contract of a solver, its settings and its state, and what the stochastic solvers share.
 
 One step updates a *batch* of patches. `local` updates one patch and may overwrite the local variables of that patch;
 `merge` combines the messages of the patches, in the order of the batch, with the shared state. The loop around them is
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
 
-__all__ = ["Globals", "Solver", "SolverSettings", "State", "shuffled_batches"]
+__all__ = ["Globals", "MiniBatchSolver", "Solver", "SolverSettings", "State", "shuffled_batches"]
 
 
 @dataclass(frozen=True)
@@ -109,3 +109,34 @@ def shuffled_batches(n_patches: int, size: int, rng: np.random.Generator) -> lis
     """
     runs = [rng.permutation(run) for run in np.array_split(np.arange(n_patches), min(size, n_patches))]
     return [np.array([run[turn] for run in runs if turn < run.size]) for turn in range(runs[0].size)]
+
+
+class MiniBatchSolver:
+    """Base class of the solvers that are tuned by `SolverSettings.step_size` alone."""
+
+    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
+    has_step = True
+    sequential = False
+    default_step = 0.1
+
+    def __init__(self, settings: SolverSettings) -> None:
+        self.settings = settings
+        self.step_size = settings.step_size or self.default_step
+
+    def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Every patch once per epoch, in a new order."""
+        return shuffled_batches(n_patches, self.settings.batch_patches, rng)
+
+    def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
+        """A patch has neither state nor message."""
+        return None, None
+
+    def outgoing(self, shared: Any) -> Globals:
+        """Send the globals."""
+        return Globals(shared.lam)
+
+    def visit(self, problem: Problem, lam: Blocks, phi: Any, patch: int, halo: Any) -> Statistics:
+        """Optimise the posteriors of a patch given the globals by `inner_rounds` sweeps; return their statistics."""
+        for _ in range(self.settings.inner_rounds):
+            problem.update_locals(phi, patch, halo, lam)
+        return problem.statistics(phi, patch)

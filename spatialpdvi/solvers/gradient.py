@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import Globals
-from spatialpdvi.solvers.mini_batch import MiniBatchSolver
+from spatialpdvi.solvers.base import Globals, MiniBatchSolver
 
 __all__ = ["SGD", "Adam", "ControlVariate", "RMSProp", "Shared"]
 

@@ -24,8 +24,7 @@ Posteriors are optimised locally at each step, as in the P2D-VI paper for this n
 from typing import Any, NamedTuple
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
-from spatialpdvi.solvers.base import Globals
-from spatialpdvi.solvers.mini_batch import MiniBatchSolver
+from spatialpdvi.solvers.base import Globals, MiniBatchSolver
 
 __all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
 

@@ -92,11 +92,11 @@ def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> c
 def _draw_block(organ: Ints, sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
     """Draw the counts of a block of spots: assign bursts to sources, then to genes."""
     k = len(sources.cumulative) - sources.share.shape[1] + 1
-    dealt = rng.multinomial(sources.total[rows], sources.share[rows])
+    of_source = rng.multinomial(sources.total[rows], sources.share[rows])
     spots, genes = [], []
     for source, profile in enumerate(sources.cumulative):
         members = np.flatnonzero(organ == source) if source < k else np.arange(organ.size)
-        bursts = dealt[members, max(0, source - k + 1)]
+        bursts = of_source[members, max(0, source - k + 1)]
         # sorted draws make the search fast; the shuffle then assigns them to spots
         drawn = np.sort(rng.random(int(bursts.sum())))
         gene = np.searchsorted(profile, drawn, side="right").astype(np.int32)

@@ -115,7 +115,10 @@ def _cut(outs):
     [
         (_without_barcode, r"a place for every barcode .* found 1 of 20 without \(first: 'AAAC0003-1'\)\. Take"),
         (_twice, r"numbers for every barcode .* found a barcode twice\. Take the file of Space Ranger\.$"),
-        (_nowhere, r"numbers for every barcode .* found something else\. Take the file of Space Ranger\.$"),
+        (
+            _nowhere,
+            r"numbers for every barcode .* found values that are not numbers\. Take the file of Space Ranger\.$",
+        ),
         (_no_tissue, r"spots under tissue in .* found none\. Check in_tissue of its positions\.$"),
         (_no_column, r"found no in_tissue\. Take the file of Space Ranger\.$"),
         (_of_matrix("indices", -1), r"complete matrix of Space Ranger, found it truncated or damaged"),

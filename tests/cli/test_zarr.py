@@ -193,7 +193,9 @@ def test_tables_of_several_spatialdata_stores(toy_section, tmp_path):
         for name, part in (("left", toy_section[:300]), ("right", toy_section[300:]))
     ]
     (tmp_path / "out").mkdir()
-    run("fit", *stores, "--table", "cells", *FIT, "-o", tmp_path / "out")
+    run("fit", *stores, "--table", "cells", *FIT, "-o", tmp_path / "out", "--report", tmp_path / "report.json")
+    written = json.loads((tmp_path / "report.json").read_text())["output"]
+    assert written == [str(tmp_path / "out" / f"{name}.zarr") for name in ("left", "right")]
     found = [load(tmp_path / "out" / f"{name}.zarr") for name in ("left", "right")]
     assert [adata.n_obs for adata in found] == [300, 300]
     assert list(found[0].uns["pdvi"]["scores"]["samples"]["sample"]) == ["left", "right"]

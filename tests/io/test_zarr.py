@@ -14,7 +14,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.section import read_section
-from spatialpdvi.io.storage.paths import choose_tables, locate, section_name
+from spatialpdvi.io.storage.paths import choose_tables, locate
 
 
 @pytest.fixture(params=FORMATS)
@@ -145,7 +145,7 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
     assert str(caught.value).startswith(f"{name} no '../tables/bins', but 'bins', 'cells'.")
     (bins,) = choose_tables([store], "bins")
     assert bins == locate(store).table("bins") == store / "tables" / "bins"
-    assert section_name(bins) == section_name(store) == "sdata.zarr"
+    assert locate(bins).name == locate(store).name == "sdata.zarr"
     with H5adSource(bins) as source:
         assert source.n_obs == 5
 

@@ -2,19 +2,19 @@
 
 import logging
 
-from spatialpdvi.kernels import compile as compilation
+from spatialpdvi.kernels import dispatch
 
 
 def test_a_kernel_is_compiled_where_its_cache_cannot_be_written(monkeypatch, caplog):
-    real = compilation.njit
+    real = dispatch.njit
 
     def without_a_place(**options):
         if options.get("cache"):
             raise RuntimeError("cannot cache function 'f': no locator available for file 'kernels.py'")
         return real(**options)
 
-    monkeypatch.setattr(compilation, "njit", without_a_place)
+    monkeypatch.setattr(dispatch, "njit", without_a_place)
     with caplog.at_level(logging.INFO, logger="spatialpdvi"):
-        double = compilation.compiled(lambda x: 2 * x)
+        double = dispatch.compiled(lambda x: 2 * x)
     assert double(21) == 42
     assert "NUMBA_CACHE_DIR" in caplog.text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.kernels import simd as lanes
-from spatialpdvi.kernels.compile import compiled
+from spatialpdvi.kernels.dispatch import compiled
 
 
 @compiled

@@ -23,7 +23,7 @@ _HEADERS = 1 << 13  # bytes that HDF5 spends on an element
 def convert(source: Any, target: Any) -> None:
     """Copy all elements of an AnnData into an empty group of the other kind.
 
-    What is compressed stays compressed; in HDF5 by gzip.
+    Compressed arrays stay compressed, in HDF5 by gzip.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def convert(source: Any, target: Any) -> None:
             _copy_element(source[key], target, key)
         except (InputError, MemoryError):
             raise
-        # Whatever a damaged element makes h5py, zarr or anndata raise, it is to blame, unless the disk is.
+        # Whatever h5py, zarr or anndata raise here, the element is damaged, unless the disk has failed.
         except Exception as error:
             if disk_error(error, key) is not None:
                 raise

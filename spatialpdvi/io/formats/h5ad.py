@@ -142,7 +142,7 @@ class H5adSource:
         return self._read(where, look)
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat, which are read in no time."""
+        """Some of the values at `where`, flat; reading them is quick."""
         return self._read(where, lambda: first_values(self._file[_path_of(where)]))
 
     def matrix(self, where: str) -> sp.csr_matrix:
@@ -197,7 +197,7 @@ class H5adSource:
         def look() -> int | None:
             obs = self._file["obs"]
             index = obs[obs.attrs["_index"]]
-            # A plain column tells its length without being read.
+            # The length of a plain column is known without reading it.
             return int(index.shape[0]) if is_array(index) else None
 
         n_rows = self._read("the names in obs", look)
@@ -232,7 +232,7 @@ class H5adSource:
                 return load()
         except (InputError, MemoryError):
             raise
-        # Whatever a damaged or foreign element makes h5py, anndata or SciPy raise, the file is to blame.
+        # Whatever h5py, anndata or SciPy raise here, the element is damaged or foreign.
         except Exception as error:  # noqa: BLE001
             found = (str(error.args[0] if error.args else error).splitlines() or ["no reason"])[0].rstrip(".")
             self._refuse(name, f"{type(error).__name__}: {found}", cause=error)

@@ -1,4 +1,4 @@
-"""Open an HDF5 file as an h5ad, or a zarr store as an AnnData, or say in one sentence why it is neither."""
+"""Open an HDF5 file as an h5ad, or a zarr store as an AnnData; an error says why it is neither."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +58,7 @@ def _open_zarr(path: Path) -> Any:
         raise ResourceError(problem, "Ask its owner for access.") from error
     except MemoryError:
         raise
-    # Whatever damaged metadata make zarr raise, the store is to blame.
+    # Whatever zarr raises here, its metadata are damaged.
     except Exception as error:
         raise _damaged(path, "zarr store") from error
     _check(store, path, "zarr store")
@@ -93,7 +93,7 @@ def _check(file: Any, path: Path, what: str) -> None:
     except (InputError, MemoryError):
         close(file)
         raise
-    # Whatever damaged bytes make h5py or zarr raise, the file is to blame.
+    # Whatever h5py or zarr raise here, the file is damaged.
     except Exception as error:
         close(file)
         raise _damaged(path, what) from error

@@ -78,7 +78,7 @@ class Source(Protocol):
         """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat, which are read in no time."""
+        """Some of the values at `where`, flat; reading them is quick."""
 
     def matrix(self, where: str) -> sp.csr_matrix:
         """The matrix at `where` as canonical CSR, (n, genes)."""
@@ -183,7 +183,7 @@ class AnnDataSource:
         return self._adata.X is not None if layer is None else layer in self._adata.layers
 
     def first_values(self, where: str) -> np.ndarray:
-        """Some of the values at `where`, flat, which are read in no time."""
+        """Some of the values at `where`, flat; reading them is quick."""
         return first_values(self._stored(where))
 
     def matrix(self, where: str) -> sp.csr_matrix:

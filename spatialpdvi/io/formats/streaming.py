@@ -72,9 +72,9 @@ class FileRows:
                     block = next(blocks)
                 except StopIteration:
                     return
-                except (InputError, MemoryError):  # an error of its own
+                except (InputError, MemoryError):  # has its own message
                     raise
-                # Whatever damaged bytes make h5py, zarr or a codec raise, the file is to blame.
+                # Whatever h5py, zarr or a codec raise here, the element is damaged.
                 except Exception as error:
                     raise InputError(
                         f"to read {self.name} of {str(self.path)!r}",

@@ -1,6 +1,5 @@
 """Counts and domains of a fitted section, by which genes are compared."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted
+from spatialpdvi.io.results.fitted import check_fitted, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
@@ -66,9 +65,7 @@ def read_expression(
 
 def _layer_of_the_fit(source: Source, keys: Keys) -> str | None:
     """The value of ``layer`` for the counts of the fit; None where it used none, or they are no longer there."""
-    summary = source.uns(keys.uns)
-    params = summary.get("params") if isinstance(summary, Mapping) else None
-    where = str(params.get("counts", "")) if isinstance(params, Mapping) else ""
+    where = str(stored_params(source.uns(keys.uns)).get("counts", ""))
     # a fit of several files with counts in different places has stored all these places
     if (where in {"X", "raw.X"} or layer_of(where) is not None) and source.has_matrix(where):
         return layer_of(where) or where

@@ -23,6 +23,7 @@ __all__ = [
     "read_fitted",
     "read_flow",
     "read_number",
+    "stored_params",
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
@@ -101,11 +102,16 @@ def check_fitted(source: Source, keys: Keys) -> None:
         )
 
 
+def stored_params(summary: Any) -> Mapping[str, Any]:
+    """Return the parameters in the summary of a fit, ``uns[key]``; empty where there are none."""
+    params = summary.get("params") if isinstance(summary, Mapping) else None
+    return params if isinstance(params, Mapping) else {}
+
+
 def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -> pd.Categorical | None:
     """The section of each spot; None where there is one section."""
     if key is None:
-        params = summary.get("params")
-        key = params.get("sample_key") if isinstance(params, Mapping) else None
+        key = stored_params(summary).get("sample_key")
         if not isinstance(key, str) or not key:
             return None
         if key not in source.obs_keys():

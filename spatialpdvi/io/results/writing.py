@@ -1,7 +1,7 @@
 """Write results into an h5ad file, a zarr store or an AnnData, element by element; the user's own data stay.
 
-Arrays are stored without compression: posteriors and features in float32 shrink by a tenth only,
-and gzip costs thirty times the time of writing them.
+Arrays are stored without compression: gzip makes posteriors and features in float32 only a tenth smaller, and takes
+thirty times as long as writing them.
 """
 
 import shutil

@@ -27,6 +27,7 @@ __all__ = [
     "check_writable",
     "clear_errors",
     "disk_error",
+    "hidden_beside",
     "replacing",
     "synchronise",
     "write_json",
@@ -142,10 +143,7 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
     like
         Where the permissions come from if there is no target yet.
     """
-    replaced = target.stat() if target.exists() else None
-    mode = stat.S_IMODE((replaced or like.stat()).st_mode)
-    remove_abandoned(target.parent)
-    temporary = hidden_name(target.parent)
+    temporary, mode, replaced = hidden_beside(target, like)
     try:
         create(temporary, mode)
         yield temporary
@@ -155,12 +153,20 @@ def replacing(target: Path, like: Path) -> Iterator[Path]:
                 os.chown(temporary, replaced.st_uid, replaced.st_gid)
             temporary.chmod(mode)
         temporary.replace(target)
-    except BaseException:  # Ctrl-C as well: nothing is left behind
+    except BaseException:  # also Ctrl-C: no unfinished file stays
         temporary.unlink(missing_ok=True)
         raise
     # The new file is in place; some network disks cannot do this for folders, which is no failure.
     with contextlib.suppress(OSError):
         synchronise(target.parent)
+
+
+def hidden_beside(target: Path, like: Path) -> tuple[Path, int, os.stat_result | None]:
+    """Return a hidden name beside the target, the mode that its replacement gets, and the status of an old target."""
+    replaced = target.stat() if target.exists() else None
+    mode = stat.S_IMODE((replaced or like.stat()).st_mode)
+    remove_abandoned(target.parent)
+    return hidden_name(target.parent), mode, replaced
 
 
 def synchronise(path: Path) -> None:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spatialpdvi.io.storage.atomic import synchronise
-from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_abandoned, remove_folder
+from spatialpdvi.io.storage.atomic import hidden_beside, synchronise
+from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_folder
 
 __all__ = ["copy_folder", "entries", "file_status", "replacing_folder"]
 
@@ -81,10 +81,7 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
     like
         Where the permissions come from if there is no target yet.
     """
-    replaced = target.stat() if target.exists() else None
-    mode = stat.S_IMODE((replaced or like.stat()).st_mode)
-    remove_abandoned(target.parent)
-    temporary = hidden_name(target.parent)
+    temporary, mode, replaced = hidden_beside(target, like)
     try:
         temporary.mkdir(mode=(mode | (mode & 0o444) >> 2) & 0o777 | 0o700)  # of a file: who may read it, may enter
         yield temporary
@@ -94,7 +91,7 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
         else:
             temporary.chmod(mode | 0o700)
             _exchange(temporary, target)
-    finally:  # Ctrl-C as well: nothing is left behind, be it unfinished or what was replaced
+    finally:  # also after Ctrl-C: neither an unfinished folder nor the one that was replaced stays
         remove_folder(temporary)
     with contextlib.suppress(OSError):
         synchronise(target.parent)

@@ -23,15 +23,11 @@ __all__ = [
     "is_node",
     "locate",
     "resolve",
-    "section_name",
     "why_unreadable",
 ]
 
 _MARKS = ("zarr.json", ".zgroup")  # files that make a folder a zarr group, in its formats 3 and 2
-_TABLES = (
-    "tables",
-    "table",
-)  # what the folder of the tables is called; the second by the first versions of SpatialData
+_TABLES = ("tables", "table")  # names of the folder of the tables; the first versions of SpatialData used the second
 
 
 @dataclass(frozen=True)
@@ -180,11 +176,6 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
             f"Leave out {option_named('table')}.",
         )
     return [location.table(table) for location in locations]
-
-
-def section_name(path: AnyPath) -> str:
-    """Return the name of a section's file or store (`Location.name`)."""
-    return locate(path).name
 
 
 def _kind(real: Path) -> str:
