@@ -233,7 +233,10 @@ def test_a_picture_of_a_result_that_is_none(fitted, tmp_path, element, value, fo
 
 
 def test_dots_that_no_picture_can_hold(fitted, tmp_path):
-    assert "Expected `--dpi` to be at most 2,400, and to make at most 65,535 pixels along a side, found 1000000." in _refusal("plot", fitted, "-o", tmp_path / "a.png", "--dpi", 10**6)
+    assert (
+        "Expected `--dpi` to be at most 2,400, and to make at most 65,535 pixels along a side, found 1000000."
+        in _refusal("plot", fitted, "-o", tmp_path / "a.png", "--dpi", 10**6)
+    )
 
 
 def test_seeds_that_no_simulation_takes(tmp_path):
