@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import re
+import shutil
 from pathlib import Path
 
 import anndata
@@ -21,13 +22,21 @@ PUBLIC |= {name: getattr(api, name) for name in api.__all__}
 
 
 @pytest.fixture(scope="module")
-def fitted():
-    """One small fit, and one of several numbers of domains, that all examples share."""
+def fitted(tmp_path_factory):
+    """One small fit, one of several numbers of domains, another section, and the folder of their files."""
     section = spv.simulate(n_spots=400, n_genes=60, k=3)
+    other = section.copy()
     result = spv.fit(section, k=3, n_top_genes=60, n_init=1, save_graph=True)
     scanned = spv.simulate(n_spots=120, n_genes=30, k=2)
     spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1)
-    return section, result, scanned
+    folder = tmp_path_factory.mktemp("examples") / "folder"
+    (folder / "fitted").mkdir(parents=True)
+    section.write_h5ad(folder / "fitted.h5ad")
+    for name in ("section", "other"):
+        other.write_h5ad(folder / f"{name}.h5ad")
+    spv.save_model(result, folder / "model.npz")
+    write_gem(folder / "sample.gem", draw())
+    return section, other, scanned, folder
 
 
 @pytest.fixture
@@ -35,22 +44,15 @@ def names(fitted, tmp_path, monkeypatch):
     """What examples may take as given: sections in memory and the files of the folder that they run in."""
     from matplotlib import pyplot as plt
 
-    section, result, scanned = fitted
-    monkeypatch.chdir(tmp_path)
-    adata, other = section.copy(), spv.simulate(n_spots=400, n_genes=60, k=3)
-    adata.write_h5ad("fitted.h5ad")
-    for name in ("section", "other"):
-        other.write_h5ad(f"{name}.h5ad")
-    Path("fitted").mkdir()
-    spv.save_model(result, "model.npz")
-    write_gem(Path("sample.gem"), draw())
+    section, other, scanned, folder = fitted
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path / "folder"))
     yield {
         "spv": spv,
         "anndata": anndata,
         "np": np,
         "Path": Path,
-        "adata": adata,
-        "other": other,
+        "adata": section.copy(),
+        "other": other.copy(),
         "scanned": scanned.copy(),
     }
     plt.close("all")

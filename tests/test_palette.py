@@ -168,7 +168,7 @@ class TestPlot:
         [
             (["#000000"], r"a colour for each of the 4 categories .*found 1 values"),
             ([1.0, 2.0, 3.0, 4.0], r"a colour for each of the 4 categories"),
-            ("red", r"a colour for each of the 4 categories .*found a str"),
+            ("red", r"a colour for each of the 4 categories .*found an object of type str"),
             (["red", "green", "blue", "no colour"], r"Expected a colour for each domain, found 'no colour' for '3'"),
         ],
     )
