@@ -1,5 +1,6 @@
 """An AnnData in a zarr store is read as the same one in an h5ad, to the bit."""
 
+import shutil
 import warnings
 
 import anndata as ad
@@ -22,9 +23,24 @@ def version(request):
     return request.param
 
 
+@pytest.fixture(scope="module")
+def written():
+    """What `both` has written, by the format: a copy is quicker than another one."""
+    return {}
+
+
 @pytest.fixture
-def both(tmp_path, path, version):
+def both(tmp_path, path, version, written, tmp_path_factory):
     """The same AnnData as h5ad and as a store."""
+    if version not in written:
+        written[version] = shutil.copytree(_both(path, version), tmp_path_factory.mktemp("written") / "both")
+    folder = shutil.copytree(written[version], tmp_path / "both")
+    return folder / "section.h5ad", folder / "same.zarr"
+
+
+def _both(path, version):
+    folder = path.parent / "first"
+    folder.mkdir()
     adata = ad.read_h5ad(path)
     adata.raw = adata
     adata.obsp["mine"] = sp.csr_matrix(np.eye(12, k=1) + np.eye(12, k=-1))
@@ -33,11 +49,11 @@ def both(tmp_path, path, version):
     adata.layers["dense"] = adata.X.toarray()
     adata.layers["columns"] = sp.csc_matrix(adata.X)
     adata.var["symbol"] = pd.Categorical(list("abcabca"))
-    adata.write_h5ad(path, convert_strings_to_categoricals=False)
+    adata.write_h5ad(folder / "section.h5ad", convert_strings_to_categoricals=False)
     with warnings.catch_warnings(), ad.settings.override(zarr_write_format=version):
         warnings.simplefilter("ignore")
-        ad.read_h5ad(path).write_zarr(tmp_path / "same.zarr", convert_strings_to_categoricals=False)
-    return path, tmp_path / "same.zarr"
+        ad.read_h5ad(folder / "section.h5ad").write_zarr(folder / "same.zarr", convert_strings_to_categoricals=False)
+    return folder
 
 
 def test_every_element_is_that_of_the_h5ad(both):
