@@ -30,6 +30,8 @@ from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.spots import place_spots
 from spatialpdvi.plotting.tissue import place_tissue
 
+pytestmark = pytest.mark.cli
+
 pl = spatialpdvi.pl
 MAPS = ["domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges"]
 COLOURS = ["#cf3d3e", "#3f6fb5", "#3f9b4b"]
@@ -610,7 +612,6 @@ def test_scanpy_draws_the_same_colours(adata):
         assert to_hex(colour) == to_hex(ours[tuple(place)])
 
 
-@pytest.mark.cli
 def test_a_real_fit_has_every_picture(toy_file, tmp_path):
     fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
     done = CliRunner().invoke(main, fit)

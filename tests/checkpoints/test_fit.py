@@ -59,6 +59,7 @@ def test_stopped_again_and_again_it_ends_with_the_same_result(section, options, 
     assert folder.exists() == (not result.certificate.converged and "restarts" not in more)
 
 
+@pytest.mark.cli
 def test_checkpoints_change_nothing_and_are_removed(section, options, folder, tmp_path):
     straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
     kept = fit_file(section, options(), output=tmp_path / "kept.h5ad", checkpoint=Checkpoint(folder, every=1))
@@ -66,6 +67,7 @@ def test_checkpoints_change_nothing_and_are_removed(section, options, folder, tm
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_files_and_facts_are_documented(stopped, folder):
     words = named(part("The folder of `--checkpoint`"))
     files = sorted(folder.iterdir())
@@ -75,6 +77,7 @@ def test_files_and_facts_are_documented(stopped, folder):
         assert {path.name, *facts} <= words
 
 
+@pytest.mark.cli
 def test_files_that_cannot_be_removed_are_told(section, options, folder, tmp_path, monkeypatch):
     def refuse(path, **_):
         if path.suffix == ".checkpoint":
@@ -89,6 +92,7 @@ def test_files_that_cannot_be_removed_are_told(section, options, folder, tmp_pat
     assert (kept.saved, kept.files[0].exists()) == (None, True)
 
 
+@pytest.mark.cli
 def test_files_of_the_user_stay_in_the_folder(section, options, folder, tmp_path):
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
@@ -96,6 +100,7 @@ def test_files_of_the_user_stay_in_the_folder(section, options, folder, tmp_path
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.cli
 def test_an_anndata_in_memory_goes_on_too(toy_section, folder):
     chosen = {"k": 4, "rep": "X_pca", "n_init": 1}
     straight = spatialpdvi.fit(toy_section.copy(), **chosen)
@@ -105,6 +110,7 @@ def test_an_anndata_in_memory_goes_on_too(toy_section, folder):
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_several_files_go_on_too(toy_section, options, folder, tmp_path):
     paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
     for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
@@ -120,6 +126,7 @@ def test_several_files_go_on_too(toy_section, options, folder, tmp_path):
     same_elements(spatialpdvi.fit_files(paths, options(), output=tmp_path / "out", checkpoint=kept), straight)
 
 
+@pytest.mark.cli
 def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
     heard = Heard()
     kept = Checkpoint(folder, resume=True)
@@ -130,6 +137,7 @@ def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
     assert heard.lines[0] == f"There is no checkpoint in {str(folder)!r} yet, so the fit starts from the beginning."
 
 
+@pytest.mark.cli
 def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch):
     from spatialpdvi.fitting import fit as pipeline
     from spatialpdvi.fitting import prepare as preparation
@@ -149,6 +157,7 @@ def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch)
     same_elements(result, straight)
 
 
+@pytest.mark.cli
 def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
     straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
     kept = Checkpoint(folder, every=2)
@@ -165,6 +174,7 @@ def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_a_checkpoint_is_not_overwritten_unasked(section, stopped, folder, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert _refusal(section, stopped, Checkpoint(folder), tmp_path) == (
@@ -174,6 +184,7 @@ def test_a_checkpoint_is_not_overwritten_unasked(section, stopped, folder, tmp_p
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize(
     ("more", "found"),
     [
@@ -190,12 +201,14 @@ def test_other_options_are_named(section, options, stopped, folder, tmp_path, mo
     )
 
 
+@pytest.mark.cli
 def test_options_that_change_no_bit_may_change(section, options, stopped, folder, tmp_path):
     chosen = options(key_added="other", save_graph=True, memory="2GB", max_epochs=600)
     fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=Checkpoint(folder, resume=True))
     assert not folder.exists()
 
 
+@pytest.mark.cli
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
     known = fitting.library_versions()
     monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
@@ -203,6 +216,7 @@ def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatc
     assert f"found numba {known['numba']} there and 0.1 here. Give" in sentence
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("kept", ["both", "fit.checkpoint"])
 @pytest.mark.parametrize(
     ("change", "found"),
@@ -228,6 +242,7 @@ def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, fo
     assert "Give the section with which it was made, on a computer of the same kind, or remove" in sentence
 
 
+@pytest.mark.cli
 def test_other_edges_are_named(toy_section, options, folder, tmp_path):
     from spatialpdvi.graph.neighbors import mutual_knn
 
@@ -242,6 +257,7 @@ def test_other_edges_are_named(toy_section, options, folder, tmp_path):
     assert "to belong to this fit, found other edges or patches. Give" in sentence
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("name", ["fit.checkpoint", "start.checkpoint"])
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "another file", "a folder"])
 def test_a_damaged_file_is_named(section, stopped, folder, tmp_path, name, damage):
@@ -265,6 +281,7 @@ def test_a_damaged_file_is_named(section, stopped, folder, tmp_path, name, damag
     assert sentence.endswith("then run again.") or damage == "a folder"
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("position", np.linspace(0, 0.999, 25))
 def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_path, position):
     """Whatever byte is hit: refused in a sentence, or a byte that holds nothing."""
@@ -282,6 +299,7 @@ def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_
         assert after[name].tobytes() == array.tobytes()
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -305,6 +323,7 @@ def test_a_file_that_holds_something_else_is_refused(section, stopped, folder, t
     assert found in _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
 
 
+@pytest.mark.cli
 def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(section, options, folder, tmp_path, monkeypatch):
     folder.write_text("a file")
     assert _refusal(section, options(), Checkpoint(folder), tmp_path) == (
@@ -318,12 +337,14 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(section, opt
     assert "is read-only. Choose another `checkpoint`." in _refusal(section, options(), Checkpoint(folder), tmp_path)
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, None])
 def test_a_number_of_epochs_that_is_none(every):
     with pytest.raises(InputError, match="Expected `checkpoint_every` to be a whole number of at least 1, found"):
         Checkpoint("kept", every=every)
 
 
+@pytest.mark.cli
 def test_a_folder_that_vanishes_is_no_reason_to_end(section, options, tmp_path):
     parent = tmp_path / "parent"
     parent.mkdir()
@@ -345,6 +366,7 @@ def test_a_folder_that_vanishes_is_no_reason_to_end(section, options, tmp_path):
     same_elements(result, straight)
 
 
+@pytest.mark.cli
 def test_a_checkpoint_in_a_folder_that_comes_back_is_written_again(section, options, folder, tmp_path):
     class Vanishing(Fragile):
         def after_epoch(self, epoch, value):
@@ -360,6 +382,7 @@ def test_a_checkpoint_in_a_folder_that_comes_back_is_written_again(section, opti
     same_elements(fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=kept), straight)
 
 
+@pytest.mark.cli
 def test_nothing_in_a_file_is_run(section, stopped, folder, tmp_path):
     class Trap:
         def __reduce__(self):
@@ -370,6 +393,7 @@ def test_nothing_in_a_file_is_run(section, stopped, folder, tmp_path):
     assert "or a damaged one. Remove it" in _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
 
 
+@pytest.mark.cli
 def test_another_section_at_the_same_path(toy_section, stopped, folder, tmp_path):
     part = toy_section[:500].copy()
     part.write_h5ad(tmp_path / "part.h5ad")
@@ -378,6 +402,7 @@ def test_another_section_at_the_same_path(toy_section, stopped, folder, tmp_path
     )
 
 
+@pytest.mark.cli
 def test_every_option_is_told_or_changes_no_bit():
     from spatialpdvi.checkpoints.identity import identify
 

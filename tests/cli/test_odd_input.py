@@ -28,6 +28,7 @@ def section(toy_section):
     return toy_section.copy()
 
 
+@pytest.mark.cli
 def test_spots_without_counts(section):
     counts = section.X.tolil()
     counts[[5, 77]] = 0
@@ -38,6 +39,7 @@ def test_spots_without_counts(section):
         _fit(section)
 
 
+@pytest.mark.cli
 def test_duplicate_coordinates(section):
     section.obsm["spatial"][10:20] = section.obsm["spatial"][10]
     with pytest.warns(
@@ -47,6 +49,7 @@ def test_duplicate_coordinates(section):
         _fit(section)
 
 
+@pytest.mark.cli
 def test_all_spots_on_a_line(section):
     section.obsm["spatial"][:, 1] = 3.0
     with pytest.warns(InputWarning) as caught:
@@ -54,12 +57,14 @@ def test_all_spots_on_a_line(section):
     assert any("line" in str(w.message) for w in caught)
 
 
+@pytest.mark.cli
 def test_all_spots_at_one_place(section):
     section.obsm["spatial"][:] = 1.0
     with pytest.warns(InputWarning):
         _fit(section)
 
 
+@pytest.mark.cli
 def test_duplicate_names(section):
     section.var_names = ["gene"] * section.n_vars
     section.obs_names = ["spot"] * section.n_obs
@@ -68,12 +73,14 @@ def test_duplicate_names(section):
     assert sum("names" in str(w.message) for w in caught) == 2
 
 
+@pytest.mark.cli
 def test_isolated_spots(section):
     section.obsm["spatial"][3] = 1e6
     with pytest.warns(InputWarning, match=r"^1 spot has no neighbour; its domain follows from its features alone\."):
         _fit(section)
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize(
     "labels",
     [
@@ -90,6 +97,7 @@ def test_labels_of_any_kind(section, labels):
     assert _fit(section).scores["n_scored"] == section.n_obs - missing
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize(
     "form",
     [sp.csc_matrix, lambda x: x.toarray(), lambda x: x.astype(np.int64), sp.csr_array],
@@ -101,6 +109,7 @@ def test_matrices_of_any_form_give_the_same_bits(section, form):
     np.testing.assert_array_equal(_fit(section).posterior, reference.posterior)
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("form", ["frame", "int", "float32"])
 def test_coordinates_of_any_form(section, form):
     xy = section.obsm["spatial"]
@@ -113,12 +122,14 @@ def test_coordinates_of_any_form(section, form):
     _fit(section)
 
 
+@pytest.mark.cli
 def test_coordinates_in_space(section):
     section.obsm["spatial"] = np.column_stack([section.obsm["spatial"], np.arange(600) % 3])
     _fit(section, save_graph=True)
     assert section.obsm["pdvi_flow"].shape == (600, 3)
 
 
+@pytest.mark.cli
 def test_sixty_spots():
     from spatialpdvi.synthetic import simulate
 
@@ -128,6 +139,7 @@ def test_sixty_spots():
     assert section.obsm["pdvi_posterior"].shape == (60, 3)
 
 
+@pytest.mark.cli
 def test_as_many_domains_as_spots(section):
     small = section[:12].copy()
     with warnings.catch_warnings():
@@ -147,11 +159,13 @@ def test_hundreds_of_domains_on_few_spots(section):
     assert (result.domain_sizes > 0).sum() > 150
 
 
+@pytest.mark.cli
 def test_the_start_is_told(section):
     assert _fit(section).params["start"] == "consensus"
     assert "start" not in _fit(section, init="annotation").params
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("offset", [1e3, 1e8, 1e12])
 def test_features_far_from_zero_are_fitted_about_their_mean(section, offset):
     rng = np.random.default_rng(0)
@@ -168,6 +182,7 @@ def test_features_far_from_zero_are_fitted_about_their_mean(section, offset):
     assert (again.domains == far.domains).mean() > 0.99
 
 
+@pytest.mark.cli
 def test_far_features_without_digits_are_told(section):
     rng = np.random.default_rng(0)
     x = 3.0 * np.eye(4)[section.obs["annotation"].cat.codes] + rng.normal(size=(600, 4))
@@ -178,11 +193,13 @@ def test_far_features_without_digits_are_told(section):
         spatialpdvi.fit(section, k=4, rep="X_far", n_init=2)
 
 
+@pytest.mark.cli
 def test_columns_that_are_constant_move_nothing(section):
     section.obsm["X_one"] = np.column_stack([section.obsm["X_pca"], np.full(600, 7.3)])
     assert "rep_centred" not in spatialpdvi.fit(section, k=4, rep="X_one", n_init=2).params
 
 
+@pytest.mark.cli
 def test_no_labels_at_all(section):
     del section.obs["annotation"]
     result = _fit(section)
@@ -191,6 +208,7 @@ def test_no_labels_at_all(section):
     assert result.scores["pas"] >= 0
 
 
+@pytest.mark.cli
 def test_counts_are_found_where_mosta_keeps_them(section):
     reference = _fit(section.copy())
     section.layers["count"] = section.X.copy()
@@ -200,6 +218,7 @@ def test_counts_are_found_where_mosta_keeps_them(section):
     np.testing.assert_array_equal(result.posterior, reference.posterior)
 
 
+@pytest.mark.cli
 def test_a_view_is_fitted_and_its_parent_left_alone(section):
     view = section[:300]
     _fit(view)
@@ -207,6 +226,7 @@ def test_a_view_is_fitted_and_its_parent_left_alone(section):
     assert "pdvi_domain" not in section.obs
 
 
+@pytest.mark.cli
 def test_a_graph_as_squidpy_writes_it(section):
     from sklearn.neighbors import kneighbors_graph
 
@@ -216,11 +236,13 @@ def test_a_graph_as_squidpy_writes_it(section):
     assert result.graph.nnz == (pattern + pattern.T).nnz
 
 
+@pytest.mark.cli
 def test_start_from_given_labels(section):
     result = _fit(section, init="annotation")
     assert result.scores["baseline"]["ari"] == pytest.approx(1.0)
 
 
+@pytest.mark.cli
 def test_an_anndata_is_untouched_by_an_error(section):
     before = section.copy()
     with pytest.raises(spatialpdvi.InputError):
@@ -230,6 +252,7 @@ def test_an_anndata_is_untouched_by_an_error(section):
     assert isinstance(section, anndata.AnnData)
 
 
+@pytest.mark.cli
 def test_an_option_without_effect_is_said(section):
     with pytest.warns(InputWarning, match=r"^`n_top_genes` has no effect together with `rep`, and is not used\.$"):
         _fit(section, rep="X_pca")

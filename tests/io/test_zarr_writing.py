@@ -24,6 +24,8 @@ from spatialpdvi.io.results.writing import check_output, write_elements
 from spatialpdvi.io.storage import folders
 from spatialpdvi.io.storage.temporary import ASIDE, hidden_name
 
+pytestmark = pytest.mark.cli
+
 KEYS = Keys()
 N = 12
 RESULTS = {
@@ -214,7 +216,6 @@ def test_a_full_disk_is_one_sentence(store, monkeypatch):
     assert files_of(store) == before
 
 
-@pytest.mark.cli
 def test_a_killed_writer_leaves_nothing_under_the_name(store, tmp_path):
     code = (
         "import os, signal, sys\n"
