@@ -3,7 +3,7 @@
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from spatialpdvi.errors import InputError, as_flag, option
+from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
 from spatialpdvi.options.validation import check_range, check_type, kind_of
 from spatialpdvi.runtime.memory import parse_size
@@ -49,7 +49,7 @@ def _option(default: Any, text: str, *, group: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """The options of a fit. Their meaning is described in docs/cli.md, where they are flags of ``spatialpdvi fit``.
+    """The options of a fit; on the command line they are flags of ``spatialpdvi fit``.
 
     Raises
     ------
@@ -310,6 +310,15 @@ class FitOptions:
             )
         return self.k
 
+
+def _parameters() -> str:
+    """Return the section "Parameters" of the docstring of `FitOptions`, from the help texts of the options."""
+    entries = (f"    {f.name}\n        {in_words(f.metadata['help'], as_argument)}\n" for f in fields(FitOptions))
+    return f"    Parameters\n    ----------\n{''.join(entries)}\n"
+
+
+if FitOptions.__doc__:  # there is none with `python -OO`
+    FitOptions.__doc__ = FitOptions.__doc__.replace("    Raises\n", f"{_parameters()}    Raises\n", 1)
 
 _CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS}
 
