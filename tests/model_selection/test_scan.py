@@ -234,7 +234,7 @@ def test_a_range_beyond_the_spots_is_refused_early(toy_file):
 
 def test_solvers_are_compared_with_one_number(toy_file, tmp_path):
     shown = _run("compare", toy_file, "--k", "auto", "-o", tmp_path / "out", code=2)
-    assert shown.stderr.startswith("Error: Expected one number of domains with `--k` here, found auto.")
+    assert shown.stderr.startswith("Error: Expected `--k` to be a single number here, found auto.")
     assert not (tmp_path / "out").exists()
 
 
@@ -242,7 +242,7 @@ def test_too_few_spots_for_auto_are_told_in_python():
     section = anndata.AnnData(np.ones((30, 4), dtype=np.float32))
     section.obsm["spatial"] = np.random.default_rng(0).random((30, 2))
     section.obsm["x"] = np.random.default_rng(1).random((30, 3))
-    with pytest.raises(InputError, match="Expected at least 60 spots with `--k auto`, found 30"):
+    with pytest.raises(InputError, match="Expected at least 60 spots with `k='auto'`, found 30"):
         spatialpdvi.fit(section, k="auto", rep="x")
 
 
