@@ -134,7 +134,7 @@ def test_several_sections_have_one_number(tissue_file, tmp_path, correct):
     other = tmp_path / "other.h5ad"
     other.write_bytes(tissue_file.read_bytes())
     options = FitOptions(k="4:5", n_top_genes=150, n_init=1, correct=correct)
-    result = spatialpdvi.api.fit_files([tissue_file, other], options)
+    result = spatialpdvi.fit_files([tissue_file, other], options)
     assert result.n_domains == 5
     for path in (tissue_file, other):
         assert anndata.read_h5ad(path).uns["pdvi"]["k_choice"]["k"] == 5
