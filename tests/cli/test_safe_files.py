@@ -210,7 +210,7 @@ def test_a_picture_of_a_file_of_any_name(fitted, tmp_path, name, suffix):
 @pytest.mark.parametrize(
     ("element", "value", "found"),
     [
-        ("uns/pdvi", 3.0, "a float."),
+        ("uns/pdvi", 3.0, "an object of type float."),
         ("uns/pdvi/trace", 3.0, "no dict 'trace' in it"),
         ("uns/pdvi/k_scan", 3.0, "no dict 'k_scan' in it"),
         ("uns/pdvi/scores", "high", "no dict 'scores' in it"),
