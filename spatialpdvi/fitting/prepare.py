@@ -35,9 +35,7 @@ class Initialization(NamedTuple):
     """A start and how it was found, with the features as they are fitted; rows in the user's order."""
 
     start: Start
-    fitted: (
-        np.ndarray | sp.csr_matrix
-    )  # (n, d) x: the features, whitened by the labels of the start if the options say so
+    fitted: np.ndarray | sp.csr_matrix  # (n, d) x: the features, whitened if the options say so
     rotation: np.ndarray | None  # (d, d) W; None where features are not whitened
     restarts: tuple[np.ndarray, ...]  # (n,) labels each; empty where labels were given
     agreed: Consensus | None  # of the restarts; None where labels were given
