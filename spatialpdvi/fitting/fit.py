@@ -84,7 +84,6 @@ def fit_section(
     InputError
         Where the options do not fit the section, features cannot be made, or F does not stay finite.
     """
-    SolverRun.of(options)  # raises for an option that the solver does not have, before anything is computed
     check_section(section, options)
     return fit_features(
         section,

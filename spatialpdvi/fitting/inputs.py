@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.correction import check_harmony
+from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import FitOptions, idle_options
@@ -61,9 +62,11 @@ def check_section(section: Section, options: FitOptions) -> None:
     Raises
     ------
     InputError
-        Where there are more domains, patches or neighbours than spots, the start labels name more domains than K, or
-        the options need several sections, a third coordinate or a package that are missing.
+        Where the solver does not have an option, there are more domains, patches or neighbours than spots, the start
+        labels name more domains than K, or the options need several sections, a third coordinate or a package that
+        are missing.
     """
+    SolverRun.of(options)
     n = section.coordinates.shape[0]
     for name in ("k", "n_patches", "smooth"):
         value = getattr(options, name)

@@ -75,7 +75,6 @@ def fit_range(
     InputError
         As `fit_section` does, and where the range goes beyond the number of spots.
     """
-    SolverRun.of(options)  # raises for an option that the solver does not have, before anything is computed
     check_section(section, options)
     most = candidates(str(options.k), section.coordinates.shape[0])[-1]
     settings = FeatureSettings.of(options, n_domains=most)
