@@ -135,7 +135,7 @@ def _cases(problem: PottsMixture, phi: np.ndarray, lam) -> list[Case]:
     return [
         Case("data term", lambda b: problem._data_term(b, lam), 4 * n * d + 8 * n * k, product),
         Case("sweep", sweep, 24 * n * k + graph, 2 * edges * k + softmax),
-        Case("statistics", lambda b: problem.statistics(phi, b), 4 * n * d + 8 * n * k, product),
+        Case("statistics", lambda b: problem.statistics(phi, b, lam), 4 * n * d + 8 * n * k, product),
         Case("evaluation", evaluate, 32 * n * k + graph, 2 * edges * k + softmax + 8 * n * k),
     ]
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, logits_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
 
@@ -64,6 +65,45 @@ def make_toy(
     phi = rng.dirichlet(np.ones(k), size=labels.size) if start == "soft" else one_hot(labels, k)
     dense = patching.graph[patching.order][:, patching.order].toarray()
     return Toy(problem, phi, begin.lam, x, dense, begin.hyperparameters, truth, patching)
+
+
+class CompositionToy(NamedTuple):
+    """A small mixture of compositions and all that it was made of, rows in patch order."""
+
+    problem: CompositionMixture
+    phi: np.ndarray
+    lam: CompositionGlobals
+    x: np.ndarray
+    r: np.ndarray  # dense
+    hyper: Hyperparameters
+    prior_weight: np.ndarray
+    truth: np.ndarray
+
+    def reference_arguments(self):
+        return self.x, self.r, *self.hyper, self.prior_weight
+
+
+def make_composition_toy(
+    *, side=12, k=3, n_states=5, d=4, n_patches=4, strength=0.4, signal=3.0, seed=0, held=False, start="noisy"
+) -> CompositionToy:
+    """Stripes that share states in different proportions; ``start`` is "noisy" labels or "soft" random posteriors."""
+    rng = np.random.default_rng(seed)
+    toy = make_toy(side=side, k=k, d=d, n_patches=n_patches, strength=strength, seed=seed, start=start)
+    composition = rng.dirichlet(np.full(n_states, 0.3), size=k)
+    state = np.array([rng.choice(n_states, p=composition[domain]) for domain in toy.truth])
+    x = (signal * rng.normal(size=(n_states, d)))[state] + rng.normal(size=(state.size, d))
+    begin = start_from_labels(x, state, n_states)
+    prior_weight = np.full(n_states, 0.5)
+    problem = CompositionMixture(
+        wrap_features(x),
+        toy.patching.patches,
+        begin.hyperparameters,
+        prior_weight=prior_weight,
+        held=begin.lam if held else None,
+    )
+    theta = logits_of(toy.phi.T @ one_hot(state, n_states) + prior_weight)
+    lam = CompositionGlobals(*begin.lam, theta)
+    return CompositionToy(problem, toy.phi, lam, x, toy.r, begin.hyperparameters, prior_weight, toy.truth)
 
 
 def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str, str]:

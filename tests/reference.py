@@ -33,6 +33,23 @@ def best_phi(phi, i, m, rho, x, r, noise_sd):
     return weights / weights.sum()
 
 
+def composition_emission(x, m, rho, theta, noise_sd):
+    """b (n, K) of (C2)."""
+    pi = np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
+    logs = x @ (m / noise_sd**2).T - 0.5 * ((m**2 + np.exp(rho)) / noise_sd**2).sum(axis=1)
+    top = logs.max(axis=1, keepdims=True)
+    return np.log(np.exp(logs - top) @ pi.T) + top
+
+
+def composition_neg_elbo(phi, m, rho, theta, x, r, noise_sd, prior_sd, prior_mean, prior_weight):
+    """F of (C3); m and rho (C, d), theta (K, C), r a dense symmetric (n, n)."""
+    entropy = np.sum(phi * np.log(np.where(phi > 0, phi, 1.0)))
+    data = np.sum(phi * composition_emission(x, m, rho, theta, noise_sd))
+    states = 0.5 * np.sum((m**2 + np.exp(rho) - 2 * prior_mean * m) / prior_sd**2 - rho)
+    log_pi = theta - np.log(np.exp(theta).sum(axis=1, keepdims=True))
+    return entropy - data - 0.5 * np.sum(phi * (r @ phi)) + states - np.sum(prior_weight * log_pi)
+
+
 def central_difference(function, point, step=1e-5):
     """Gradient of ``function`` at an array, coordinate by coordinate."""
     gradient = np.empty_like(point)

@@ -81,7 +81,7 @@ class Eliminated:
     def update_locals(self, phi: None, patch: int, halo: None, lam: QuadraticGlobals) -> None:
         """There are no locals."""
 
-    def statistics(self, phi: None, patch: int) -> QuadraticStatistics:
+    def statistics(self, phi: None, patch: int, lam: QuadraticGlobals) -> QuadraticStatistics:
         """Hessian and linear term of g_b."""
         return self.parts[patch]
 
@@ -97,7 +97,7 @@ def _parts(problem: Quadratic) -> list[QuadraticStatistics]:
         lam = QuadraticGlobals(at)
         phi = problem.best_locals(lam)
         patches = range(problem.n_patches)
-        return np.array([problem.gradient(problem.statistics(phi, b), b, lam).lam for b in patches])
+        return np.array([problem.gradient(problem.statistics(phi, b, lam), b, lam).lam for b in patches])
 
     at_zero = gradients(np.zeros(problem.n_global))
     columns = [gradients(unit) - at_zero for unit in np.eye(problem.n_global)]

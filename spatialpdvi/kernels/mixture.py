@@ -20,13 +20,30 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
-from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, over, pairwise_sum, plus, store, upper
+from spatialpdvi.kernels.simd import (
+    WIDTH,
+    exp,
+    fill,
+    fma,
+    largest,
+    load,
+    log,
+    minus,
+    over,
+    pairwise_sum,
+    plus,
+    store,
+    upper,
+)
 
 __all__ = [
     "N_CHUNKS",
     "data_term_csr",
     "data_term_dense",
     "evaluate_spots",
+    "log_likelihoods",
+    "relative_likelihoods",
+    "responsibilities",
     "statistics_csr",
     "statistics_dense",
     "sweep",
@@ -34,6 +51,7 @@ __all__ = [
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
+_LEAST = 1e-300  # the least relative likelihood of a domain: the logarithm needs a normal number
 _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
 _TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
@@ -85,6 +103,54 @@ def data_term_csr(data, indices, indptr, weight, offset, out):
             w = weight[indices[e]]
             for k in range(n_domains):
                 row[k] += value * w[k]
+
+
+@parallel_if_large(lambda logs, tops: 4 * logs.size)
+def relative_likelihoods(logs, tops):
+    """Turn the log-likelihoods of states into likelihoods relative to each spot's most likely state (C2).
+
+    ``logs[i, c] <- exp(logs[i, c] - tops[i])`` with ``tops[i] = max_c logs[i, c]``
+    """
+    # IN/OUT logs (n, C); OUT tops (n,)
+    n, n_states = logs.shape
+    for tile in prange((n + _TILE - 1) // _TILE):
+        first = _TILE * tile
+        last = min(first + _TILE, n)
+        for i in range(first, last):
+            top = fill(-np.inf)
+            for c in range(0, n_states, WIDTH):
+                top = upper(top, load(logs, i * n_states + c, n_states - c, -np.inf))
+            tops[i] = largest(top)
+        for i in range(first, last):
+            top = fill(tops[i])
+            for c in range(0, n_states, WIDTH):
+                here, left = i * n_states + c, n_states - c
+                store(logs, here, left, exp(minus(load(logs, here, left, -np.inf), top)))
+
+
+@parallel_if_large(lambda mixed, tops: 4 * mixed.size)
+def log_likelihoods(mixed, tops):
+    """Turn the relative likelihoods of domains into log-likelihoods: ``mixed[i, k] <- log mixed[i, k] + tops[i]``."""
+    # IN/OUT mixed (n, K); IN tops (n,)
+    n, n_domains = mixed.shape
+    for i in prange(n):
+        top = fill(tops[i])
+        for k in range(0, n_domains, WIDTH):
+            here, left = i * n_domains + k, n_domains - k
+            value = upper(load(mixed, here, left, 1.0), fill(_LEAST))
+            store(mixed, here, left, plus(log(value), top))
+
+
+@parallel_if_large(lambda phi, mixed: phi.size)
+def responsibilities(phi, mixed):
+    """Divide posteriors by the relative likelihoods of domains: ``mixed[i, k] <- phi[i, k] / mixed[i, k]``."""
+    # IN phi (n, K); IN/OUT mixed (n, K)
+    n, n_domains = mixed.shape
+    for i in prange(n):
+        for k in range(0, n_domains, WIDTH):
+            here, left = i * n_domains + k, n_domains - k
+            value = upper(load(mixed, here, left, 1.0), fill(_LEAST))
+            store(mixed, here, left, over(load(phi, here, left, 0.0), value))
 
 
 @compiled

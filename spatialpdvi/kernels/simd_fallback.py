@@ -7,7 +7,7 @@ exponential is NumPy's.
 
 import numpy as np
 
-__all__ = ["exp", "fill", "fma", "largest", "load", "minus", "over", "pairwise_sum", "plus", "store", "upper"]
+__all__ = ["exp", "fill", "fma", "largest", "load", "log", "minus", "over", "pairwise_sum", "plus", "store", "upper"]
 
 _WIDTH = 8
 _LOWEST = -708.0
@@ -75,3 +75,9 @@ def largest(a):
 def exp(a):
     """``e^a`` for ``a <= 0``; 0 below -708, NaN for NaN."""
     return np.where(a < _LOWEST, 0.0, np.exp(np.maximum(a, _LOWEST)))
+
+
+def log(a):
+    """The natural logarithm of normal positive numbers; NaN for NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(a)

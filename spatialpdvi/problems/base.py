@@ -51,8 +51,12 @@ class Problem(Protocol):
     def halo(self, phi: Any, patch: int) -> Any:
         """Copy the current local variables of other patches that patch ``patch`` depends on."""
 
-    def statistics(self, phi: Any, patch: int) -> Statistics:
-        """Compute the additive statistics of the patch: f_b as a function of lambda depends on nothing else."""
+    def statistics(self, phi: Any, patch: int, lam: Blocks) -> Statistics:
+        """Compute the additive statistics of the patch: f_b as a function of lambda depends on nothing else.
+
+        ``lam`` is where local variables that are not part of phi, but have a closed form, are at their optimum: the
+        states of spots in a mixture of compositions.
+        """
 
     def update_locals(self, phi: Any, patch: int, halo: Any, lam: Blocks) -> None:
         """Lower F over phi_b by one pass of exact coordinate steps with lambda fixed; phi_b is overwritten."""

@@ -13,14 +13,15 @@ estimator that users see, `spatialpdvi.PottsGMM`, is in `spatialpdvi.api.estimat
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.kernels.globals import augmented_log_variance, augmented_mean
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep, sweep_cells
-from spatialpdvi.problems.base import Evaluation
+from spatialpdvi.problems.base import Evaluation, blockwise
 from spatialpdvi.problems.features import Features
 
 __all__ = ["Hyperparameters", "Part", "PottsGlobals", "PottsMixture", "Statistics", "data_term"]
@@ -84,20 +85,23 @@ class PottsMixture:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: the rows of single patches share the memory of the features."""
-        return PottsMixture, (self.features, self.patches, self.hyperparameters)
+        return partial(type(self), **self._parameters()), (self.features, self.patches)
 
-    def only(self, patch: int) -> "PottsMixture":
+    def only(self, patch: int) -> Self:
         """Return the problem restricted to one patch, which keeps its number; its phi has the rows of this patch."""
         p = self.patches[patch]
-        return PottsMixture(
-            self._rows[patch].detached(), {patch: p._replace(start=0, stop=p.stop - p.start)}, self.hyperparameters
-        )
+        own = {patch: p._replace(start=0, stop=p.stop - p.start)}
+        return type(self)(self._rows[patch].detached(), own, **self._parameters())
+
+    def _parameters(self) -> dict[str, Any]:
+        """The arguments that do not belong to spots."""
+        return {"hyperparameters": self.hyperparameters}
 
     def halo(self, phi: np.ndarray, patch: int) -> np.ndarray:
         """Copy the current posteriors (n_halo, K) of the patch's neighbours in other patches."""
         return phi[self.patches[patch].halo_rows]
 
-    def statistics(self, phi: np.ndarray, patch: int) -> Statistics:
+    def statistics(self, phi: np.ndarray, patch: int, lam: PottsGlobals) -> Statistics:
         """Compute N and S of the patch (E4)."""
         p = self.patches[patch]
         return Statistics(*self._rows[patch].statistics(phi[p.start : p.stop]))
@@ -164,7 +168,7 @@ class PottsMixture:
             data_term, p.indptr, p.indices, p.weights, halo, own, np.empty_like(data_term), neg_elbo, residual
         )
         largest = float(residual.max(initial=0.0))
-        return Part(float(neg_elbo.sum()), float(residual.sum()), largest, self.statistics(phi, patch))
+        return Part(float(neg_elbo.sum()), float(residual.sum()), largest, self.statistics(phi, patch, lam))
 
     def gather(self, parts: Iterable[Part], lam: PottsGlobals) -> Evaluation:
         """Combine the parts of all patches, in their order, into the evaluation of the whole problem.
@@ -173,22 +177,17 @@ class PottsMixture:
         own optimum, in units of the noise sd; for rho, the largest relative error of a variance; for phi, the total
         variation distance of a spot's posterior from its own optimum.
         """
-        neg_elbo = self._prior_term(lam)
-        total = Statistics(np.zeros(lam.m.shape[0]), np.zeros(lam.m.shape))
-        squares = np.zeros(lam.m.shape)
+        parts, neg_elbo = list(parts), self._prior_term(lam)
+        squares = blockwise(np.zeros_like, lam)
         residual_sum = residual_max = 0.0
         for part, p in zip(parts, self.patches.values(), strict=True):
             neg_elbo += part.neg_elbo
             residual_sum += part.residual_sum
             residual_max = float(np.maximum(residual_max, part.residual_max))  # NaN stays NaN
-            own = part.statistics
-            total = Statistics(total.counts + own.counts, total.sums + own.sums)
-            squares += self._precision(own.counts, p.share) ** 2
-        gradient = self._gradient(total, 1.0, lam)
-        precision = self._precision(total.counts, 1.0)
-        # the curvature in rho is 1/2 at the optimum and grows above it: below the optimum, 1/2 is a bound
-        curvature = PottsGlobals(precision, 0.5 * np.maximum(np.exp(lam.rho) * precision, 1.0))
-        shared_by = squares / precision**2
+            squares = blockwise(lambda total, own: total + own**2, squares, self._evidence(part.statistics, p.share))
+        total = blockwise(lambda *own: sum(own), *(part.statistics for part in parts))
+        evidence, gradient = self._evidence(total, 1.0), self._gradient(total, 1.0, lam)
+        curvature = self._curvature(evidence, lam)
         return Evaluation(
             neg_elbo=float(neg_elbo),
             # the misfit 1/2 sum (x - m)^2 / sigma0^2 at the start, by the definition of sigma0; F itself lacks the
@@ -196,17 +195,30 @@ class PottsMixture:
             scale=0.5 * self.features.shape[0] * self.features.shape[1],
             gradient=gradient,
             curvature=curvature,
-            visit_curvature=PottsGlobals(curvature.m * shared_by, curvature.rho * shared_by),
-            stationarity={
-                "mean": float(np.max(np.abs(gradient.m) / precision / self.hyperparameters.noise_sd)),
-                "log_variance": float(np.max(np.abs(2.0 * gradient.rho))),
-            },
+            visit_curvature=blockwise(lambda c, square, own: c * (square / own**2), curvature, squares, evidence),
+            stationarity=self._stationarity(gradient, evidence),
             residual_mean=residual_sum / self.features.shape[0],
             residual_max=residual_max,
         )
 
     def _data_term(self, patch: int, lam: PottsGlobals) -> np.ndarray:
         return data_term(self._rows[patch], lam, self._noise_precision)
+
+    def _evidence(self, statistics: Statistics, share: float) -> PottsGlobals:
+        """What a patch, or the whole, adds to the curvature of each coordinate, up to a factor that patches share."""
+        precision = self._precision(statistics.counts, share)
+        return PottsGlobals(precision, precision)
+
+    def _curvature(self, evidence: PottsGlobals, lam: PottsGlobals) -> PottsGlobals:
+        """Bound the second derivative of F, coordinate by coordinate, given the evidence of all patches."""
+        # the curvature in rho is 1/2 at the optimum and grows above it: below the optimum, 1/2 is a bound
+        return PottsGlobals(evidence.m, 0.5 * np.maximum(np.exp(lam.rho) * evidence.rho, 1.0))
+
+    def _stationarity(self, gradient: PottsGlobals, evidence: PottsGlobals) -> dict[str, float]:
+        return {
+            "mean": float(np.max(np.abs(gradient.m) / evidence.m / self.hyperparameters.noise_sd)),
+            "log_variance": float(np.max(np.abs(2.0 * gradient.rho))),
+        }
 
     def _precision(self, counts: np.ndarray, share: float) -> np.ndarray:
         """L (K, d), ``N_k / sigma0_f^2 + w / sigma1_f^2``: the curvature of F in m."""

@@ -78,7 +78,7 @@ class Quadratic:
     def halo(self, phi: np.ndarray, patch: int) -> None:
         """Return nothing: no sample depends on the local variables of another."""
 
-    def statistics(self, phi: np.ndarray, patch: int) -> QuadraticStatistics:
+    def statistics(self, phi: np.ndarray, patch: int, lam: QuadraticGlobals) -> QuadraticStatistics:
         """Compute A and v of the patch (Q3)."""
         rows = self._rows[patch]
         pull = self._own_pull[patch] - np.einsum("ilp,ip->l", self._lp[rows], phi[rows])

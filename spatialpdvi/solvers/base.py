@@ -139,4 +139,4 @@ class MiniBatchSolver:
         """Optimise the posteriors of a patch given the globals by `inner_rounds` sweeps; return their statistics."""
         for _ in range(self.settings.inner_rounds):
             problem.update_locals(phi, patch, halo, lam)
-        return problem.statistics(phi, patch)
+        return problem.statistics(phi, patch, lam)

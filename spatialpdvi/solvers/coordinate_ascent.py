@@ -45,7 +45,7 @@ class CAVI:
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """Send the statistics of the patch; it has no state."""
-        return None, problem.statistics(phi, patch)
+        return None, problem.statistics(phi, patch, lam)
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Any:
         """Store the globals and the statistics of every patch."""
@@ -68,7 +68,7 @@ class CAVI:
     ) -> tuple[None, tuple[int, Statistics]]:
         """Line 1."""
         problem.update_locals(phi, patch, halo, shared.lam)
-        return None, (patch, problem.statistics(phi, patch))
+        return None, (patch, problem.statistics(phi, patch, shared.lam))
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Any]) -> Shared:
         """Line 2. Statistics are summed anew in patch order: errors do not accumulate, whatever the order of visits."""

@@ -106,7 +106,7 @@ class ControlVariate(SGD):
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, Blocks]:
         """Store and send the gradient of the patch at the start."""
-        gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
+        gradient = problem.gradient(problem.statistics(phi, patch, lam), patch, lam)
         return gradient, gradient
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Blocks]) -> Shared:

@@ -88,7 +88,7 @@ class P2DVI:
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
         """Start the dual at -grad f_b(lambda_0)."""
-        gradient = problem.gradient(problem.statistics(phi, patch), patch, lam)
+        gradient = problem.gradient(problem.statistics(phi, patch, lam), patch, lam)
         return blockwise(np.negative, gradient), None
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
@@ -122,7 +122,7 @@ class P2DVI:
         lam = shared.lam
         for _ in range(self.settings.inner_rounds):
             problem.update_locals(phi, patch, halo, lam)
-            statistics = problem.statistics(phi, patch)
+            statistics = problem.statistics(phi, patch, lam)
             lam = problem.augmented_globals(statistics, patch, shared.lam, own, shared.inv_step)
         dual = blockwise(_dual_step, own, lam, shared.lam, shared.inv_step)
         return dual, Message(lam)

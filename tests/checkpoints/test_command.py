@@ -78,6 +78,7 @@ def test_a_fit_that_is_killed_goes_on_when_the_same_line_is_run_again(section, s
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_ten_kills_at_random_moments_of_a_larger_fit():
     if not BENCHMARK.exists():
         pytest.skip("benchmarks are not part of this copy")

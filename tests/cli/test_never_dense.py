@@ -61,8 +61,8 @@ def loaded():
 @pytest.mark.parametrize(
     ("n", "genes", "room", "least_ari"),
     [
-        pytest.param(25_000, 24_000, 1.0e9, 0.9, id="many genes", marks=pytest.mark.cli),
-        pytest.param(200_000, 2_000, 1.4e9, 0.9, id="many spots", marks=pytest.mark.slow),
+        pytest.param(25_000, 24_000, 1.0e9, 0.9, id="many genes", marks=[pytest.mark.cli, pytest.mark.longest]),
+        pytest.param(200_000, 2_000, 1.4e9, 0.9, id="many spots", marks=[pytest.mark.slow, pytest.mark.longest]),
     ],
 )
 def test_a_fit_needs_no_dense_matrix(n, genes, room, least_ari, loaded, tmp_path):

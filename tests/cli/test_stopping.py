@@ -152,6 +152,7 @@ def _contents(path):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_at_random_moments_files_are_whole(ready, tmp_path, command, sent):

@@ -17,7 +17,7 @@ from anndata.io import read_elem
 from corpus.cases import FIT, Case, every_case, section
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.longest]
 PATIENCE = 60.0  # seconds: every case takes less than two
 OUTPUTS = {"out.h5ad", "out.zarr", "out.html", "out.png", "out.PNG", "out.svg", "out.pdf", "out.csv", "out"}
 

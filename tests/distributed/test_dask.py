@@ -124,6 +124,7 @@ def test_traffic_grows_with_borders_and_not_with_spots(pair):
     assert (large < phi / 3).all()
 
 
+@pytest.mark.longest
 def test_a_worker_that_dies_changes_nothing(tmp_path):
     """SIGKILL in the fourth epoch, without a checkpoint and with one: the result is that of this process."""
     from spatialpdvi import FitOptions, fit_file

@@ -15,6 +15,13 @@ def _exp(values, out):
 
 
 @compiled
+def _log(values, out):
+    for i in range(0, values.size, lanes.WIDTH):
+        left = values.size - i
+        lanes.store(out, i, left, lanes.log(lanes.load(values, i, left, 1.0)))
+
+
+@compiled
 def _fold(values, missing):
     whole = lanes.load(values, 0, values.size, missing)
     return lanes.pairwise_sum(whole), lanes.largest(whole)
@@ -39,6 +46,20 @@ def test_exponential_is_within_a_unit_and_a_half_in_the_last_place():
     _exp(values, out)
     exact = np.exp(values.astype(np.longdouble))
     assert np.max(np.abs(out - exact) / np.spacing(np.exp(values))) < 1.5
+
+
+def test_logarithm_is_within_two_units_in_the_last_place():
+    rng = np.random.default_rng(0)
+    values = np.concatenate(
+        [10.0 ** rng.uniform(-307.0, 308.0, 100_003), rng.uniform(0.5, 2.0, 50_000), 1.0 + 1e-9 * rng.normal(size=1000)]
+    )
+    values = np.append(values, [1.0, 2.0**-1022, np.sqrt(0.5), np.sqrt(2.0)])
+    out = np.empty_like(values)
+    _log(values, out)
+    exact = np.log(values.astype(np.longdouble))
+    assert np.max(np.abs(out - exact) / np.spacing(np.abs(np.log(values)) + 1e-300)) < 2.0
+    _log(np.array([np.nan]), out[:1])
+    assert np.isnan(out[0])
 
 
 def test_exponential_of_extremes():

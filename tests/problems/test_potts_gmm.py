@@ -16,8 +16,8 @@ def _random_point(toy, seed=1):
     return rng.dirichlet(np.ones(toy.phi.shape[1]), size=toy.phi.shape[0]), lam
 
 
-def _total(problem, phi):
-    parts = [problem.statistics(phi, b) for b in range(problem.n_patches)]
+def _total(problem, phi, lam):
+    parts = [problem.statistics(phi, b, lam) for b in range(problem.n_patches)]
     return Statistics(*(sum(part) for part in zip(*parts, strict=True)))
 
 
@@ -82,7 +82,7 @@ def test_gradient_is_that_of_the_written_out_objective(sparse):
 def test_patch_gradients_sum_to_the_whole(toy):
     phi, lam = _random_point(toy)
     problem = toy.problem
-    parts = [problem.gradient(problem.statistics(phi, b), b, lam) for b in range(problem.n_patches)]
+    parts = [problem.gradient(problem.statistics(phi, b, lam), b, lam) for b in range(problem.n_patches)]
     for total, block in zip(map(sum, zip(*parts, strict=True)), problem.evaluate(phi, lam).gradient, strict=True):
         np.testing.assert_allclose(total, block, rtol=1e-10, atol=1e-10)
 
@@ -96,8 +96,8 @@ def test_shares_are_of_spots_and_sum_to_one():
 
 def test_global_optimum_is_stationary_and_minimal():
     toy = make_toy(side=6, n_patches=3)
-    phi, _ = _random_point(toy)
-    lam = toy.problem.global_optimum(_total(toy.problem, phi))
+    phi, lam = _random_point(toy)
+    lam = toy.problem.global_optimum(_total(toy.problem, phi, lam))
 
     def objective(m, rho):
         return neg_elbo(phi, m, rho, *toy.reference_arguments())
@@ -146,7 +146,7 @@ def test_augmented_globals_minimise_the_augmented_lagrangian():
     for b in range(4):
         dual = PottsGlobals(rng.normal(size=lam0.m.shape) * 5, rng.normal(size=lam0.m.shape))
         inv_step = PottsGlobals(rng.uniform(0.1, 9, lam0.m.shape), rng.uniform(0.01, 2, lam0.m.shape))
-        statistics = toy.problem.statistics(phi, b)
+        statistics = toy.problem.statistics(phi, b, lam0)
         lam = toy.problem.augmented_globals(statistics, b, lam0, dual, inv_step)
         gradient = toy.problem.gradient(statistics, b, lam)
         for block in range(2):
@@ -159,7 +159,7 @@ def test_the_root_in_rho_is_found_from_extreme_duals(pull):
     toy = make_toy(side=6, n_patches=2)
     zero = np.zeros_like(toy.lam.m)
     inv_step = PottsGlobals(zero + 1, zero + 1e-3)
-    statistics = toy.problem.statistics(toy.phi, 0)
+    statistics = toy.problem.statistics(toy.phi, 0, toy.lam)
     lam = toy.problem.augmented_globals(statistics, 0, toy.lam, PottsGlobals(zero, zero - pull), inv_step)
     gradient = toy.problem.gradient(statistics, 0, lam).rho - pull + (lam.rho - toy.lam.rho) * inv_step.rho
     assert np.isfinite(lam.rho).all()
@@ -173,7 +173,7 @@ def test_residual_and_stationarity_are_zero_exactly_at_a_fixed_point():
     for _ in range(500):
         for b in range(toy.problem.n_patches):
             toy.problem.update_locals(phi, b, toy.problem.halo(phi, b), lam)
-        lam = toy.problem.global_optimum(_total(toy.problem, phi))
+        lam = toy.problem.global_optimum(_total(toy.problem, phi, lam))
     end = toy.problem.evaluate(phi, lam)
     assert max(*end.stationarity.values(), end.residual_max) < 1e-9
     for i in (0, 17, 63):

@@ -34,8 +34,8 @@ def _case(n=30, p=2, d=3, n_patches=4, seed=0):
     return forms, centres, problem, rng.normal(size=(n, p)), QuadraticGlobals(rng.normal(size=d))
 
 
-def _total(problem, phi):
-    parts = [problem.statistics(phi, b) for b in range(problem.n_patches)]
+def _total(problem, phi, lam):
+    parts = [problem.statistics(phi, b, lam) for b in range(problem.n_patches)]
     return QuadraticStatistics(*(sum(part) for part in zip(*parts, strict=True)))
 
 
@@ -51,7 +51,7 @@ def test_objective_and_gradient_are_the_written_out_ones(n_patches):
 @pytest.mark.parametrize("n_patches", [1, 4, 30])
 def test_patches_sum_to_the_whole(n_patches):
     *_, problem, phi, lam = _case(n_patches=n_patches)
-    parts = [problem.gradient(problem.statistics(phi, b), b, lam).lam for b in range(n_patches)]
+    parts = [problem.gradient(problem.statistics(phi, b, lam), b, lam).lam for b in range(n_patches)]
     np.testing.assert_allclose(sum(parts), problem.evaluate(phi, lam).gradient.lam, rtol=1e-10)
 
 
@@ -71,15 +71,15 @@ def test_augmented_globals_are_stationary_for_the_augmented_lagrangian():
     *_, problem, phi, lam0 = _case()
     rng = np.random.default_rng(5)
     dual, inv_step = QuadraticGlobals(rng.normal(size=3)), QuadraticGlobals(rng.uniform(0.5, 5.0, size=3))
-    statistics = problem.statistics(phi, 2)
+    statistics = problem.statistics(phi, 2, lam0)
     lam = problem.augmented_globals(statistics, 2, lam0, dual, inv_step)
     slope = problem.gradient(statistics, 2, lam).lam + dual.lam + inv_step.lam * (lam.lam - lam0.lam)
     np.testing.assert_allclose(slope, 0.0, atol=1e-10)
 
 
 def test_global_optimum_is_stationary_given_the_locals():
-    forms, centres, problem, phi, _ = _case()
-    lam = problem.global_optimum(_total(problem, phi))
+    forms, centres, problem, phi, lam = _case()
+    lam = problem.global_optimum(_total(problem, phi, lam))
     numeric = central_difference(lambda x: _written_out(forms, centres, phi, x), lam.lam)
     np.testing.assert_allclose(numeric, 0.0, atol=1e-6)
 

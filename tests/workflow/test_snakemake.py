@@ -142,6 +142,7 @@ def rows_of(study):
     return {row["sample"]: row for row in table(study.project / "results/summary.tsv")}
 
 
+@pytest.mark.longest
 def test_a_row_of_the_table_overrides_the_config_for_its_sample_alone(study, snakemake):
     params = [fit_of(study, name, k)["params"] for name, k in (("unfinished", 3), ("range", "3-4"), ("raw", 4))]
     assert [(p["beta"], p["max_epochs"] == 2, p["seed"], p["n_init"]) for p in params] == [
@@ -156,12 +157,14 @@ def test_a_row_of_the_table_overrides_the_config_for_its_sample_alone(study, sna
     assert snakemake.jobs(study.project.folder) == {"fit": 1, "evaluate": 1, "summary": 1, "all": 1}
 
 
+@pytest.mark.longest
 def test_a_range_of_k_is_one_fit_with_the_chosen_number(study):
     chosen = fit_of(study, "range", "3-4")["k_choice"]
     assert chosen["asked"] == "3:4"
     assert rows_of(study)["range"]["k_fitted"] == str(chosen["k"])
 
 
+@pytest.mark.longest
 def test_a_file_of_a_sequencer_is_binned_and_fitted(study, toy_section):
     assert "spatialpdvi bin x.gef --bin 50 -o results/inputs/raw.h5ad > logs/bin/raw.log 2>&1" in study.said
     binned, fitted = (
@@ -172,6 +175,7 @@ def test_a_file_of_a_sequencer_is_binned_and_fitted(study, toy_section):
     assert fitted.obs["pdvi_domain"].nunique() == 4
 
 
+@pytest.mark.longest
 def test_a_broken_sample_fails_in_the_tools_own_words_and_the_others_are_made(study):
     why = "Error: Expected 'broken.h5ad' to be a complete h5ad file, found it truncated"
     assert why in (study.project / "logs/fit/broken_k4_seed3.log").read_text()
@@ -180,11 +184,13 @@ def test_a_broken_sample_fails_in_the_tools_own_words_and_the_others_are_made(st
     assert (study.project / "results/range/range_k3-4_seed3.scores.json").exists()
 
 
+@pytest.mark.longest
 def test_an_option_that_the_fit_refuses_is_in_its_log(study):
     assert "Error: Expected `--beta`" in (study.project / "logs/fit/refused_k4_seed3.log").read_text()
     assert not list((study.project / "results").glob("refused/*.h5ad"))
 
 
+@pytest.mark.longest
 def test_a_fit_that_has_not_converged_fails_unless_it_is_accepted(study):
     assert "NOT CONVERGED" in (study.project / "logs/fit/unfinished_k3_seed3.log").read_text()
     assert "Error in rule fit:" in study.said
@@ -192,6 +198,7 @@ def test_a_fit_that_has_not_converged_fails_unless_it_is_accepted(study):
     assert converged == {"unfinished": "0", "range": "1", "raw": "1"}
 
 
+@pytest.mark.longest
 def test_joint_fits_of_files_with_one_name_over_a_list_of_k(project, snakemake):
     project.config(mode="joint", k=[3, 4], evaluate=True)
     project.samples("sample\tpath\tevaluate", "one\ta/section.h5ad\t", "two\tb/section.h5ad\tfalse")
@@ -207,6 +214,7 @@ def test_joint_fits_of_files_with_one_name_over_a_list_of_k(project, snakemake):
     assert snakemake.jobs(project.folder) == {}
 
 
+@pytest.mark.longest
 def test_a_job_that_is_killed_goes_on_where_it_was(project, snakemake):
     project.samples("sample\tpath", "one\ta/section.h5ad")
     # a solver that takes all epochs there may be, so that there is time to kill it

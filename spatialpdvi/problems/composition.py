@@ -1,0 +1,186 @@
+r"""Domains as compositions of cell states: the Potts mixture whose domains share states and differ in proportions.
+
+    zeta ~ Potts(r),   s_i | zeta_i = k ~ Categorical(pi_k),   x_i | s_i = c ~ N(c_c, diag(sigma0^2))
+
+with Gaussian states c_c ~ N(xi, diag(sigma1^2)) that all domains share, and pi_k = softmax(theta_k). Mean field is
+q(zeta_i) q(s_i | zeta_i) q(c), and theta is a point estimate. The state of a spot given its domain has a closed form,
+
+    l_ic = sum_f [x_if m_cf - 1/2 (m_cf^2 + e^rho_cf)] / sigma0_f^2                                            (C1)
+    b_ik = log sum_c pi_kc e^l_ic,      psi_ikc = pi_kc e^(l_ic - b_ik)                                        (C2)
+
+so that only phi is stored. Here b takes the place of the data term in (E1) and (E3), and the objective gains the term
+of the compositions' Dirichlet prior with the weights a_c > 0,
+
+    F = sum_ik phi_ik (log phi_ik - b_ik) - 1/2 sum_ij r_ij sum_k phi_ik phi_jk + KL(c) - sum_kc a_c log pi_kc (C3)
+
+The states' blocks (m, rho) keep the closed forms of the Gaussian mixture with C states in the place of K domains. With
+C = K and pi the unit matrix, this is that mixture.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.graph.patches import Patch
+from spatialpdvi.kernels.globals import augmented_composition
+from spatialpdvi.kernels.mixture import log_likelihoods, relative_likelihoods, responsibilities
+from spatialpdvi.problems.features import Features, wrap_features
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, data_term
+
+__all__ = ["CompositionGlobals", "CompositionMixture", "CompositionStatistics", "composition_of", "logits_of"]
+
+
+class CompositionGlobals(NamedTuple):
+    """lambda: the variational parameters of the states' means, and the compositions of domains."""
+
+    m: np.ndarray  # state_mean (C, d), units of the features
+    rho: np.ndarray  # log_variance (C, d)
+    theta: np.ndarray  # logits of the compositions (K, C); a row plus a constant is the same composition
+
+
+class CompositionStatistics(NamedTuple):
+    """The sufficient statistics of a patch's spots, with every state at its optimum (C2)."""
+
+    counts: np.ndarray  # N (C,), N_c = sum_ik phi_ik psi_ikc
+    sums: np.ndarray  # S (C, d), S_cf = sum_ik phi_ik psi_ikc x_if
+    members: np.ndarray  # M (K, C), M_kc = sum_i phi_ik psi_ikc
+
+
+class CompositionMixture(PottsMixture):
+    """The mixture of compositions over patches of spots; a `spatialpdvi.problems.base.Problem`.
+
+    Parameters
+    ----------
+    features, patches, hyperparameters
+        As for `PottsMixture`, where the noise is that within states.
+    prior_weight
+        a (C,), > 0: the weights of the Dirichlet prior on the compositions, in spots. In the softmax basis its density
+        is prod_c pi_kc^a_c, so that a composition without a spot is a / sum(a).
+    held
+        The states' m and rho (C, d) where these are not fitted; None to fit them.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        patches: Iterable[Patch] | Mapping[int, Patch],
+        hyperparameters: Hyperparameters,
+        *,
+        prior_weight: np.ndarray,
+        held: PottsGlobals | None = None,
+    ) -> None:
+        super().__init__(features, patches, hyperparameters)
+        self.prior_weight = prior_weight
+        self.held = held
+
+    def statistics(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> CompositionStatistics:  # type: ignore[override]
+        """Compute N, S and M of the patch, with its spots' states at their optimum given ``lam``."""
+        p = self.patches[patch]
+        states, mixed, _ = self._mixed(patch, lam)
+        responsibilities(phi[p.start : p.stop], mixed)
+        composition = composition_of(lam.theta)
+        _, members = wrap_features(states).statistics(mixed)
+        states *= wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
+        counts, sums = self._rows[patch].statistics(states)
+        return CompositionStatistics(counts, sums, members * composition)
+
+    def augmented_globals(  # type: ignore[override]
+        self,
+        statistics: CompositionStatistics,
+        patch: int,
+        lam0: CompositionGlobals,
+        dual: CompositionGlobals,
+        inv_step: CompositionGlobals,
+    ) -> CompositionGlobals:
+        """Minimise the augmented Lagrangian over the patch's copy of (m, rho, theta), by (E5), (E6) and (C4)."""
+        states = self.held
+        if states is None:
+            states = super().augmented_globals(statistics, patch, lam0, dual, inv_step)  # type: ignore[arg-type]
+        theta = np.empty_like(lam0.theta)
+        weights = self._weights(statistics, self.patches[patch].share)
+        augmented_composition(weights, dual.theta, lam0.theta, inv_step.theta, theta)
+        return CompositionGlobals(states.m, states.rho, theta)
+
+    def global_optimum(self, statistics: CompositionStatistics) -> CompositionGlobals:  # type: ignore[override]
+        """Minimise F over (m, rho, theta), given the statistics of all spots: (E7) and ``pi_k ~ M_k + a`` (C5)."""
+        states = self.held or super().global_optimum(statistics)  # type: ignore[arg-type]
+        return CompositionGlobals(states.m, states.rho, logits_of(self._weights(statistics, 1.0)))
+
+    def blend(  # type: ignore[override]
+        self, lam: CompositionGlobals, target: CompositionGlobals, step: float
+    ) -> CompositionGlobals:
+        """Average natural parameters of the states (E9), and the compositions themselves.
+
+        Compositions are the mean parameters of their categorical distributions; this is the step of stochastic EM
+        (Cappe and Moulines 2009).
+        """
+        states = self.held or super().blend(lam, target, step)  # type: ignore[arg-type]
+        mean = (1.0 - step) * composition_of(lam.theta) + step * composition_of(target.theta)
+        return CompositionGlobals(states.m, states.rho, logits_of(mean))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "prior_weight": self.prior_weight, "held": self.held}
+
+    def _data_term(self, patch: int, lam: CompositionGlobals) -> np.ndarray:  # type: ignore[override]
+        """The log-likelihood of the domains b (n_b, K), in which every state is at its optimum (C2)."""
+        _, mixed, tops = self._mixed(patch, lam)
+        log_likelihoods(mixed, tops)
+        return mixed
+
+    def _mixed(self, patch: int, lam: CompositionGlobals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Likelihoods of states (n_b, C) and of domains (n_b, K), relative to each spot's best state, and its log."""
+        states = data_term(self._rows[patch], lam, self._noise_precision)  # type: ignore[arg-type]
+        tops = np.empty(states.shape[0])
+        relative_likelihoods(states, tops)
+        composition = np.ascontiguousarray(composition_of(lam.theta).T)
+        return states, wrap_features(states).data_term(composition, np.zeros(composition.shape[1])), tops
+
+    def _prior_term(self, lam: CompositionGlobals) -> float:  # type: ignore[override]
+        """The terms of the states' and the compositions' priors in (C3)."""
+        logs = np.log(composition_of(lam.theta))
+        return super()._prior_term(lam) - float(np.sum(self.prior_weight * logs))  # type: ignore[arg-type]
+
+    def _weights(self, statistics: CompositionStatistics, share: float) -> np.ndarray:
+        """A (K, C), ``M_kc + w a_c``: the spots of each domain in each state, with the share w of the prior."""
+        return statistics.members + share * self.prior_weight
+
+    def _gradient(  # type: ignore[override]
+        self, statistics: CompositionStatistics, share: float, lam: CompositionGlobals
+    ) -> CompositionGlobals:
+        """Compute (E8), and ``dF/dtheta_kc = T_k pi_kc - A_kc`` (C6); blocks that are held have none."""
+        weights = self._weights(statistics, share)
+        theta = weights.sum(axis=1, keepdims=True) * composition_of(lam.theta) - weights
+        if self.held is not None:
+            return CompositionGlobals(np.zeros_like(lam.m), np.zeros_like(lam.rho), theta)
+        states = super()._gradient(statistics, share, lam)  # type: ignore[arg-type]
+        return CompositionGlobals(states.m, states.rho, theta)
+
+    def _evidence(self, statistics: CompositionStatistics, share: float) -> CompositionGlobals:  # type: ignore[override]
+        states = super()._evidence(statistics, share)  # type: ignore[arg-type]
+        weights = self._weights(statistics, share)
+        spots = np.broadcast_to(weights.sum(axis=1, keepdims=True), weights.shape)
+        return CompositionGlobals(states.m, states.rho, spots)
+
+    def _curvature(self, evidence: CompositionGlobals, lam: CompositionGlobals) -> CompositionGlobals:  # type: ignore[override]
+        states = super()._curvature(evidence, lam)  # type: ignore[arg-type]
+        # diag(T pi) majorises T (diag pi - pi pi'); at the optimum it is at least a, which is the bound below it
+        theta = np.maximum(evidence.theta * composition_of(lam.theta), self.prior_weight)
+        return CompositionGlobals(states.m, states.rho, theta)
+
+    def _stationarity(self, gradient: CompositionGlobals, evidence: CompositionGlobals) -> dict[str, float]:  # type: ignore[override]
+        """As for the mixture; for a composition, the total variation distance from its own optimum."""
+        distance = 0.5 * np.abs(gradient.theta / evidence.theta).sum(axis=1)
+        return {**super()._stationarity(gradient, evidence), "composition": float(distance.max())}  # type: ignore[arg-type]
+
+
+def composition_of(theta: np.ndarray) -> np.ndarray:
+    """Return the compositions pi (K, C), the softmax of each row of ``theta``."""
+    shares = np.exp(theta - theta.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def logits_of(weights: np.ndarray) -> np.ndarray:
+    """Return theta (K, C) whose compositions are proportional to positive ``weights``; each row has the mean 0."""
+    logs = np.log(weights)
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))
