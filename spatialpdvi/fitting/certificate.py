@@ -37,6 +37,9 @@ class Certificate:
         Mean over spots of the total variation distance between phi_i and its own optimum; `_max` is the largest.
     tolerance, tolerance_objective
         The tolerances of the stationarities and of the relative change.
+    stationarity_composition
+        Largest total variation distance between a domain's composition and its own optimum (C5); None where domains
+        share no states.
     """
 
     converged: bool
@@ -53,17 +56,21 @@ class Certificate:
     stationarity_posterior_max: float
     tolerance: float
     tolerance_objective: float
+    stationarity_composition: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for `uns` and JSON."""
-        return dict(self.__dict__)
+        return {name: value for name, value in self.__dict__.items() if value is not None}
 
     def sentence(self) -> str:
         """Return the certificate in words."""
+        compositions = ""
+        if self.stationarity_composition is not None:
+            compositions = f"compositions within {self.stationarity_composition:.1e}, "
         return (
             f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change "
             f"{self.relative_change:.1e}; means within {self.stationarity_mean:.1e} noise sd of their optimum, "
-            f"variances within {self.stationarity_log_variance:.1e}, posteriors within "
+            f"variances within {self.stationarity_log_variance:.1e}, {compositions}posteriors within "
             f"{self.stationarity_posterior:.1e} (tolerance {self.tolerance:.0e})."
         )
 
@@ -102,4 +109,5 @@ def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: S
         stationarity_posterior_max=final.residual_max,
         tolerance=rule.tolerance,
         tolerance_objective=rule.relative_change,
+        stationarity_composition=final.stationarity.get("composition"),
     )

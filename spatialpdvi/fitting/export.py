@@ -33,6 +33,12 @@ def why_no_model(section: Section, options: FitOptions, needed_by: str = option(
             repr(options.graph),
             "Another section has neighbours of its own. Leave one of the two out.",
         )
+    if options.states != "off":
+        return InputError(
+            f"{option('states', 'off')} with {needed_by}",
+            option("states", options.states),
+            "A model of compositions cannot be saved for other sections yet. Leave one of the two out.",
+        )
     if options.correct == "harmony":
         return InputError(
             f"none or center with {needed_by}",

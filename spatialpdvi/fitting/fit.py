@@ -12,10 +12,11 @@ from spatialpdvi.features.build import RawFeatures, raw_features
 from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.certificate import certify
 from spatialpdvi.fitting.export import make_model, why_no_model
-from spatialpdvi.fitting.inputs import check_section
-from spatialpdvi.fitting.prepare import Prepared, initialize, prepare
-from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size
+from spatialpdvi.fitting.inputs import check_section, states_of
+from spatialpdvi.fitting.prepare import Prepared, compose, initialize, prepare
+from spatialpdvi.fitting.result import FitResult, StateResult, name_domains, order_by_size
 from spatialpdvi.fitting.solve import Solved, SolverRun, engine_of, solve
+from spatialpdvi.graph.build import join_spots
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import in_unit_range, kmeans_labels
 from spatialpdvi.io.section.section import Section
@@ -24,10 +25,10 @@ from spatialpdvi.metrics.calibration import Calibration, calibrate
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
+from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings, StateSettings
 from spatialpdvi.palette import border_lengths, domain_colours
-from spatialpdvi.problems.base import Evaluation, blockwise
-from spatialpdvi.problems.potts_mixture import PottsGlobals
+from spatialpdvi.problems.base import Blocks, Evaluation, blockwise
+from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, composition_of
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import Solver
@@ -49,7 +50,7 @@ class _Domains(NamedTuple):
     posterior: np.ndarray  # (n, K) float32
     labels: np.ndarray  # (n,) int64
     start_labels: np.ndarray  # (n,) labels of the start that won, numbered as the domains they became
-    lam: PottsGlobals
+    lam: Blocks
     final: Evaluation  # at the rounded posteriors
 
 
@@ -117,7 +118,11 @@ def fit_features(
     """
     features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
     start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
-    prepared = prepare(section, features, start, GraphSettings.of(options), progress)
+    n_states, pattern = states_of(section, raw, options), None
+    if n_states:
+        pattern, settings = join_spots(section, GraphSettings.of(options)), StateSettings.of(options, n_states)
+        start = compose(section, np.asarray(raw.fitted), start, settings, pattern=pattern, progress=progress)
+    prepared = prepare(section, features, start, GraphSettings.of(options), progress, pattern=pattern)
     del raw, features  # large
     run = SolverRun.of(options)
     with progress.stage("fit") as stage:
@@ -143,6 +148,7 @@ def fit_features(
         posterior=domains.posterior,
         domain_mean=domains.lam.m,
         log_variance=domains.lam.rho,
+        states=_states(prepared, domains),
         hyperparameters=start.start.hyperparameters,
         agreement=None if agreed is None else agreed.agreement,
         calibration=calibration,
@@ -177,8 +183,27 @@ def _domains(prepared: Prepared, solved: Solved) -> _Domains:
     by_size = order_by_size(posterior)
     posterior = np.ascontiguousarray(posterior[:, by_size])
     labels = (prepared.start.labels, *prepared.initialization.restarts)[solved.position]
-    lam = blockwise(lambda block: np.ascontiguousarray(block[by_size]), solved.lam)
-    return _Domains(posterior, posterior.argmax(axis=1), np.argsort(by_size)[labels], lam, final)
+    return _Domains(
+        posterior, posterior.argmax(axis=1), np.argsort(by_size)[labels], _reordered(solved.lam, by_size), final
+    )
+
+
+def _reordered(lam: Blocks, domains: np.ndarray) -> Blocks:
+    """The globals with domains in another order; states keep theirs."""
+    if isinstance(lam, CompositionGlobals):
+        return lam._replace(theta=np.ascontiguousarray(lam.theta[domains]))
+    return blockwise(lambda block: np.ascontiguousarray(block[domains]), lam)
+
+
+def _states(prepared: Prepared, domains: _Domains) -> StateResult | None:
+    """The states that domains share; None where they share none."""
+    if not isinstance(prepared.problem, CompositionMixture):
+        return None
+    order = prepared.graph.patching.order
+    shares = np.empty((order.size, domains.lam.m.shape[0]), dtype=np.float32)
+    shares[order] = prepared.problem.state_posterior(domains.posterior[order], domains.lam)
+    prior_weight = prepared.problem.prior_weight
+    return StateResult(shares, composition_of(domains.lam.theta), prior_weight)
 
 
 def _trivial(prepared: Prepared, k: int) -> dict[str, float | int]:

@@ -11,24 +11,31 @@ from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.graph.build import SpatialGraph, build_graph
+from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
     Consensus,
+    Found,
     Start,
+    States,
     consensus,
     in_unit_range,
+    learn_states,
     noise_rotation,
     one_hot,
     restart_labels,
+    search_compositions,
+    start_from_composition,
     start_from_labels,
 )
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.stages import GraphSettings, StartSettings
+from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
+from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
+from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Initialization", "Prepared", "initialize", "prepare"]
+__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare"]
 
 
 class Initialization(NamedTuple):
@@ -39,6 +46,8 @@ class Initialization(NamedTuple):
     rotation: np.ndarray | None  # (d, d) W; None where features are not whitened
     restarts: tuple[np.ndarray, ...]  # (n,) labels each; empty where labels were given
     agreed: Consensus | None  # of the restarts; None where labels were given
+    states: States | None = None  # that domains share; None where they share none
+    searched: Found | None = None  # for the lowest F of compositions; None without states, or where labels were given
 
 
 class Prepared(NamedTuple):
@@ -55,16 +64,17 @@ class Prepared(NamedTuple):
         """The start, labels in the user's order."""
         return self.initialization.start
 
-    def initial(self, start: Start | None = None) -> tuple[np.ndarray, PottsGlobals]:
+    def initial(self, start: Start | None = None) -> tuple[np.ndarray, Blocks]:
         """Return fresh (phi, lambda) at the start, or at another."""
         start = start or self.start
-        k = start.lam.m.shape[0]
-        return one_hot(start.labels[self.graph.patching.order], k), start.lam
+        return one_hot(start.labels[self.graph.patching.order], start.n_domains), start.lam
 
     def other_starts(self) -> list[Start]:
         """Return a start from each restart, with the hyperparameters of their consensus: their F can be compared."""
-        k, hyperparameters = self.start.lam.m.shape[0], self.start.hyperparameters
-        fitted = self.initialization.fitted
+        k, hyperparameters = self.start.n_domains, self.start.hyperparameters
+        fitted, states = self.initialization.fitted, self.initialization.states
+        if states is not None:
+            return [start_from_composition(states, labels, k) for labels in self.initialization.restarts]
         return [
             start_from_labels(fitted, labels, k, hyperparameters=hyperparameters)
             for labels in self.initialization.restarts
@@ -76,10 +86,20 @@ class Prepared(NamedTuple):
 
     def found(self) -> dict[str, Any]:
         """Return what the stages found, for the parameters of a result."""
-        agreed = self.initialization.agreed
+        agreed, states, searched = self.initialization.agreed, self.initialization.states, self.initialization.searched
+        found = self.features.found
+        if states is not None:
+            found = found | {"n_states": int(states.share.size)}
+        if searched is not None:
+            found = found | {
+                "search_start": searched.started_at,
+                "search_end": searched.ended_at,
+                "search_proposed": searched.n_proposed,
+                "search_accepted": searched.n_accepted,
+            }
         if agreed is None:
-            return self.features.found
-        return self.features.found | {
+            return found
+        return found | {
             "n_restarts": len(self.initialization.restarts),
             "restart_ari": agreed.similarity,
             "restart_accord": agreed.pair_agreement,
@@ -127,12 +147,73 @@ def initialize(
     return Initialization(start, fitted, rotation, restarts, agreed)
 
 
+def compose(
+    section: Section,
+    unsmoothed: np.ndarray,
+    initialization: Initialization,
+    settings: StateSettings,
+    *,
+    pattern: sp.csr_matrix,
+    progress: Progress,
+) -> Initialization:
+    """Turn a start with one Gaussian for each domain into one whose domains are compositions of states.
+
+    Parameters
+    ----------
+    section
+        Read and checked.
+    unsmoothed
+        (n, d) dense features of single spots: what is fitted, in the coordinates of its states.
+    initialization
+        From `initialize`. Its labels and its restarts are among those that the search starts from; given labels are
+        kept, and nothing is searched. It is returned as it is where ``auto`` finds no states.
+    settings
+        Of this stage.
+    pattern
+        Which spots are joined, from `spatialpdvi.graph.build.join_spots`.
+    progress
+        Shows the stages "states" and "search".
+    """
+    k, labels = settings.n_domains, initialization.start.labels
+    with progress.stage("states") as stage, single_threaded():
+        states = learn_states(unsmoothed, settings.n_states, seed=settings.seed)
+        if settings.if_distinct and not states.are_distinct:
+            stage.note(f"none: a spot's features leave {states.ambiguity:.0%} of its state open")
+            return initialization
+        stage.note(f"{settings.n_states} states; a spot's features leave {states.ambiguity:.0%} of its state open")
+    made = initialization._replace(
+        start=start_from_composition(states, labels, k),
+        fitted=states.features,
+        rotation=states.rotation,
+        states=states,
+    )
+    if initialization.agreed is None:
+        return made
+    with progress.stage("search") as stage, single_threaded():
+        start, found = search_compositions(
+            states,
+            section.coordinates,
+            uniform_weights(pattern, beta=settings.beta),
+            k,
+            labels=(labels, *initialization.restarts),
+            rounds=settings.search,
+            seed=settings.seed,
+        )
+        stage.note(
+            f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
+            "accepted"
+        )
+    return made._replace(start=start, searched=found)
+
+
 def prepare(
     section: Section,
     features: SmoothedFeatures,
     initialization: Initialization,
     settings: GraphSettings,
     progress: Progress,
+    *,
+    pattern: sp.csr_matrix | None = None,
 ) -> Prepared:
     """Build the graph of a section around a start, and the problem on its patches.
 
@@ -141,16 +222,19 @@ def prepare(
     section
         Read and checked.
     features, initialization
-        Of the section, from `smooth_features` and `initialize`.
+        Of the section, from `smooth_features` and `initialize`, or `compose`.
     settings
         Of the graph and its patches.
     progress
         Shows the stage "graph".
+    pattern
+        Which spots are joined, where that is known.
     """
     fitted, start = initialization.fitted, initialization.start
-    graph = build_graph(section, fitted, start.labels, settings, progress)
+    uniform = start.prior_weight is not None
+    graph = build_graph(section, fitted, start.labels, settings, progress, pattern=pattern, uniform=uniform)
     order, patches = graph.patching.order, graph.patching.patches
-    problem = PottsMixture(wrap_features(fitted[order]), patches, start.hyperparameters)
+    problem = start.problem(wrap_features(fitted[order]), patches)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
     return Prepared(problem, initialization, graph, features._replace(by_scale=()), codes)
 

@@ -29,6 +29,14 @@ class Scan(NamedTuple):
         return {"k_scan": self.table, "k_choice": {"asked": self.asked, "k": self.k, "reason": self.reason}}
 
 
+class StateResult(NamedTuple):
+    """The states that domains share, where they are compositions of states."""
+
+    posterior: np.ndarray  # (n, C) float32, of each spot's state
+    composition: np.ndarray  # pi (K, C), rows sum to 1
+    prior_weight: np.ndarray  # a (C,), in spots
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FitResult:
     """Domains of a section.
@@ -40,7 +48,7 @@ class FitResult:
     posterior
         phi (n, K) float32.
     domain_mean, log_variance
-        m and rho (K, d).
+        m and rho (K, d) of the domains or, where domains share states, (C, d) of the states.
     hyperparameters
         sigma0, sigma1 and xi, (d,) each.
     agreement
@@ -73,6 +81,8 @@ class FitResult:
         (`spatialpdvi.fitting.export.why_no_model`).
     scan
         What was measured for every number of domains, and why this one was chosen; None where ``k`` was one number.
+    states
+        Where domains are compositions of states: these, and the posterior of each spot's state.
     markers
         Marker genes of each domain by its name, where they were requested and there are counts.
 
@@ -105,6 +115,7 @@ class FitResult:
     model: Model | None = None
     scan: Scan | None = None
     markers: dict[str, list[str]] | None = None
+    states: StateResult | None = None
 
     def __repr__(self) -> str:
         n, d = self.features.shape
@@ -146,6 +157,7 @@ class FitResult:
             calibration=None
             if self.calibration is None
             else self.calibration._replace(posterior=self.calibration.posterior[spots]),
+            states=None if self.states is None else self.states._replace(posterior=self.states.posterior[spots]),
             features=self.features[spots],
             store_features=True,
             graph=self.graph[spots][:, spots].tocsr(),
@@ -167,6 +179,8 @@ class FitResult:
         if self.calibration is not None:
             elements["obs", keys.calibrated_confidence] = self.calibration.confidence
             elements["obsm", keys.calibrated] = self.calibration.posterior
+        if self.states is not None:
+            elements["obsm", keys.state] = self.states.posterior
         if self.store_features:
             elements["obsm", keys.features] = self.features
         if save_graph:
@@ -189,8 +203,7 @@ class FitResult:
     def _summary(self) -> dict[str, Any]:
         return {
             "params": self.params,
-            "domain_mean": self.domain_mean,
-            "log_variance": self.log_variance,
+            **self._globals(),
             "noise_sd": self.hyperparameters.noise_sd,
             "prior_sd": self.hyperparameters.prior_sd,
             "prior_mean": self.hyperparameters.prior_mean,
@@ -198,6 +211,18 @@ class FitResult:
             "certificate": self.certificate.as_dict(),
             "scores": self.scores,
             **({} if self.scan is None else self.scan.summary()),
+        }
+
+    def _globals(self) -> dict[str, np.ndarray]:
+        """M and rho of the domains, or of the states that they share, with the means that follow for the domains."""
+        if self.states is None:
+            return {"domain_mean": self.domain_mean, "log_variance": self.log_variance}
+        return {
+            "domain_mean": self.states.composition @ self.domain_mean,
+            "state_mean": self.domain_mean,
+            "log_variance": self.log_variance,
+            "composition": self.states.composition,
+            "prior_weight": self.states.prior_weight,
         }
 
 

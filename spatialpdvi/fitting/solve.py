@@ -183,6 +183,8 @@ def trace_columns(trace: Sequence[TraceRow], ari: Sequence[float]) -> dict[str, 
         "stationarity_log_variance": np.array([e.stationarity["log_variance"] for e in evaluations]),
         "stationarity_posterior": np.array([e.residual_mean for e in evaluations]),
     }
+    if "composition" in evaluations[0].stationarity:
+        columns["stationarity_composition"] = np.array([e.stationarity["composition"] for e in evaluations])
     if ari:
         columns["ari"] = np.array(ari)
     return columns

@@ -11,12 +11,12 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, default_n_patches, make_patches
-from spatialpdvi.graph.weights import weigh_edges
+from spatialpdvi.graph.weights import uniform_weights, weigh_edges
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import GraphSettings
 from spatialpdvi.runtime.progress import Progress
 
-__all__ = ["SpatialGraph", "build_graph"]
+__all__ = ["SpatialGraph", "build_graph", "join_spots"]
 
 _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
 
@@ -37,6 +37,8 @@ def build_graph(
     progress: Progress,
     *,
     advice: str = f"raise {option('n_neighbors')}",
+    pattern: sp.csr_matrix | None = None,
+    uniform: bool = False,
 ) -> SpatialGraph:
     """Join the spots of a section, weigh the edges, and divide spots and edges into patches.
 
@@ -54,15 +56,22 @@ def build_graph(
         Shows the stage "graph".
     advice
         What joins isolated spots, for the warning about them.
+    pattern
+        Which spots are joined, where `join_spots` was called before.
+    uniform
+        Whether all edges weigh the same (`uniform_weights`), as in a mixture of compositions.
     """
     xy, samples = section.coordinates, section.blocks(across=settings.across_sections)
     with progress.stage("graph") as stage:
         normals = np.empty((xy.shape[0], 3))
         for spots in samples:
             normals[spots] = border_directions(xy[spots], labels[spots], settings.flow_neighbors)
-        pattern = _pattern(section, samples, settings)
+        pattern = join_spots(section, settings) if pattern is None else pattern
         _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
-        weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
+        if uniform:
+            weights = uniform_weights(pattern, beta=settings.beta)
+        else:
+            weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
         patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
         n_across = _count_across(section, patching.graph) if settings.across_sections else None
@@ -71,9 +80,18 @@ def build_graph(
     return SpatialGraph(normals, patching, n_across)
 
 
-def _pattern(section: Section, samples: list[np.ndarray], settings: GraphSettings) -> sp.csr_matrix:
-    """Which spots are joined (n, n): those of the given graph, or mutual nearest neighbours."""
+def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:
+    """Return which spots are joined (n, n): those of the given graph, or mutual nearest neighbours.
+
+    Parameters
+    ----------
+    section
+        Read and checked; its own graph is used where it has one.
+    settings
+        Of the graph.
+    """
     if section.graph is None:
+        samples = section.blocks(across=settings.across_sections)
         return _join_neighbors(section.coordinates, samples, settings.n_neighbors)
     if section.samples is None or settings.across_sections:
         return section.graph

@@ -5,7 +5,9 @@ import scipy.sparse as sp
 
 from spatialpdvi.kernels.graph import cosine_csr, cosine_dense, flow_term
 
-__all__ = ["weigh_edges"]
+__all__ = ["uniform_weights", "weigh_edges"]
+
+_TOTAL = 7.0  # weight of all edges of a spot, on average, at beta 1 (docs/lab_notebook.md)
 
 
 def weigh_edges(
@@ -55,6 +57,27 @@ def weigh_edges(
     weight = beta * upper.data * (along + tau * similarity)
     one_way = sp.csr_matrix((weight, (rows, cols)), shape=(n, n))
     graph = (one_way + one_way.T).tocsr()
+    graph.eliminate_zeros()
+    graph.sort_indices()
+    return graph
+
+
+def uniform_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
+    """Return a symmetric CSR (n, n) whose rows sum to ``7 beta`` on average.
+
+    What decides how smooth the domains of a mixture of compositions are is the total weight of a spot's neighbours,
+    and not how many there are.
+
+    Parameters
+    ----------
+    pattern
+        Symmetric, no diagonal; its values multiply the weights (1 for a k-nearest-neighbour graph).
+    beta
+        Potts strength, >= 0.
+    """
+    graph = pattern.astype(np.float64).tocsr()
+    total = float(graph.data.sum())
+    graph.data *= beta * _TOTAL * graph.shape[0] / total if total else 0.0
     graph.eliminate_zeros()
     graph.sort_indices()
     return graph

@@ -1,18 +1,27 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
+from spatialpdvi.initialization.compositions import search_compositions, start_from_composition
 from spatialpdvi.initialization.consensus import Consensus, consensus
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
+from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
+from spatialpdvi.initialization.states import States, learn_states, states_of_section
 
 __all__ = [
     "Consensus",
+    "Found",
     "Start",
+    "States",
     "consensus",
     "in_unit_range",
     "kmeans_labels",
+    "learn_states",
     "mixture_labels",
     "noise_rotation",
     "one_hot",
     "restart_labels",
+    "search_compositions",
+    "start_from_composition",
     "start_from_labels",
+    "states_of_section",
 ]

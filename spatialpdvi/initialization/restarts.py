@@ -9,9 +9,9 @@ import numpy as np
 
 from spatialpdvi.runtime.threads import n_threads
 
-__all__ = ["in_unit_range", "kmeans_labels", "mixture_labels", "restart_labels"]
+__all__ = ["LEARNT_FROM", "in_unit_range", "kmeans_labels", "mixture_labels", "restart_labels", "subset"]
 
-_LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
+LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
 _MOST_STEPS = 200
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 _MIXTURES = 3  # restarts by a mixture for each by k-means
@@ -74,14 +74,14 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
 def _kmeans(features: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
     from sklearn.cluster import KMeans
 
-    means = KMeans(k, n_init=n_init, random_state=seed).fit(_some(features, seed))
+    means = KMeans(k, n_init=n_init, random_state=seed).fit(subset(features, LEARNT_FROM, seed))
     return np.asarray(means.predict(features), dtype=np.int64)
 
 
 def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     from sklearn.mixture import GaussianMixture
 
-    some = _some(features, seed).astype(np.float64)
+    some = subset(features, LEARNT_FROM, seed).astype(np.float64)
     variance = float(some.var(axis=0).mean())
     if variance == 0.0 or _are_few(some, k):
         return _kmeans(features, k, seed=seed)
@@ -119,8 +119,9 @@ def _are_few(features: np.ndarray, k: int) -> bool:
     return np.unique(features[:, 0]).size <= k and np.unique(features, axis=0).shape[0] <= k
 
 
-def _some(features: np.ndarray, seed: int) -> np.ndarray:
+def subset(features: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """Return ``most`` random rows of features (n, d), in their order; all of them where there are no more."""
     n = features.shape[0]
-    if n <= _LEARNT_FROM:
+    if n <= most:
         return features
-    return features[np.sort(np.random.default_rng(seed).choice(n, _LEARNT_FROM, replace=False))]
+    return features[np.sort(np.random.default_rng(seed).choice(n, most, replace=False))]

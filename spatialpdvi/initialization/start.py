@@ -1,11 +1,15 @@
 """From labels to a start: features whitened by the labels, hyperparameters, means and log variances."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
+from spatialpdvi.graph.patches import Patch
+from spatialpdvi.problems.composition import CompositionMixture
+from spatialpdvi.problems.features import Features
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
 
 __all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels"]
 
@@ -17,8 +21,21 @@ class Start(NamedTuple):
     """A starting point, and the hyperparameters estimated from it."""
 
     labels: np.ndarray  # (n,) int64 in 0..K-1
-    lam: PottsGlobals
+    lam: Any  # `PottsGlobals`, or `CompositionGlobals` where domains share states
     hyperparameters: Hyperparameters
+    prior_weight: np.ndarray | None = None  # a (C,) of the compositions; None where domains share no states
+
+    @property
+    def n_domains(self) -> int:
+        """K."""
+        return int((self.lam.m if self.prior_weight is None else self.lam.theta).shape[0])
+
+    def problem(self, features: Features, patches: Iterable[Patch]) -> PottsMixture:
+        """Return the problem on features whose rows are in the order of the patches; states are held."""
+        if self.prior_weight is None:
+            return PottsMixture(features, patches, self.hyperparameters)
+        held = PottsGlobals(self.lam.m, self.lam.rho)
+        return CompositionMixture(features, patches, self.hyperparameters, prior_weight=self.prior_weight, held=held)
 
 
 def start_from_labels(

@@ -5,7 +5,7 @@ from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
-from spatialpdvi.options.validation import check_range, check_type, kind_of
+from spatialpdvi.options.validation import check_range, check_type, kind_of, read_states
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
@@ -179,6 +179,23 @@ class FitOptions:
         1.0, "Potts strength: how strongly neighbouring spots are pulled into the same domain.", group="Model"
     )
 
+    states: int | str = field(
+        default="off",
+        metadata={
+            "help": "Number of cell states that domains share: a domain is then a composition of states instead of one "
+            "Gaussian, and features are fitted without smoothing. auto has 20 or more, and none where there "
+            "are too few spots or single spots do not tell states apart; off fits one Gaussian for each domain.",
+            "group": "Model",
+            "type": str,
+        },
+    )
+    search: int = _option(
+        10,
+        f"Rounds of the search for the lowest F with {option('states')}. Each proposes changes of the best domains so "
+        "far and fits the most promising ones; 0 takes the best of the starts.",
+        group="Start",
+    )
+
     n_patches: int | None = _option(
         None,
         "Number of patches that the spots are divided into. Default: 30 for 150,000 spots. The default grows with the "
@@ -244,8 +261,9 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", read_k(self.k))
+        object.__setattr__(self, "states", read_states(self.states))
         for f in fields(self):
-            if f.name != "k":
+            if f.name not in ("k", "states"):
                 check_type(f, getattr(self, f.name))
         for f in fields(self):
             check_range(f.name, getattr(self, f.name))
@@ -267,6 +285,13 @@ class FitOptions:
             )
         if self.n_pcs != 0:
             return
+        if isinstance(self.states, int):
+            raise InputError(
+                f"at least 1 with {option('states')}",
+                "0",
+                "States are learnt from principal components. Leave one of the two out.",
+                option="n_pcs",
+            )
         advice = "Choose another {}, or at least one principal component."
         if self.correct != "none":
             raise InputError(

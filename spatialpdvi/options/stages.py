@@ -5,7 +5,7 @@ from typing import Self
 
 from spatialpdvi.options.fit import FitOptions
 
-__all__ = ["FeatureSettings", "GraphSettings", "SmoothingSettings", "StartSettings"]
+__all__ = ["FeatureSettings", "GraphSettings", "SmoothingSettings", "StartSettings", "StateSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,24 @@ class StartSettings(_Settings):
     n_init: int
     whiten: bool
     seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSettings(_Settings):
+    """How states are learnt, and how the domains with the lowest F are searched for."""
+
+    n_domains: int
+    n_states: int  # C
+    if_distinct: bool  # whether there are no states where single spots do not tell them apart
+    search: int
+    beta: float  # of the edges
+    seed: int
+
+    @classmethod
+    def of(cls, options: FitOptions, n_states: int = 0) -> Self:
+        """Take the settings from the options of a fit, with the number of states that they stand for."""
+        shared = {name: getattr(options, name) for name in ("n_domains", "search", "beta", "seed")}
+        return cls(n_states=n_states, if_distinct=options.states == "auto", **shared)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "check_type", "kind_of"]
+__all__ = ["check_range", "check_type", "kind_of", "read_states"]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
@@ -26,9 +26,11 @@ _AT_LEAST = {
     # posteriors are stored as float32: a certificate recomputed from the file cannot be tighter than their digits
     "tol": 1e-6,
     "seed": 0,
+    "search": 0,
 }
 _LARGEST = 2**31 - 1  # for whole numbers without a bound of their own
-_AT_MOST = {"n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED}
+_FEWEST_STATES, _MOST_STATES = 2, 1_000
+_AT_MOST = {"search": 10_000, "n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED}
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
@@ -66,3 +68,26 @@ def check_range(name: str, value: Any) -> None:
     most = _AT_MOST.get(name, _LARGEST)
     if isinstance(value, Integral) and int(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
+
+
+def read_states(value: Any) -> int | str:
+    """Return a number of states, ``"auto"`` or ``"off"``.
+
+    Parameters
+    ----------
+    value
+        A whole number, or text.
+
+    Raises
+    ------
+    InputError
+        Where the value is none of these, or the number is below 2 or above 1,000.
+    """
+    text = str(value).strip().lower() if isinstance(value, str | Integral) and not isinstance(value, bool) else ""
+    if text in ("auto", "off"):
+        return text
+    if text.isascii() and text.isdigit() and _FEWEST_STATES <= int(text) <= _MOST_STATES:
+        return int(text)
+    raise InputError(
+        f"a whole number from {_FEWEST_STATES} to {_MOST_STATES:,}, auto or off", repr(value), option="states"
+    )

@@ -77,13 +77,25 @@ class CompositionMixture(PottsMixture):
     def statistics(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> CompositionStatistics:  # type: ignore[override]
         """Compute N, S and M of the patch, with its spots' states at their optimum given ``lam``."""
         p = self.patches[patch]
+        states, members = self._responsible(phi[p.start : p.stop], patch, lam)
+        counts, sums = self._rows[patch].statistics(states)
+        return CompositionStatistics(counts, sums, members)
+
+    def _responsible(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> tuple[np.ndarray, np.ndarray]:
+        """The posterior (n_b, C) of the patch's states, and M (K, C)."""
         states, mixed, _ = self._mixed(patch, lam)
-        responsibilities(phi[p.start : p.stop], mixed)
+        responsibilities(phi, mixed)
         composition = composition_of(lam.theta)
         _, members = wrap_features(states).statistics(mixed)
         states *= wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
-        counts, sums = self._rows[patch].statistics(states)
-        return CompositionStatistics(counts, sums, members * composition)
+        return states, members * composition
+
+    def state_posterior(self, phi: np.ndarray, lam: CompositionGlobals) -> np.ndarray:
+        """Return the posterior (n, C) of every spot's state, ``sum_k phi_ik psi_ikc`` (C2), for phi (n, K)."""
+        found = np.empty((phi.shape[0], lam.m.shape[0]))
+        for b, p in self.patches.items():
+            found[p.start : p.stop], _ = self._responsible(np.asarray(phi[p.start : p.stop], dtype=float), b, lam)
+        return found
 
     def augmented_globals(  # type: ignore[override]
         self,

@@ -45,7 +45,7 @@ def test_a_mixture_of_spots_that_are_all_alike_or_fewer_than_clusters():
 def test_many_spots_are_labelled_by_what_some_of_them_taught(method, monkeypatch):
     x, truth = _long_clusters()
     x[:, 1] /= 12.0
-    monkeypatch.setattr(module, "_LEARNT_FROM", 150)
+    monkeypatch.setattr(module, "LEARNT_FROM", 150)
     with single_threaded():
         found = method(x, 3, seed=0)
     assert found.shape == truth.shape

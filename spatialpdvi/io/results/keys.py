@@ -77,6 +77,11 @@ class Keys:
         return f"{self.prefix}_confidence_calibrated"
 
     @property
+    def state(self) -> str:
+        """``obsm``: the posterior of each spot's state, (n, C), where domains share states."""
+        return f"{self.prefix}_state"
+
+    @property
     def features(self) -> str:
         """``obsm``: the features that were fitted, (n, d)."""
         return f"X_{self.prefix}"

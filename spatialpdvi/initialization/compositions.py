@@ -1,0 +1,133 @@
+"""The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lowest
+from spatialpdvi.initialization.start import Start, one_hot
+from spatialpdvi.initialization.states import States
+from spatialpdvi.problems.composition import CompositionGlobals, logits_of
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
+
+__all__ = ["search_compositions", "start_from_composition"]
+
+_PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
+_SEARCHED = 20_000  # spots at most
+_BLOCK = 2_500  # spots of one connected piece of the sample, at most
+_SWEEPS = 5  # over a section of which a sample was searched
+
+
+def search_compositions(
+    states: States,
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    k: int,
+    *,
+    labels: Sequence[np.ndarray],
+    rounds: int,
+    seed: int,
+) -> tuple[Start, Found]:
+    """Search for the domains with the lowest F, on a sample of whole pieces where a section is large.
+
+    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    states
+        Of the section.
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    graph
+        Symmetric CSR (n, n) of the edges' weights.
+    k
+        K.
+    labels
+        (n,) each: labels to start from, besides those that averaged compositions give.
+    rounds, seed
+        As for `spatialpdvi.initialization.search.lowest`.
+    """
+    likelihood = _likelihood(states)
+    prior_weight = _prior_weight(states)
+    rng = np.random.default_rng(seed)
+    spots = _whole_pieces(coordinates, rng)
+    landscape = Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, prior_weight)
+    starts = [*composition_labels(landscape, seed=int(rng.integers(2**32))), *(own[spots] for own in labels)]
+    found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
+    everywhere = found.labels
+    if spots.size < coordinates.shape[0]:
+        everywhere = _spread(likelihood, graph, found.composition)
+    return _start(states, everywhere, found.composition), found
+
+
+def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
+    """Return the start with given domains; its compositions are those of the spots' states without domains.
+
+    Parameters
+    ----------
+    states
+        Of the section.
+    labels
+        (n,) in 0..k-1.
+    k
+        K.
+    """
+    posterior = _likelihood(states) * states.share
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    weights = one_hot(labels, k).T @ posterior + _prior_weight(states)
+    return _start(states, labels, weights / weights.sum(axis=1, keepdims=True))
+
+
+def _start(states: States, labels: np.ndarray, composition: np.ndarray) -> Start:
+    lam = CompositionGlobals(*states.lam, logits_of(np.maximum(composition, 1e-12)))
+    return Start(labels, lam, states.hyperparameters, _prior_weight(states))
+
+
+def _prior_weight(states: States) -> np.ndarray:
+    """The weights a (C,): in all `_PRIOR` spots, composed as the section is."""
+    share = np.maximum(states.share, 1e-6)
+    return np.asarray(_PRIOR * share / share.sum())
+
+
+def _likelihood(states: States) -> np.ndarray:
+    """Likelihood (n, C) of each spot in each state, relative to its likeliest."""
+    noise = 1.0 / states.hyperparameters.noise_sd**2
+    logs = data_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
+    logs -= logs.max(axis=1, keepdims=True)
+    return np.exp(logs)
+
+
+def _whole_pieces(coordinates: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Spots (ascending) of random connected pieces of a section, at most 20,000; all spots of a smaller section."""
+    pieces = [np.arange(coordinates.shape[0])]
+    if pieces[0].size <= _SEARCHED:
+        return pieces[0]
+    while pieces[0].size > _BLOCK:
+        pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
+    chosen = rng.permutation(len(pieces))[: _SEARCHED // pieces[0].size]
+    return np.sort(np.concatenate([pieces[i] for i in chosen]))
+
+
+def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A piece cut at the median of its longer side; the first half is never the smaller one."""
+    xy = coordinates[piece]
+    ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
+    middle = -(-piece.size // 2)
+    return ranked[:middle], ranked[middle:]
+
+
+def _spread(likelihood: np.ndarray, graph: sp.csr_matrix, composition: np.ndarray) -> np.ndarray:
+    """Labels (n,) of all spots by compositions that a sample gave: a few mean-field updates of all spots at once."""
+    data = np.log(np.maximum(likelihood @ composition.T, 1e-290))
+    phi = _softmax(data)
+    for _ in range(_SWEEPS):
+        phi = 0.5 * (phi + _softmax(data + graph @ phi))
+    return np.asarray(phi.argmax(axis=1))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    logits = np.exp(logits - logits.max(axis=1, keepdims=True))
+    logits /= logits.sum(axis=1, keepdims=True)
+    return np.asarray(logits)

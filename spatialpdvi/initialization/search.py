@@ -1,0 +1,397 @@
+r"""A search for the lowest F of a mixture of compositions, with its states held.
+
+    1  fit briefly from labels of every kind, and to the end from the best of them
+    2  propose changes of the best fit, each a new domain and a union of two old ones:
+       a domain cut in two, or a domain of another fit that this one does not have
+    3  fit from the proposal of the largest promised gain; keep the fit if it is among the best
+
+A new domain's gain is found by fitting the two halves within the domain alone; a union's cost from the statistics of
+its two domains. Both are changes of F with everything else held, so that their sum is what a proposal promises before
+it is refitted (split and merge moves: Hughes and Sudderth 2013, Bryant and Sudderth 2012). Other fits supply domains as
+parents do in a memetic algorithm.
+
+All loops are over a fixed number of steps, and none depends on the clock or on the number of threads.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.graph.patches import make_patches
+from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.kernels.mixture import evaluate_spots, log_likelihoods, responsibilities, sweep
+from spatialpdvi.problems.features import wrap_features
+
+__all__ = ["Found", "Landscape", "composition_labels", "lowest"]
+
+_SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
+_EACH = 3  # composition starts at each scale
+_CUT_SCALES = (8, 20, 45)  # the same, for cutting a domain in two
+_BRIEF, _MOST = 25, 150  # rounds of a first fit, and of a fit to the end
+_FINISHED = 10  # first fits that are fitted to the end
+_SETTLED = 2e-4  # mean total variation distance of a round
+_KEPT = 12  # fits
+_TRIES = 6  # proposals of a round that are refitted, at most
+_PARENTS = 4  # other fits whose domains are proposed in a round
+_LOCAL = 14  # rounds of a fit within one domain
+_SMALLEST = 3  # spots of a new domain
+_COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
+_GIVEN_UP = 2  # rounds without a better fit, after which another fit's proposals are tried
+_BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
+_LEAST = 1e-290
+_SAME = 0.5  # nats: fits this close, with 98 % of their labels equal, are the same
+
+
+class Fit(NamedTuple):
+    """A fit of domains with states held."""
+
+    neg_elbo: float  # F, up to a constant of the section and its states
+    labels: np.ndarray  # (n,)
+    phi: np.ndarray  # (n, K)
+    composition: np.ndarray  # pi (K, C)
+
+
+class Found(NamedTuple):
+    """The lowest F, and what the search did."""
+
+    labels: np.ndarray  # (n,) in the order of the spots that were searched
+    composition: np.ndarray  # pi (K, C)
+    started_at: float  # the lowest F among the starts, nats
+    ended_at: float
+    n_proposed: int  # proposals that were refitted
+    n_accepted: int  # of these, with the lowest F so far
+
+
+class Landscape:
+    """F of a section's domains as a function of posteriors and compositions, with states held.
+
+    Parameters
+    ----------
+    likelihood
+        (n, C), of each spot in each state, relative to its likeliest state.
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    graph
+        Symmetric CSR (n, n) of the edges' weights.
+    k
+        K.
+    prior_weight
+        a (C,), as in `spatialpdvi.problems.composition.CompositionMixture`.
+    """
+
+    def __init__(
+        self, likelihood: np.ndarray, coordinates: np.ndarray, graph: sp.csr_matrix, k: int, prior_weight: np.ndarray
+    ) -> None:
+        patching = make_patches(coordinates, graph, 1)
+        self.order, (self._patch,) = patching.order, patching.patches
+        self.likelihood = np.ascontiguousarray(likelihood[self.order])
+        self.coordinates = coordinates[self.order]
+        self.graph = graph[self.order][:, self.order].tocsr()
+        self.k, self.prior_weight = k, prior_weight
+        self.n, self.n_states = likelihood.shape
+        self.share, self.responsibility = _state_shares(self.likelihood)
+        self._none = np.zeros((0, k))
+        self._zeros = np.zeros(self.n)
+
+    def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
+        """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
+        phi = one_hot(labels, self.k)
+        composition = self.composed(phi.T @ self.responsibility)
+        return self.go_on(Fit(np.inf, labels, phi, composition), rounds=rounds, give_up_above=give_up_above)
+
+    def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
+        """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
+        phi, composition = fit.phi.copy(), fit.composition
+        for turn in range(rounds):
+            composition = self.composed(self.members(phi, composition))
+            before = phi.copy()
+            sweep(self.log_likelihood(composition), *self._edges(), self._none, self._patch.colour_start, phi)
+            if 0.5 * np.abs(phi - before).sum() < _SETTLED * self.n:
+                break
+            behind = _BEHIND.get(turn)
+            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
+                break
+        composition = self.composed(self.members(phi, composition))
+        return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
+
+    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
+        """Return F of (C3) without the states' own terms."""
+        data_term = self.log_likelihood(composition)
+        value, residual = np.empty(self.n), np.empty(self.n)
+        evaluate_spots(data_term, *self._edges(), self._none, phi, np.empty_like(data_term), value, residual)
+        return float(value.sum()) + self.prior(composition)
+
+    def prior(self, composition: np.ndarray) -> float:
+        """Return the term of the compositions' prior in (C3)."""
+        return -float(np.sum(self.prior_weight * np.log(np.maximum(composition, _LEAST))))
+
+    def composed(self, members: np.ndarray) -> np.ndarray:
+        """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
+        weights = members + self.prior_weight
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def log_likelihood(self, composition: np.ndarray, spots: np.ndarray | None = None) -> np.ndarray:
+        """Return b (n, K), or that of some spots, relative to each spot's likeliest state (C2)."""
+        mixed = self._mixed(composition, spots)
+        log_likelihoods(mixed, self._zeros[: mixed.shape[0]])
+        return mixed
+
+    def members(self, phi: np.ndarray, composition: np.ndarray, spots: np.ndarray | None = None) -> np.ndarray:
+        """Return M (K, C), how many spots of each domain are in each state."""
+        mixed = self._mixed(composition, spots)
+        responsibilities(phi, mixed)
+        likelihood = self.likelihood if spots is None else self.likelihood[spots]
+        return np.asarray(wrap_features(likelihood).statistics(mixed)[1] * composition)
+
+    def _mixed(self, composition: np.ndarray, spots: np.ndarray | None) -> np.ndarray:
+        likelihood = self.likelihood if spots is None else self.likelihood[spots]
+        weight = np.ascontiguousarray(composition.T)
+        return wrap_features(likelihood).data_term(weight, np.zeros(composition.shape[0]))
+
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._patch.indptr, self._patch.indices, self._patch.weights
+
+
+def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
+    """Return the fit with the lowest F among fits from the starts and from the proposals of ``rounds`` rounds.
+
+    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    landscape
+        Of the section, or of a sample of it.
+    starts
+        Labels (n,) each, in the order of the spots that the landscape was made of.
+    rounds
+        Rounds of proposals; 0 for the best of the starts.
+    seed
+        Of the cuts, and of the order of parents.
+    """
+    search = _Search(landscape, np.random.default_rng(seed))
+    search.begin([labels[landscape.order] for labels in starts])
+    started_at = search.best.neg_elbo
+    search.propose(rounds)
+    best = search.best
+    labels = np.empty_like(best.labels)
+    labels[landscape.order] = best.labels
+    return Found(labels, best.composition, started_at, best.neg_elbo, search.n_proposed, search.n_accepted)
+
+
+def composition_labels(landscape: Landscape, *, seed: int) -> list[np.ndarray]:
+    """Return k-means labels (n,) of the square roots of state posteriors averaged over neighbours, at three scales.
+
+    Square roots make the distance between two compositions that of Hellinger. The labels are in the order of the spots
+    that the landscape was made of.
+    """
+    labels = []
+    rng = np.random.default_rng(seed)
+    for profile in _profiles(landscape, _SCALES):
+        for _ in range(_EACH):
+            found = np.empty(landscape.n, dtype=np.int64)
+            found[landscape.order] = _cluster(profile, landscape.k, rng)
+            labels.append(found)
+    return labels
+
+
+class _Proposal(NamedTuple):
+    """A region that becomes a domain of its own, while two other domains become one."""
+
+    promised: float  # change of F
+    region: np.ndarray  # (n,) bool
+    kept: int  # the domain that the other is united with
+    freed: int  # the domain whose number the region takes
+
+
+class _Search:
+    """The fits that are kept, the lowest F first, and the moves between them."""
+
+    def __init__(self, landscape: Landscape, rng: np.random.Generator) -> None:
+        self.landscape, self.rng = landscape, rng
+        self.fits: list[Fit] = []
+        self.n_proposed = self.n_accepted = 0
+        self._profiles = _profiles(landscape, _CUT_SCALES)
+
+    @property
+    def best(self) -> Fit:
+        return self.fits[0]
+
+    def begin(self, starts: Sequence[np.ndarray]) -> None:
+        """Line 1."""
+        brief = [self.landscape.fit(labels, rounds=_BRIEF) for labels in starts]
+        for fit in sorted(brief, key=lambda fit: fit.neg_elbo)[:_FINISHED]:
+            self._keep(self.landscape.go_on(fit))
+
+    def propose(self, rounds: int) -> None:
+        """Lines 2 and 3, from the best fit whose proposals have not failed `_GIVEN_UP` times."""
+        failed: dict[float, int] = {}
+        for _ in range(rounds):
+            open_ = [fit for fit in self.fits if failed.get(fit.neg_elbo, 0) < _GIVEN_UP]
+            if not open_:
+                return
+            if not self._improve(open_[0]):
+                failed[open_[0].neg_elbo] = failed.get(open_[0].neg_elbo, 0) + 1
+
+    def _improve(self, base: Fit) -> bool:
+        """Refit the proposals of the largest promised gain; whether one of them has a lower F than ``base``."""
+        worst = self.fits[-1].neg_elbo if len(self.fits) == _KEPT else np.inf
+        for proposal in self._proposals(base):
+            labels = base.labels.copy()
+            labels[labels == proposal.freed] = proposal.kept
+            labels[proposal.region] = proposal.freed
+            fit = self.landscape.fit(labels, give_up_above=worst)
+            self.n_proposed += 1
+            self.n_accepted += fit.neg_elbo < self.best.neg_elbo
+            self._keep(fit)
+            if fit.neg_elbo < base.neg_elbo - 1e-3:
+                return True
+        return False
+
+    def _keep(self, fit: Fit) -> None:
+        for other in self.fits:
+            same = abs(other.neg_elbo - fit.neg_elbo) < _SAME and (other.labels == fit.labels).mean() > 0.98
+            if same and other.neg_elbo <= fit.neg_elbo:
+                return
+        self.fits = sorted([*self.fits, fit], key=lambda fit: fit.neg_elbo)[:_KEPT]
+
+    def _proposals(self, base: Fit) -> list[_Proposal]:
+        """The proposals that promise most, at most one for each region."""
+        regions = self._cuts(base) + self._foreign(base)
+        unions = _unions(self.landscape, base)
+        proposals = []
+        for gain, source, region in regions:
+            costs = [(cost, pair) for pair, cost in unions.items() if source not in pair]
+            if costs:
+                cost, (kept, freed) = min(costs)
+                proposals.append(_Proposal(gain + cost, region, kept, freed))
+        return sorted(proposals, key=lambda proposal: proposal.promised)[:_TRIES]
+
+    def _cuts(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
+        """Each domain cut in two by its state posteriors at several scales: change of F, domain, region."""
+        found = []
+        for domain in range(self.landscape.k):
+            spots = np.flatnonzero(base.labels == domain)
+            if spots.size < 4 * _SMALLEST:
+                continue
+            for profile in self._profiles:
+                half = _cluster(profile[spots], 2, self.rng) == 1
+                gain, inside = _cut(self.landscape, base, domain, spots, half)
+                if _SMALLEST <= inside.sum() <= spots.size - _SMALLEST:
+                    region = np.zeros(self.landscape.n, dtype=bool)
+                    region[spots[inside]] = True
+                    found.append((gain, domain, region))
+        return found
+
+    def _foreign(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
+        """Domains of other fits that this one does not have: change of F, -1, region."""
+        others = [fit for fit in self.fits if fit is not base]
+        chosen = self.rng.permutation(len(others))[:_PARENTS]
+        return [part for other in chosen for part in _inserted(self.landscape, base, others[other])]
+
+
+def _cut(landscape: Landscape, base: Fit, domain: int, spots: np.ndarray, half: np.ndarray) -> tuple[float, np.ndarray]:
+    """Fit two domains within one, all else held: the change of F, and the spots (bool) of the second."""
+    edges = landscape.graph[spots][:, spots]
+    phi = one_hot(half.astype(np.int64), 2)
+    composition = landscape.composed(phi.T @ landscape.responsibility[spots])
+    for turn in range(_LOCAL):
+        logits = landscape.log_likelihood(composition, spots) + edges @ phi
+        logits -= logits.max(axis=1, keepdims=True)
+        new = np.exp(logits)
+        new /= new.sum(axis=1, keepdims=True)
+        moved = np.abs(new - phi).mean()
+        phi = 0.5 * (phi + new) if turn else phi  # damped: all spots at once from old posteriors could cycle
+        composition = landscape.composed(landscape.members(phi, composition, spots))
+        if turn and moved < 1e-3:
+            break
+    data = landscape.log_likelihood(composition, spots)
+    two = _local_neg_elbo(phi, data, edges) + landscape.prior(composition)
+    old = base.composition[domain : domain + 1]
+    one = -landscape.log_likelihood(old, spots).sum() - 0.5 * edges.sum() + landscape.prior(old)
+    return float(two - one), phi[:, 1] > 0.5
+
+
+def _local_neg_elbo(phi: np.ndarray, data: np.ndarray, edges: sp.csr_matrix) -> float:
+    entropy = phi * np.log(np.maximum(phi, _LEAST))
+    return float(np.sum(entropy - phi * data) - 0.5 * np.sum(phi * (edges @ phi)))
+
+
+def _unions(landscape: Landscape, base: Fit) -> dict[tuple[int, int], float]:
+    """The change of F when two domains become one, for all pairs, with everything else held."""
+    phi, composition = base.phi, base.composition
+    members = landscape.members(phi, composition)
+    own = (phi * landscape.log_likelihood(composition)).sum(axis=0)
+    pull = landscape.graph @ phi
+    costs = {}
+    for a in range(landscape.k):
+        for b in range(a):
+            joint = landscape.composed((members[a] + members[b])[None])
+            both = phi[:, a] + phi[:, b]
+            cost = own[a] + own[b] - float(both @ landscape.log_likelihood(joint)[:, 0]) - float(phi[:, a] @ pull[:, b])
+            cost += _negentropy(both) - _negentropy(phi[:, a]) - _negentropy(phi[:, b])
+            cost += landscape.prior(joint) - landscape.prior(composition[a]) - landscape.prior(composition[b])
+            costs[a, b] = float(cost)
+    return costs
+
+
+def _negentropy(values: np.ndarray) -> float:
+    return float(np.sum(values * np.log(np.maximum(values, _LEAST))))
+
+
+def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, int, np.ndarray]]:
+    """Domains of another fit as new domains of this one, by hard labels: change of F, -1, region."""
+    found: list[tuple[float, int, np.ndarray]] = []
+    current = landscape.log_likelihood(base.composition)[np.arange(landscape.n), base.labels]
+    for domain in range(landscape.k):
+        region = other.labels == domain
+        size = int(region.sum())
+        if size < _SMALLEST:
+            continue
+        overlap = np.bincount(base.labels[region], minlength=landscape.k)
+        largest = int(overlap.argmax())
+        if overlap[largest] > _COVERED * max(size, int((base.labels == largest).sum())):
+            continue
+        spots = np.flatnonzero(region)
+        new = landscape.log_likelihood(other.composition[domain : domain + 1], spots)[:, 0]
+        edges = landscape.graph[spots]
+        rows = np.repeat(spots, np.diff(edges.indptr))
+        was, now = base.labels[edges.indices] == base.labels[rows], region[edges.indices]
+        change = current[spots].sum() - new.sum()
+        change += edges.data[was & ~now].sum() - 0.5 * edges.data[now & ~was].sum()
+        found.append((float(change), -1, region))
+    return found
+
+
+def _state_shares(likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The share of each state among all spots (C,), and each spot's posterior over states (n, C) without domains."""
+    share = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
+    posterior = likelihood
+    for _ in range(50):
+        posterior = likelihood * share
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        share = posterior.mean(axis=0)
+    return share, posterior
+
+
+def _profiles(landscape: Landscape, scales: Sequence[int]) -> list[np.ndarray]:
+    """Square roots (n, C) of state posteriors averaged over each spot and its nearest, one for each scale."""
+    most = min(max(scales), landscape.n - 1)
+    nearest = nearest_spots(cKDTree(landscape.coordinates), np.arange(landscape.n), most)
+    found: list[Any] = []
+    total, taken = landscape.responsibility.copy(), 0
+    for scale in scales:
+        for column in range(taken, min(scale, most)):
+            total += landscape.responsibility[nearest[:, column]]
+        taken = min(scale, most)
+        found.append(np.sqrt(total / (taken + 1)))
+    return found
+
+
+def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    from spatialpdvi.initialization.restarts import kmeans_labels
+
+    return kmeans_labels(profile, k, seed=int(rng.integers(2**32)), n_init=1)

@@ -1,0 +1,125 @@
+"""Cell states that domains share, learnt from single spots: the states of a mixture of compositions."""
+
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
+
+if TYPE_CHECKING:
+    from sklearn.mixture import GaussianMixture
+
+__all__ = ["States", "learn_states", "states_of_section"]
+
+_STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
+_SPOTS_EACH = 50  # at least, on average
+# Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
+# there, averages over neighbours are right more often (docs/lab_notebook.md)
+_MOST_AMBIGUOUS = 0.25
+_FAR = 99.0  # percentile of the distance from the median beyond which spots are drawn in
+_RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
+_LEAST_SPREAD = 0.1  # of a column's sd, for its robust spread: most values of a column may be equal
+_MOST_STEPS = 200
+
+
+class States(NamedTuple):
+    """States of a section, and its features in the coordinates in which the noise within states is 1."""
+
+    features: np.ndarray  # (n, d) x, float32: drawn in, rotated and scaled
+    rotation: np.ndarray  # (d, d) W, which follows the drawing in
+    lam: PottsGlobals  # m and rho (C, d)
+    hyperparameters: Hyperparameters
+    share: np.ndarray  # (C,) of the section's spots
+    ambiguity: float  # the part of the uncertainty about a spot's state that its features leave, in [0, 1]
+
+    @property
+    def are_distinct(self) -> bool:
+        """Whether single spots tell states apart well enough for compositions."""
+        return self.ambiguity < _MOST_AMBIGUOUS
+
+
+def states_of_section(n_spots: int, k: int) -> int:
+    """Return the number of states that ``auto`` stands for, or 0 where a section is too small for them.
+
+    There are 20, or two more than domains where these are many. Where a state would have fewer than 50 spots on
+    average, too little is known about each, and small domains lose all their spots.
+
+    Parameters
+    ----------
+    n_spots
+        n.
+    k
+        K.
+    """
+    n_states = max(_STATES, k + 2)
+    return n_states if n_spots >= _SPOTS_EACH * n_states else 0
+
+
+def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
+    """Learn states as a Gaussian mixture with one common ("tied") covariance, by scikit-learn.
+
+    Spots far from all others would each become a state of their own, and leave none for the tissue. They are drawn in
+    first, along the line to the median, to the 99th percentile of the distance in robust units. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`: sums depend on the number of threads.
+
+    Parameters
+    ----------
+    features
+        (n, d) dense, not averaged over neighbours; the mixture is learnt from at most 20,000 spots.
+    n_states
+        C.
+    seed
+        Of the mixture and of the spots that it is learnt from.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    near = _drawn_in(features)
+    some = subset(near, LEARNT_FROM, seed)
+    variance = float(some.var(axis=0).mean())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct spots than states leave some empty
+        mixture = GaussianMixture(
+            n_states,
+            covariance_type="tied",
+            reg_covar=_RIDGE * variance if variance else 1.0,
+            max_iter=_MOST_STEPS,
+            random_state=seed,
+        ).fit(some)
+    values, vectors = np.linalg.eigh(mixture.covariances_)
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
+    rotation = vectors / np.sqrt(values)
+    means, share = mixture.means_ @ rotation, mixture.weights_
+    centre = share @ means
+    spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
+    hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
+    precision = features.shape[0] * share[:, None] + 1.0 / spread**2
+    lam = PottsGlobals(means, -np.log(precision))
+    return States(
+        (near @ rotation).astype(np.float32), rotation, lam, hyperparameters, share, _ambiguity(mixture, some)
+    )
+
+
+def _ambiguity(mixture: "GaussianMixture", features: np.ndarray) -> float:
+    """``H(s | x) / H(s)`` of the mixture: 0 where features decide the state of every spot, 1 where they say nothing."""
+    share = mixture.weights_[mixture.weights_ > 0]
+    prior = -float(share @ np.log(share))
+    posterior = mixture.predict_proba(features)
+    left = -float(np.mean(np.sum(posterior * np.log(np.maximum(posterior, 1e-300)), axis=1)))
+    return left / prior if prior > 0 else 1.0
+
+
+def _drawn_in(features: np.ndarray) -> np.ndarray:
+    """Features (n, d) float64 about their median, with far spots drawn in."""
+    centred = features.astype(np.float64)
+    centred -= np.median(centred, axis=0)
+    spread = 1.4826 * np.median(np.abs(centred), axis=0)
+    spread = np.maximum(spread, _LEAST_SPREAD * centred.std(axis=0))
+    spread[spread == 0.0] = 1.0
+    distance = np.sqrt(((centred / spread) ** 2).sum(axis=1))
+    limit = np.percentile(distance, _FAR)
+    if limit > 0.0:
+        centred *= np.minimum(1.0, limit / np.maximum(distance, limit))[:, None]
+    return centred
