@@ -3,23 +3,33 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.features.projection import GeneProjection, Space
+from spatialpdvi.features.projection import GeneProjection, OutlierLimit, Space
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.problems.base import Blocks
+from spatialpdvi.problems.composition import CompositionGlobals, composition_of, logits_of
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 
-__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "nearest_domain"]
+__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates", "nearest_domain"]
 
 FORMAT = 2  # raised whenever what is written changes
+_WITH_STATES = 3  # the format of models whose domains are compositions of states
 # options of the fit that apply to every section that the model is used on
 _STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes
+
+
+class SharedStates(NamedTuple):
+    """What a model whose domains are compositions of states has besides the means of these."""
+
+    limit: OutlierLimit  # to which spots are drawn in before they are rotated
+    prior_weight: np.ndarray  # a (C,), in spots
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,11 +43,12 @@ class Model:
     rotation
         W (d, d); the unit matrix where features are not rotated.
     lam
-        m and rho (K, d) of the domains, in their order in the fit.
+        m and rho (K, d) of the domains, in their order in the fit; where they share states, m and rho (C, d) of these
+        and the logits theta (K, C) of the compositions.
     hyperparameters
         sigma0, sigma1 and xi (d,).
     reach
-        Distance to the nearest domain (`nearest_domain`) within which 99.9 % of the fit's spots lie.
+        Distance to the nearest domain or state (`nearest_domain`) within which 99.9 % of the fit's spots lie.
     options
         Options of the fit that apply to every section.
     version
@@ -48,11 +59,13 @@ class Model:
         Of the calibrated posteriors, 1 or more; None where the fit had no restarts to calibrate with.
     name
         Of the file that it was read from; empty for the model of a result.
+    states
+        None where domains share no states.
     """
 
     space: Space
     rotation: np.ndarray
-    lam: PottsGlobals
+    lam: Blocks
     hyperparameters: Hyperparameters
     reach: float
     options: dict[str, Any]
@@ -60,9 +73,22 @@ class Model:
     colours: tuple[str, ...]
     temperature: float | None = None
     name: str = ""
+    states: SharedStates | None = None
+
+    @property
+    def n_domains(self) -> int:
+        """K."""
+        return len(self.domain_means)
+
+    @property
+    def domain_means(self) -> np.ndarray:
+        """The means of the domains (K, d); those of compositions are means of their states."""
+        if self.states is None:
+            return np.asarray(self.lam.m)
+        return np.asarray(composition_of(self.lam.theta) @ self.lam.m)
 
     def __repr__(self) -> str:
-        k, d = self.lam.m.shape
+        k, d = self.domain_means.shape
         genes = self.space.genes
         made_of = f"obsm[{self.space.rep!r}]" if genes is None else f"{genes.genes.size:,} genes"
         return f"Model({k} domains, {d} features of {made_of})"
@@ -76,7 +102,7 @@ class Model:
         """Return the options with which a section is prepared: the model's, and those that belong to the section."""
         genes = self.space.genes
         recipe = {} if genes is None else {name: getattr(genes, name) for name in RECIPE}
-        return FitOptions(k=self.lam.m.shape[0], rep=self.space.rep, **(self.options | recipe | chosen))
+        return FitOptions(k=self.n_domains, rep=self.space.rep, **(self.options | recipe | chosen))
 
     def distance(self, features: np.ndarray) -> np.ndarray:
         """Return the distance (n,) of features (n, d) to the nearest domain."""
@@ -88,13 +114,20 @@ class Model:
             "centre": self.space.centre,
             "origin": self.space.origin,
             "rotation": self.rotation,
-            "domain_mean": self.lam.m,
+            "domain_mean" if self.states is None else "state_mean": self.lam.m,
             "log_variance": self.lam.rho,
             "colours": np.array(self.colours),
             **self.hyperparameters._asdict(),
         }
+        if self.states is not None:
+            arrays |= {
+                "composition": composition_of(self.lam.theta),
+                "prior_weight": self.states.prior_weight,
+                "limit_centre": self.states.limit.centre,
+                "limit_spread": self.states.limit.spread,
+            }
         facts: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT if self.states is None else _WITH_STATES,
             "version": self.version,
             "reach": self.reach,
             "temperature": self.temperature,
@@ -102,6 +135,8 @@ class Model:
             "rep": self.space.rep,
             "n_columns": self.space.n_columns,
         }
+        if self.states is not None:
+            facts["limit"] = self.states.limit.limit
         genes = self.space.genes
         if genes is not None:
             learnt = genes._asdict()
@@ -125,9 +160,9 @@ class Model:
         InputError
             Where the format is another, or a part is missing or cannot have been written by a fit.
         """
-        if facts.get("format") != FORMAT:
+        if facts.get("format") not in (FORMAT, _WITH_STATES):
             raise InputError(
-                f"the model {name!r} to be of format {FORMAT}",
+                f"the model {name!r} to be of format {FORMAT} or {_WITH_STATES}",
                 repr(facts.get("format")),
                 f"Use the version of spatialpdvi that wrote it ({facts.get('version', 'unknown')}), or fit it again.",
             )
@@ -147,7 +182,24 @@ class Model:
 
     @classmethod
     def _read(cls, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], name: str) -> "Model":
-        k, d = _array(arrays, "domain_mean", None, None).shape
+        shared = facts["format"] == _WITH_STATES
+        n_means, d = _array(arrays, "state_mean" if shared else "domain_mean", None, None).shape
+        lam: Blocks = PottsGlobals(
+            _array(arrays, "state_mean" if shared else "domain_mean", n_means, d),
+            _array(arrays, "log_variance", n_means, d),
+        )
+        k, states = n_means, None
+        if shared:
+            composition = _array(arrays, "composition", None, n_means, positive=True)
+            k, lam = len(composition), CompositionGlobals(lam.m, lam.rho, logits_of(composition))
+            states = SharedStates(
+                OutlierLimit(
+                    _array(arrays, "limit_centre", d),
+                    _array(arrays, "limit_spread", d, positive=True),
+                    _positive(facts["limit"]),
+                ),
+                _array(arrays, "prior_weight", n_means, positive=True),
+            )
         genes = None
         if facts["rep"] is None:
             if facts["recipe"]["transform"] not in PER_SPOT:
@@ -176,7 +228,7 @@ class Model:
                 origin=_array(arrays, "origin", d),
             ),
             rotation=_array(arrays, "rotation", d, d),
-            lam=PottsGlobals(_array(arrays, "domain_mean", k, d), _array(arrays, "log_variance", k, d)),
+            lam=lam,
             hyperparameters=hyperparameters,
             reach=float(facts["reach"]),
             options={option: facts["options"][option] for option in _STORED},
@@ -184,6 +236,7 @@ class Model:
             colours=_colours(arrays, k),
             temperature=_temperature(facts["temperature"]),
             name=name,
+            states=states,
         )
 
 
@@ -197,8 +250,8 @@ _GENES = {
 }
 
 
-def nearest_domain(features: np.ndarray, lam: PottsGlobals, hyperparameters: Hyperparameters) -> np.ndarray:
-    """Return the Mahalanobis distance (n,) of features (n, d) to the nearest domain mean, in noise sd.
+def nearest_domain(features: np.ndarray, lam: Blocks, hyperparameters: Hyperparameters) -> np.ndarray:
+    """Return the Mahalanobis distance (n,) of features (n, d) to the nearest mean of a domain or state, in noise sd.
 
     ``min_k sqrt( sum_f (x_if - m_kf)^2 / sigma0_f^2 )``
     """
@@ -228,6 +281,13 @@ def _colours(arrays: Mapping[str, np.ndarray], k: int) -> tuple[str, ...]:
         msg = f"colours other than {k} hexadecimal ones"
         raise ValueError(msg)
     return tuple(map(str, colours))
+
+
+def _positive(value: Any) -> float:
+    if isinstance(value, bool) or not 0.0 < float(value) < np.inf:
+        msg = f"limit {value!r}"
+        raise ValueError(msg)
+    return float(value)
 
 
 def _temperature(value: Any) -> float | None:

@@ -11,7 +11,18 @@ from spatialpdvi.features.scaling import ScaledGenes, column_mean_sd, is_constan
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Components", "GeneProjection", "Space", "learn_projection", "principal_components"]
+__all__ = [
+    "Components",
+    "GeneProjection",
+    "OutlierLimit",
+    "Space",
+    "learn_limit",
+    "learn_projection",
+    "principal_components",
+]
+
+_FAR = 99.0  # percentile of the distance from the median beyond which spots are drawn in
+_LEAST_SPREAD = 0.1  # of a column's sd, for its robust spread: most values of a column may be equal
 
 
 class Components(NamedTuple):
@@ -74,6 +85,32 @@ class Space(NamedTuple):
     def n_features(self) -> int:
         """Number d of the features; of given columns the first d are taken."""
         return int(self.centre.size)
+
+
+class OutlierLimit(NamedTuple):
+    """A distance from the median spot beyond which spots are drawn in, along the line to it."""
+
+    centre: np.ndarray  # (d,) medians
+    spread: np.ndarray  # (d,) > 0, robust standard deviations
+    limit: float  # of the Euclidean distance in units of the spread
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """Return features (n, d) float64 about the median, with far spots drawn in to the limit."""
+        centred = features.astype(np.float64) - self.centre
+        distance = np.sqrt(((centred / self.spread) ** 2).sum(axis=1))
+        centred *= np.minimum(1.0, self.limit / np.maximum(distance, self.limit))[:, None]
+        return centred
+
+
+def learn_limit(features: np.ndarray) -> OutlierLimit:
+    """Return the limit at the 99th percentile of the distance of features (n, d)."""
+    centre = np.median(features, axis=0).astype(np.float64)
+    centred = features.astype(np.float64) - centre
+    spread = 1.4826 * np.median(np.abs(centred), axis=0)  # the standard deviation of a Gaussian
+    spread = np.maximum(spread, _LEAST_SPREAD * centred.std(axis=0))
+    spread[spread == 0.0] = 1.0
+    limit = float(np.percentile(np.sqrt(((centred / spread) ** 2).sum(axis=1)), _FAR))
+    return OutlierLimit(centre, spread, limit or 1.0)
 
 
 def principal_components(scaled: np.ndarray | sp.csr_matrix, n_components: int, *, seed: int) -> Components:

@@ -6,9 +6,9 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
-from spatialpdvi.model import PER_SPOT, Model, nearest_domain
+from spatialpdvi.model import PER_SPOT, Model, SharedStates, nearest_domain
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.problems.potts_mixture import PottsGlobals
+from spatialpdvi.problems.base import Blocks
 from spatialpdvi.version import __version__
 
 __all__ = ["make_model", "why_no_model"]
@@ -32,12 +32,6 @@ def why_no_model(section: Section, options: FitOptions, needed_by: str = option(
             f"no {option('graph')} with {needed_by}",
             repr(options.graph),
             "Another section has neighbours of its own. Leave one of the two out.",
-        )
-    if options.states != "off":
-        return InputError(
-            f"{option('states', 'off')} with {needed_by}",
-            option("states", options.states),
-            "A model of compositions cannot be saved for other sections yet. Leave one of the two out.",
         )
     if options.correct == "harmony":
         return InputError(
@@ -82,7 +76,7 @@ def _why_no_projection(section: Section, options: FitOptions, needed_by: str) ->
 
 def make_model(
     prepared: Prepared,
-    lam: PottsGlobals,
+    lam: Blocks,
     options: FitOptions,
     *,
     calibration: Calibration | None,
@@ -95,7 +89,7 @@ def make_model(
     prepared
         The problem that was fitted.
     lam
-        m and rho (K, d) at the end, in the order of the domains.
+        The globals at the end, in the order of the domains.
     options
         Of the fit.
     calibration
@@ -108,14 +102,20 @@ def make_model(
     assert space is not None
     assert isinstance(fitted, np.ndarray)
     distance = nearest_domain(fitted, lam, hyperparameters)
+    found, shared = prepared.initialization.states, None
+    if found is not None:
+        assert prepared.start.prior_weight is not None
+        shared = SharedStates(found.limit, prepared.start.prior_weight)
     return Model(
         space=space,
         rotation=np.eye(space.n_features) if rotation is None else rotation,
         lam=lam,
         hyperparameters=hyperparameters,
         reach=float(np.quantile(distance, _REACH)),
-        options=Model.stored_options(options, smooth=prepared.features.found["smooth"]),
+        # states are those of single spots: nothing is averaged before they are found
+        options=Model.stored_options(options, smooth=0 if shared else prepared.features.found["smooth"]),
         version=__version__,
         colours=colours,
         temperature=None if calibration is None else calibration.temperature,
+        states=shared,
     )

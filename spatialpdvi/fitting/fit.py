@@ -14,7 +14,7 @@ from spatialpdvi.fitting.certificate import certify
 from spatialpdvi.fitting.export import make_model, why_no_model
 from spatialpdvi.fitting.inputs import check_section, states_of
 from spatialpdvi.fitting.prepare import Prepared, compose, initialize, prepare
-from spatialpdvi.fitting.result import FitResult, StateResult, name_domains, order_by_size
+from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import Solved, SolverRun, engine_of, solve
 from spatialpdvi.graph.build import join_spots
 from spatialpdvi.graph.flow import flow_directions
@@ -28,7 +28,7 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings, StateSettings
 from spatialpdvi.palette import border_lengths, domain_colours
 from spatialpdvi.problems.base import Blocks, Evaluation, blockwise
-from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, composition_of
+from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import Solver
@@ -148,7 +148,7 @@ def fit_features(
         posterior=domains.posterior,
         domain_mean=domains.lam.m,
         log_variance=domains.lam.rho,
-        states=_states(prepared, domains),
+        states=state_result(prepared.problem, prepared.graph.patching.order, domains.posterior, domains.lam),
         hyperparameters=start.start.hyperparameters,
         agreement=None if agreed is None else agreed.agreement,
         calibration=calibration,
@@ -193,17 +193,6 @@ def _reordered(lam: Blocks, domains: np.ndarray) -> Blocks:
     if isinstance(lam, CompositionGlobals):
         return lam._replace(theta=np.ascontiguousarray(lam.theta[domains]))
     return blockwise(lambda block: np.ascontiguousarray(block[domains]), lam)
-
-
-def _states(prepared: Prepared, domains: _Domains) -> StateResult | None:
-    """The states that domains share; None where they share none."""
-    if not isinstance(prepared.problem, CompositionMixture):
-        return None
-    order = prepared.graph.patching.order
-    shares = np.empty((order.size, domains.lam.m.shape[0]), dtype=np.float32)
-    shares[order] = prepared.problem.state_posterior(domains.posterior[order], domains.lam)
-    prior_weight = prepared.problem.prior_weight
-    return StateResult(shares, composition_of(domains.lam.theta), prior_weight)
 
 
 def _trivial(prepared: Prepared, k: int) -> dict[str, float | int]:

@@ -11,9 +11,11 @@ from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import Model
-from spatialpdvi.problems.potts_mixture import Hyperparameters
+from spatialpdvi.problems.base import Blocks
+from spatialpdvi.problems.composition import CompositionMixture, composition_of
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
-__all__ = ["FitResult", "Scan", "name_domains", "order_by_size"]
+__all__ = ["FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
 
 
 class Scan(NamedTuple):
@@ -224,6 +226,27 @@ class FitResult:
             "composition": self.states.composition,
             "prior_weight": self.states.prior_weight,
         }
+
+
+def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray, lam: Blocks) -> StateResult | None:
+    """Return the states that domains share; None where they share none.
+
+    Parameters
+    ----------
+    problem
+        Rows in patch order.
+    order
+        (n,) the spot of each row.
+    posterior
+        phi (n, K) in the user's order.
+    lam
+        The globals, domains in the order of the posterior.
+    """
+    if not isinstance(problem, CompositionMixture):
+        return None
+    states = np.empty((order.size, lam.m.shape[0]), dtype=np.float32)
+    states[order] = problem.state_posterior(posterior[order], lam)
+    return StateResult(states, composition_of(lam.theta), problem.prior_weight)
 
 
 def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:

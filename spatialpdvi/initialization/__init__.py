@@ -1,6 +1,6 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
-from spatialpdvi.initialization.compositions import search_compositions, start_from_composition
+from spatialpdvi.initialization.compositions import search_compositions, settle_labels, start_from_composition
 from spatialpdvi.initialization.consensus import Consensus, consensus
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
@@ -21,6 +21,7 @@ __all__ = [
     "one_hot",
     "restart_labels",
     "search_compositions",
+    "settle_labels",
     "start_from_composition",
     "start_from_labels",
     "states_of_section",

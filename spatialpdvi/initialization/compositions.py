@@ -10,14 +10,16 @@ from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.problems.composition import CompositionGlobals, logits_of
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
+from spatialpdvi.problems.potts_mixture import PottsGlobals
+from spatialpdvi.problems.potts_mixture import data_term as state_term
 
-__all__ = ["search_compositions", "start_from_composition"]
+__all__ = ["search_compositions", "settle_labels", "start_from_composition"]
 
 _PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
 _SEARCHED = 20_000  # spots at most
 _BLOCK = 2_500  # spots of one connected piece of the sample, at most
-_SWEEPS = 5  # over a section of which a sample was searched
+_SWEEPS = 5
+_LEAST = 1e-290
 
 
 def search_compositions(
@@ -58,7 +60,8 @@ def search_compositions(
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     everywhere = found.labels
     if spots.size < coordinates.shape[0]:
-        everywhere = _spread(likelihood, graph, found.composition)
+        data_term = np.log(np.maximum(likelihood @ found.composition.T, _LEAST))
+        everywhere = settle_labels(data_term, graph)
     return _start(states, everywhere, found.composition), found
 
 
@@ -80,6 +83,24 @@ def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
     return _start(states, labels, weights / weights.sum(axis=1, keepdims=True))
 
 
+def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
+    """Return the likeliest domains (n,) after a few mean-field updates of all spots at once.
+
+    What one spot alone says about its domain is little; a solver that started from it would keep many of its errors.
+
+    Parameters
+    ----------
+    data_term
+        b (n, K).
+    graph
+        Symmetric CSR (n, n) of the edges' weights.
+    """
+    phi = _softmax(data_term)
+    for _ in range(_SWEEPS):
+        phi = 0.5 * (phi + _softmax(data_term + graph @ phi))
+    return np.asarray(phi.argmax(axis=1))
+
+
 def _start(states: States, labels: np.ndarray, composition: np.ndarray) -> Start:
     lam = CompositionGlobals(*states.lam, logits_of(np.maximum(composition, 1e-12)))
     return Start(labels, lam, states.hyperparameters, _prior_weight(states))
@@ -94,7 +115,7 @@ def _prior_weight(states: States) -> np.ndarray:
 def _likelihood(states: States) -> np.ndarray:
     """Likelihood (n, C) of each spot in each state, relative to its likeliest."""
     noise = 1.0 / states.hyperparameters.noise_sd**2
-    logs = data_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
+    logs = state_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
     logs -= logs.max(axis=1, keepdims=True)
     return np.exp(logs)
 
@@ -116,15 +137,6 @@ def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.
     ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
     middle = -(-piece.size // 2)
     return ranked[:middle], ranked[middle:]
-
-
-def _spread(likelihood: np.ndarray, graph: sp.csr_matrix, composition: np.ndarray) -> np.ndarray:
-    """Labels (n,) of all spots by compositions that a sample gave: a few mean-field updates of all spots at once."""
-    data = np.log(np.maximum(likelihood @ composition.T, 1e-290))
-    phi = _softmax(data)
-    for _ in range(_SWEEPS):
-        phi = 0.5 * (phi + _softmax(data + graph @ phi))
-    return np.asarray(phi.argmax(axis=1))
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

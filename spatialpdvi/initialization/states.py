@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from spatialpdvi.features.projection import OutlierLimit, learn_limit
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
 
@@ -18,9 +19,7 @@ _SPOTS_EACH = 50  # at least, on average
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
-_FAR = 99.0  # percentile of the distance from the median beyond which spots are drawn in
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
-_LEAST_SPREAD = 0.1  # of a column's sd, for its robust spread: most values of a column may be equal
 _MOST_STEPS = 200
 
 
@@ -28,7 +27,8 @@ class States(NamedTuple):
     """States of a section, and its features in the coordinates in which the noise within states is 1."""
 
     features: np.ndarray  # (n, d) x, float32: drawn in, rotated and scaled
-    rotation: np.ndarray  # (d, d) W, which follows the drawing in
+    limit: OutlierLimit  # to which far spots are drawn in
+    rotation: np.ndarray  # (d, d) W, which is applied after that
     lam: PottsGlobals  # m and rho (C, d)
     hyperparameters: Hyperparameters
     share: np.ndarray  # (C,) of the section's spots
@@ -61,7 +61,7 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     """Learn states as a Gaussian mixture with one common ("tied") covariance, by scikit-learn.
 
     Spots far from all others would each become a state of their own, and leave none for the tissue. They are drawn in
-    first, along the line to the median, to the 99th percentile of the distance in robust units. Call inside
+    first (`OutlierLimit`). Call inside
     `spatialpdvi.runtime.threads.single_threaded`: sums depend on the number of threads.
 
     Parameters
@@ -76,7 +76,8 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
-    near = _drawn_in(features)
+    limit = learn_limit(features)
+    near = limit.apply(features)
     some = subset(near, LEARNT_FROM, seed)
     variance = float(some.var(axis=0).mean())
     with warnings.catch_warnings():
@@ -98,7 +99,7 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     precision = features.shape[0] * share[:, None] + 1.0 / spread**2
     lam = PottsGlobals(means, -np.log(precision))
     return States(
-        (near @ rotation).astype(np.float32), rotation, lam, hyperparameters, share, _ambiguity(mixture, some)
+        (near @ rotation).astype(np.float32), limit, rotation, lam, hyperparameters, share, _ambiguity(mixture, some)
     )
 
 
@@ -109,17 +110,3 @@ def _ambiguity(mixture: "GaussianMixture", features: np.ndarray) -> float:
     posterior = mixture.predict_proba(features)
     left = -float(np.mean(np.sum(posterior * np.log(np.maximum(posterior, 1e-300)), axis=1)))
     return left / prior if prior > 0 else 1.0
-
-
-def _drawn_in(features: np.ndarray) -> np.ndarray:
-    """Features (n, d) float64 about their median, with far spots drawn in."""
-    centred = features.astype(np.float64)
-    centred -= np.median(centred, axis=0)
-    spread = 1.4826 * np.median(np.abs(centred), axis=0)
-    spread = np.maximum(spread, _LEAST_SPREAD * centred.std(axis=0))
-    spread[spread == 0.0] = 1.0
-    distance = np.sqrt(((centred / spread) ** 2).sum(axis=1))
-    limit = np.percentile(distance, _FAR)
-    if limit > 0.0:
-        centred *= np.minimum(1.0, limit / np.maximum(distance, limit))[:, None]
-    return centred

@@ -180,7 +180,7 @@ class FitOptions:
     )
 
     states: int | str = field(
-        default="off",
+        default="auto",
         metadata={
             "help": "Number of cell states that domains share: a domain is then a composition of states instead of one "
             "Gaussian, and features are fitted without smoothing. auto has 20 or more, and none where there "

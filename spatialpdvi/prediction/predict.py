@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
@@ -15,11 +16,12 @@ from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
-from spatialpdvi.fitting.result import FitResult
+from spatialpdvi.fitting.result import FitResult, state_result
 from spatialpdvi.fitting.solve import trace_columns
-from spatialpdvi.graph.build import build_graph
+from spatialpdvi.graph.build import build_graph, join_spots
 from spatialpdvi.graph.flow import flow_directions
-from spatialpdvi.initialization import one_hot
+from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.initialization import Start, one_hot, settle_labels
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
@@ -29,6 +31,7 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import GraphSettings
 from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_of_shift
 from spatialpdvi.problems.base import Evaluation
+from spatialpdvi.problems.composition import domain_term
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture, data_term
 from spatialpdvi.runtime.progress import Progress
@@ -147,11 +150,23 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     with progress.stage("features"), single_threaded():
         raw, found = _raw_features(section, model)
         features = _model_features(raw, section, model, options)
-    terms = data_term(wrap_features(features), model.lam, 1.0 / model.hyperparameters.noise_sd**2)
-    labels = terms.argmax(axis=1)
-    graph = build_graph(section, features, labels, GraphSettings.of(options), progress, advice=_MORE_NEIGHBORS)
+    settings = GraphSettings.of(options)
+    pattern = join_spots(section, settings)
+    labels = _first_labels(features, model, pattern, beta=options.beta)
+    graph = build_graph(
+        section,
+        features,
+        labels,
+        settings,
+        progress,
+        advice=_MORE_NEIGHBORS,
+        pattern=pattern,
+        uniform=model.states is not None,
+    )
     patching = graph.patching
-    problem = PottsMixture(wrap_features(features[patching.order]), patching.patches, model.hyperparameters)
+    prior_weight = None if model.states is None else model.states.prior_weight
+    start = Start(labels, model.lam, model.hyperparameters, prior_weight)
+    problem = start.problem(wrap_features(features[patching.order]), patching.patches)
     with progress.stage("posteriors"):
         phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.n_domains), model, options)
     posterior = np.empty_like(phi)
@@ -175,6 +190,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         posterior=posterior,
         domain_mean=model.lam.m,
         log_variance=model.lam.rho,
+        states=state_result(problem, patching.order, posterior, model.lam),
         hyperparameters=model.hyperparameters,
         agreement=None,
         calibration=calibration,
@@ -189,6 +205,14 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         seconds=progress.seconds,
         colours=model.colours,
     )
+
+
+def _first_labels(features: np.ndarray, model: Model, pattern: sp.csr_matrix, *, beta: float) -> np.ndarray:
+    """Labels (n,) to start from: the likeliest domains, after a few mean-field updates where domains share states."""
+    x, noise_precision = wrap_features(features), 1.0 / model.hyperparameters.noise_sd**2
+    if model.states is None:
+        return np.asarray(data_term(x, model.lam, noise_precision).argmax(axis=1))
+    return settle_labels(domain_term(x, model.lam, noise_precision), uniform_weights(pattern, beta=beta))
 
 
 def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str, Any]]:
@@ -242,6 +266,8 @@ def _model_features(raw: np.ndarray, section: Section, model: Model, options: Fi
     samples = section.spots_of_samples()
     if options.correct == "center":
         raw = centre_samples(raw, samples, model.space.centre)
+    if model.states is not None:
+        raw = model.states.limit.apply(raw)
     (averaged,) = neighbor_averages(raw, section.coordinates, (options.smooth or 0,), samples=samples)
     return (averaged @ model.rotation).astype(np.float32)
 

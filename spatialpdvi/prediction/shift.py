@@ -46,7 +46,7 @@ def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model)
     model
         Of a fit.
     """
-    means = model.lam.m / model.hyperparameters.noise_sd
+    means = model.domain_means / model.hyperparameters.noise_sd
     apart = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
     np.fill_diagonal(apart, np.inf)
     moved = way = 0.0

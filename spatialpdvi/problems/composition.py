@@ -28,7 +28,14 @@ from spatialpdvi.kernels.mixture import log_likelihoods, relative_likelihoods, r
 from spatialpdvi.problems.features import Features, wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, data_term
 
-__all__ = ["CompositionGlobals", "CompositionMixture", "CompositionStatistics", "composition_of", "logits_of"]
+__all__ = [
+    "CompositionGlobals",
+    "CompositionMixture",
+    "CompositionStatistics",
+    "composition_of",
+    "domain_term",
+    "logits_of",
+]
 
 
 class CompositionGlobals(NamedTuple):
@@ -83,7 +90,7 @@ class CompositionMixture(PottsMixture):
 
     def _responsible(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> tuple[np.ndarray, np.ndarray]:
         """The posterior (n_b, C) of the patch's states, and M (K, C)."""
-        states, mixed, _ = self._mixed(patch, lam)
+        states, mixed, _ = _mixed(self._rows[patch], lam, self._noise_precision)
         responsibilities(phi, mixed)
         composition = composition_of(lam.theta)
         _, members = wrap_features(states).statistics(mixed)
@@ -135,18 +142,7 @@ class CompositionMixture(PottsMixture):
         return {**super()._parameters(), "prior_weight": self.prior_weight, "held": self.held}
 
     def _data_term(self, patch: int, lam: CompositionGlobals) -> np.ndarray:  # type: ignore[override]
-        """The log-likelihood of the domains b (n_b, K), in which every state is at its optimum (C2)."""
-        _, mixed, tops = self._mixed(patch, lam)
-        log_likelihoods(mixed, tops)
-        return mixed
-
-    def _mixed(self, patch: int, lam: CompositionGlobals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Likelihoods of states (n_b, C) and of domains (n_b, K), relative to each spot's best state, and its log."""
-        states = data_term(self._rows[patch], lam, self._noise_precision)  # type: ignore[arg-type]
-        tops = np.empty(states.shape[0])
-        relative_likelihoods(states, tops)
-        composition = np.ascontiguousarray(composition_of(lam.theta).T)
-        return states, wrap_features(states).data_term(composition, np.zeros(composition.shape[1])), tops
+        return domain_term(self._rows[patch], lam, self._noise_precision)
 
     def _prior_term(self, lam: CompositionGlobals) -> float:  # type: ignore[override]
         """The terms of the states' and the compositions' priors in (C3)."""
@@ -184,6 +180,34 @@ class CompositionMixture(PottsMixture):
         """As for the mixture; for a composition, the total variation distance from its own optimum."""
         distance = 0.5 * np.abs(gradient.theta / evidence.theta).sum(axis=1)
         return {**super()._stationarity(gradient, evidence), "composition": float(distance.max())}  # type: ignore[arg-type]
+
+
+def domain_term(features: Features, lam: CompositionGlobals, noise_precision: np.ndarray) -> np.ndarray:
+    """Compute the log-likelihood of the domains b (n, K), in which every state is at its optimum (C2).
+
+    Parameters
+    ----------
+    features
+        x (n, d).
+    lam
+        m and rho (C, d), theta (K, C).
+    noise_precision
+        1 / sigma0^2 (d,).
+    """
+    _, mixed, tops = _mixed(features, lam, noise_precision)
+    log_likelihoods(mixed, tops)
+    return mixed
+
+
+def _mixed(
+    features: Features, lam: CompositionGlobals, noise_precision: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Likelihoods of states (n, C) and of domains (n, K), relative to each spot's best state, and its log (n,)."""
+    states = data_term(features, PottsGlobals(lam.m, lam.rho), noise_precision)
+    tops = np.empty(states.shape[0])
+    relative_likelihoods(states, tops)
+    composition = np.ascontiguousarray(composition_of(lam.theta).T)
+    return states, wrap_features(states).data_term(composition, np.zeros(composition.shape[1])), tops
 
 
 def composition_of(theta: np.ndarray) -> np.ndarray:
