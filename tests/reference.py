@@ -103,7 +103,7 @@ def stored(path, rep=None):
     """Everything the objective needs, from the file's keys as docs/outputs.md names them."""
     adata = anndata.read_h5ad(path)
     fit = adata.uns["pdvi"]
-    m, rho = fit["domain_mean"], fit["log_variance"]
+    m, rho = fit.get("state_mean", fit["domain_mean"]), fit["log_variance"]
     x = adata.obsm["X_pdvi"] if "X_pdvi" in adata.obsm else adata.obsm[rep]
     x = np.asarray(x.todense() if hasattr(x, "todense") else x, dtype=np.float64)
     phi = np.asarray(adata.obsm["pdvi_posterior"], dtype=np.float64)
@@ -112,30 +112,45 @@ def stored(path, rep=None):
 
 
 def recompute(fit, x, phi, m, rho, r):
-    """The numbers of a certificate, by their names, from what `stored` returns (E1 to E8 of docs/math.md)."""
+    """The numbers of a certificate, by their names, from what `stored` returns (E1 to E8, C1 to C6 of docs/math.md)."""
     s0, s1, xi = fit["noise_sd"] ** 2, fit["prior_sd"] ** 2, fit["prior_mean"]
     # log phi of a zero is multiplied by zero
     entropy = np.sum(phi * np.log(np.where(phi > 0, phi, 1.0)))
-    data = 0.5 * ((m**2 + np.exp(rho)) / s0).sum(axis=1) - x @ (m / s0).T  # (n, K)
+    data = x @ (m / s0).T - 0.5 * ((m**2 + np.exp(rho)) / s0).sum(axis=1)  # (n, K), or (n, C) with states
     prior = 0.5 * np.sum((m**2 + np.exp(rho) - 2 * xi * m) / s1 - rho)
+    composed = {}
+    if "composition" in fit:
+        pi, top = fit["composition"], data.max(axis=1, keepdims=True)
+        likelihood = np.exp(data - top)
+        mixed = likelihood @ pi.T
+        members = pi * ((phi / mixed).T @ likelihood) + fit["prior_weight"]
+        slope = members.sum(axis=1, keepdims=True) * pi - members
+        composed["stationarity_composition"] = np.max(0.5 * np.abs(slope).sum(axis=1) / members.sum(axis=1))
+        data, prior = np.log(mixed) + top, prior - np.sum(fit["prior_weight"] * np.log(pi))
     pull = r @ phi
-    neg_elbo = entropy + np.sum(phi * data) + prior - 0.5 * np.sum(phi * pull)
-    counts = phi.sum(axis=0)[:, None]
-    precision = counts / s0 + 1 / s1
-    grad_m = precision * m - (phi.T @ x) / s0 - xi / s1
-    grad_rho = 0.5 * (np.exp(rho) * precision - 1.0)
-    logits = pull - data
+    neg_elbo = entropy - np.sum(phi * data) + prior - 0.5 * np.sum(phi * pull)
+    if composed:  # states are held: their means and variances have no gradient
+        grad_m = grad_rho = np.zeros_like(m)
+        norm = np.linalg.norm(slope)
+        precision = np.ones_like(m)
+    else:
+        precision = phi.sum(axis=0)[:, None] / s0 + 1 / s1
+        grad_m = precision * m - (phi.T @ x) / s0 - xi / s1
+        grad_rho = 0.5 * (np.exp(rho) * precision - 1.0)
+        norm = np.sqrt(np.sum(grad_m**2) + np.sum(grad_rho**2))
+    logits = pull + data
     logits -= logits.max(axis=1, keepdims=True)
     best = np.exp(logits)
     best /= best.sum(axis=1, keepdims=True)
     residual = 0.5 * np.abs(phi - best).sum(axis=1)
     return {
         "neg_elbo": neg_elbo,
-        "gradient_norm": np.sqrt(np.sum(grad_m**2) + np.sum(grad_rho**2)),
+        "gradient_norm": norm,
         "gradient_norm_mean": np.linalg.norm(grad_m),
         "gradient_norm_log_variance": np.linalg.norm(grad_rho),
         "stationarity_mean": np.max(np.abs(grad_m) / precision / np.sqrt(s0)),
-        "stationarity_log_variance": np.max(np.abs(np.exp(rho) * precision - 1.0)),
+        "stationarity_log_variance": np.max(np.abs(2.0 * grad_rho)),
         "stationarity_posterior": residual.mean(),
         "stationarity_posterior_max": residual.max(),
+        **composed,
     }

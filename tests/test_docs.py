@@ -81,13 +81,13 @@ def test_equation_numbers_match():
     in_code = {
         tag
         for path in (ROOT / "spatialpdvi").rglob("*.py")
-        for group in re.findall(r"\((E\d+(?:, E\d+)*)\)", path.read_text())
+        for group in re.findall(r"\(([EC]\d+(?:, [EC]\d+)*)\)", path.read_text())
         for tag in group.split(", ")
     }
     page = (DOCS / "math.md").read_text()
-    defined = re.findall(r"\\tag\{(E\d+)\}$", page, flags=re.MULTILINE)
+    defined = re.findall(r"\\tag\{([EC]\d+)\}$", page, flags=re.MULTILINE)
     assert len(defined) == len(set(defined))
-    assert in_code == set(defined) == {f"E{i}" for i in range(1, 11)}
+    assert in_code == set(defined) == {f"E{i}" for i in range(1, 11)} | {f"C{i}" for i in range(1, 8)}
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])

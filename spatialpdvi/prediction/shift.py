@@ -9,6 +9,9 @@ import numpy as np
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model import Model
+from spatialpdvi.problems.composition import composition_of
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
 
 __all__ = ["Similarity", "similarity_to_model", "warn_of_shift"]
 
@@ -37,6 +40,9 @@ def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model)
 
         shift = sum_i |xbar_{k(i)} - m_{k(i)}| / sum_i min_{l != k(i)} |m_l - m_{k(i)}|,    lengths in noise sd
 
+    Where domains are compositions of states, m are the compositions, and xbar is the mean posterior of the states of a
+    domain's spots.
+
     Parameters
     ----------
     features
@@ -46,17 +52,30 @@ def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model)
     model
         Of a fit.
     """
-    means = model.domain_means / model.hyperparameters.noise_sd
+    means, values, unit = _compared(features, domains, model)
     apart = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
     np.fill_diagonal(apart, np.inf)
     moved = way = 0.0
     for k in np.unique(domains):
-        own = features[domains == k]
-        centre = own.mean(axis=0, dtype=np.float64) / model.hyperparameters.noise_sd
+        own = values[domains == k]
+        centre = own.mean(axis=0, dtype=np.float64) / unit
         moved += len(own) * float(np.linalg.norm(centre - means[k]))
         way += len(own) * float(apart[k].min())
     shift = moved / way if way > 0.0 else float(moved > 0.0)
     return Similarity(float((model.distance(features) > model.reach).mean()), shift)
+
+
+def _compared(
+    features: np.ndarray, domains: np.ndarray, model: Model
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+    """The means of domains (K, q) that are compared, and the values (n, q) of spots, which have another unit."""
+    noise_sd = model.hyperparameters.noise_sd
+    if model.states is None:
+        return model.lam.m / noise_sd, features, noise_sd
+    composition = composition_of(model.lam.theta)
+    logs = data_term(wrap_features(features), PottsGlobals(model.lam.m, model.lam.rho), 1.0 / noise_sd**2)
+    values = composition[domains] * np.exp(logs - logs.max(axis=1, keepdims=True))
+    return composition, values / values.sum(axis=1, keepdims=True), 1.0
 
 
 def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred: bool) -> None:

@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 
+_RARE = 1e-3  # the share of a state from which its own curvature sets the steps
+
+
 class CompositionGlobals(NamedTuple):
     """lambda: the variational parameters of the states' means, and the compositions of domains."""
 
@@ -129,7 +132,7 @@ class CompositionMixture(PottsMixture):
     def blend(  # type: ignore[override]
         self, lam: CompositionGlobals, target: CompositionGlobals, step: float
     ) -> CompositionGlobals:
-        """Average natural parameters of the states (E9), and the compositions themselves.
+        """Average natural parameters of the states (E9), and the compositions themselves (C7).
 
         Compositions are the mean parameters of their categorical distributions; this is the step of stochastic EM
         (Cappe and Moulines 2009).
@@ -146,8 +149,7 @@ class CompositionMixture(PottsMixture):
 
     def _prior_term(self, lam: CompositionGlobals) -> float:  # type: ignore[override]
         """The terms of the states' and the compositions' priors in (C3)."""
-        logs = np.log(composition_of(lam.theta))
-        return super()._prior_term(lam) - float(np.sum(self.prior_weight * logs))  # type: ignore[arg-type]
+        return super()._prior_term(lam) - float(np.sum(self.prior_weight * _log_composition(lam.theta)))  # type: ignore[arg-type]
 
     def _weights(self, statistics: CompositionStatistics, share: float) -> np.ndarray:
         """A (K, C), ``M_kc + w a_c``: the spots of each domain in each state, with the share w of the prior."""
@@ -166,19 +168,19 @@ class CompositionMixture(PottsMixture):
 
     def _evidence(self, statistics: CompositionStatistics, share: float) -> CompositionGlobals:  # type: ignore[override]
         states = super()._evidence(statistics, share)  # type: ignore[arg-type]
-        weights = self._weights(statistics, share)
-        spots = np.broadcast_to(weights.sum(axis=1, keepdims=True), weights.shape)
-        return CompositionGlobals(states.m, states.rho, spots)
+        return CompositionGlobals(states.m, states.rho, self._weights(statistics, share))
 
     def _curvature(self, evidence: CompositionGlobals, lam: CompositionGlobals) -> CompositionGlobals:  # type: ignore[override]
         states = super()._curvature(evidence, lam)  # type: ignore[arg-type]
-        # diag(T pi) majorises T (diag pi - pi pi'); at the optimum it is at least a, which is the bound below it
-        theta = np.maximum(evidence.theta * composition_of(lam.theta), self.prior_weight)
+        # diag(T pi) majorises T (diag pi - pi pi') and is A at the optimum; where pi is too small, A is the bound. Of
+        # states that a domain hardly has, both are next to nothing, and steps would throw their logits out of range
+        spots = evidence.theta.sum(axis=1, keepdims=True)
+        theta = np.maximum(spots * np.maximum(composition_of(lam.theta), _RARE), evidence.theta)
         return CompositionGlobals(states.m, states.rho, theta)
 
     def _stationarity(self, gradient: CompositionGlobals, evidence: CompositionGlobals) -> dict[str, float]:  # type: ignore[override]
         """As for the mixture; for a composition, the total variation distance from its own optimum."""
-        distance = 0.5 * np.abs(gradient.theta / evidence.theta).sum(axis=1)
+        distance = 0.5 * np.abs(gradient.theta).sum(axis=1) / evidence.theta.sum(axis=1)
         return {**super()._stationarity(gradient, evidence), "composition": float(distance.max())}  # type: ignore[arg-type]
 
 
@@ -214,6 +216,12 @@ def composition_of(theta: np.ndarray) -> np.ndarray:
     """Return the compositions pi (K, C), the softmax of each row of ``theta``."""
     shares = np.exp(theta - theta.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _log_composition(theta: np.ndarray) -> np.ndarray:
+    """Log pi (K, C), also where pi is too small for a float64."""
+    top = theta.max(axis=1, keepdims=True)
+    return np.asarray(theta - top - np.log(np.exp(theta - top).sum(axis=1, keepdims=True)))
 
 
 def logits_of(weights: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ def test_default_names_are_the_documented_ones() -> None:
         ("obs", "pdvi_confidence_calibrated"),
         ("obsm", "pdvi_posterior"),
         ("obsm", "pdvi_posterior_calibrated"),
+        ("obsm", "pdvi_state"),
         ("obsm", "X_pdvi"),
         ("obsm", "pdvi_flow"),
         ("obsp", "pdvi_connectivities"),

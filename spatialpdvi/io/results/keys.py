@@ -121,6 +121,7 @@ class Keys:
             ("obs", self.calibrated_confidence),
             ("obsm", self.posterior),
             ("obsm", self.calibrated),
+            ("obsm", self.state),
             ("obsm", self.features),
             ("obsm", self.flow),
             ("obsp", self.connectivities),
