@@ -17,7 +17,8 @@ __all__ = ["search_compositions", "settle_labels", "start_from_composition"]
 
 _PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
 _SEARCHED = 20_000  # spots at most
-_BLOCK = 2_500  # spots of one connected piece of the sample, at most
+_PIECE = 150  # spots of one connected piece of the sample, at most
+_RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _LEAST = 1e-290
 
@@ -32,7 +33,7 @@ def search_compositions(
     rounds: int,
     seed: int,
 ) -> tuple[Start, Found]:
-    """Search for the domains with the lowest F, on a sample of whole pieces where a section is large.
+    """Search for the domains with the lowest F, on a sample of connected pieces where a section is large.
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
@@ -47,16 +48,19 @@ def search_compositions(
     k
         K.
     labels
-        (n,) each: labels to start from, besides those that averaged compositions give.
+        (n,) each: labels to start from, besides those that averaged compositions give. The first are the consensus of
+        the others, of which some are taken; a sample has pieces of each of its domains.
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
     """
     likelihood = _likelihood(states)
     prior_weight = _prior_weight(states)
     rng = np.random.default_rng(seed)
-    spots = _whole_pieces(coordinates, rng)
+    spots = _sample(coordinates, labels[0], rng)
+    others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
     landscape = Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, prior_weight)
-    starts = [*composition_labels(landscape, seed=int(rng.integers(2**32))), *(own[spots] for own in labels)]
+    starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
+    starts += [labels[i][spots] for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     everywhere = found.labels
     if spots.size < coordinates.shape[0]:
@@ -120,15 +124,25 @@ def _likelihood(states: States) -> np.ndarray:
     return np.exp(logs)
 
 
-def _whole_pieces(coordinates: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Spots (ascending) of random connected pieces of a section, at most 20,000; all spots of a smaller section."""
+def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Spots (ascending) of connected pieces of a section, at most 20,000; all spots of a smaller section.
+
+    Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
+    """
     pieces = [np.arange(coordinates.shape[0])]
     if pieces[0].size <= _SEARCHED:
         return pieces[0]
-    while pieces[0].size > _BLOCK:
+    while pieces[0].size > _PIECE:
         pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
-    chosen = rng.permutation(len(pieces))[: _SEARCHED // pieces[0].size]
-    return np.sort(np.concatenate([pieces[i] for i in chosen]))
+    n_chosen = _SEARCHED // pieces[0].size
+    order = rng.permutation(len(pieces))
+    chosen = dict.fromkeys(order[: n_chosen // 2])
+    main = np.array([np.bincount(labels[piece]).argmax() for piece in pieces])
+    by_domain = [iter(order[main[order] == domain]) for domain in np.unique(main)]
+    while len(chosen) < n_chosen:
+        for turn in by_domain:
+            chosen.update(dict.fromkeys([piece for piece in [next(turn, None)] if piece is not None]))
+    return np.sort(np.concatenate([pieces[i] for i in list(chosen)[:n_chosen]]))
 
 
 def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,158 @@
+"""States, and the search for the lowest F of compositions, on sections whose domains are known."""
+
+import numpy as np
+import pytest
+
+from spatialpdvi.features.projection import learn_limit
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.initialization import compositions as module
+from spatialpdvi.initialization import learn_states, search_compositions, states_of_section
+from spatialpdvi.initialization.search import Landscape, composition_labels, lowest
+from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
+from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.problems.composition import CompositionGlobals, composition_of, logits_of
+
+
+def _section(seed=0, side=30, k=4, n_states=6, d=5, apart=4.0):
+    """Stripes that are compositions of the same well separated states."""
+    rng = np.random.default_rng(seed)
+    axis = np.arange(side, dtype=float)
+    xy = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    truth = np.minimum((xy[:, 0] * k / side).astype(int), k - 1)
+    shares = np.array([0.7, 0.13, 0.07, 0.04, 0.03, 0.03])
+    composition = np.array([np.roll(shares, domain) for domain in range(k)])
+    states = np.array([rng.choice(n_states, p=composition[domain]) for domain in truth])
+    x = apart * rng.normal(size=(n_states, d))[states] + rng.normal(size=(truth.size, d))
+    return xy, truth, x
+
+
+def _landscape(seed=0, **settings):
+    xy, truth, x = _section(seed, **settings)
+    states = learn_states(x, 6, seed=seed)
+    likelihood = module._likelihood(states)
+    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    return Landscape(likelihood, xy, graph, 4, module._prior_weight(states)), states, truth, xy, graph
+
+
+def test_states_are_those_of_the_section_and_distinct():
+    states = learn_states(_section()[2], 6, seed=0)
+    assert states.lam.m.shape == (6, 5)
+    assert states.share.sum() == pytest.approx(1.0)
+    assert states.are_distinct
+    assert 0.0 <= states.ambiguity < 0.1
+    within = states.features - states.lam.m[((states.features[:, None] - states.lam.m) ** 2).sum(axis=2).argmin(axis=1)]
+    np.testing.assert_allclose(np.cov(within.T), np.eye(5), atol=0.25)  # W makes the noise a unit matrix
+
+
+def test_states_that_single_spots_do_not_tell_apart_are_found_out():
+    assert not learn_states(_section(apart=0.3)[2], 6, seed=0).are_distinct
+
+
+@pytest.mark.parametrize(("n", "k", "n_states"), [(999, 4, 0), (1000, 4, 20), (1249, 23, 0), (1250, 23, 25)])
+def test_auto_needs_fifty_spots_for_each_state(n, k, n_states):
+    assert states_of_section(n, k) == n_states
+
+
+def test_far_spots_are_drawn_in_along_their_own_line():
+    x = np.random.default_rng(0).normal(size=(500, 3))
+    x[0] = [1e6, -1e6, 0.0]
+    limit = learn_limit(x)
+    near = limit.apply(x)
+    distance = np.sqrt((((x - limit.centre) / limit.spread) ** 2).sum(axis=1))
+    inside = distance <= limit.limit
+    assert inside.mean() == pytest.approx(0.99, abs=0.002)
+    np.testing.assert_allclose(near[inside], (x - limit.centre)[inside])
+    assert np.linalg.norm(near[0] / limit.spread) == pytest.approx(limit.limit)
+    np.testing.assert_allclose(near[0, 0] / near[0, 1], (x[0] - limit.centre)[0] / (x[0] - limit.centre)[1])
+
+
+def test_equal_spots_stay_finite():
+    states = learn_states(np.ones((100, 3)), 4, seed=0)
+    assert np.isfinite(states.features).all()
+    assert np.isfinite(states.rotation).all()
+    assert not states.are_distinct
+
+
+def test_the_landscapes_objective_is_that_of_the_problem():
+    """Differences of F between two points: the states' own terms, which are constant, are left out of one of them."""
+    from spatialpdvi.graph.patches import make_patches
+    from spatialpdvi.initialization import start_from_composition
+    from spatialpdvi.problems.features import wrap_features
+
+    landscape, states, truth, xy, graph = _landscape()
+    patching = make_patches(xy, graph, 3)
+    start = start_from_composition(states, truth, 4)
+    problem = start.problem(wrap_features(states.features[patching.order]), patching.patches)
+    rng = np.random.default_rng(0)
+    values = []
+    for _ in range(2):
+        phi, pi = rng.dirichlet(np.ones(4), size=truth.size), rng.dirichlet(np.ones(6), size=4)
+        lam = CompositionGlobals(*states.lam, logits_of(pi))
+        values.append(
+            (
+                problem.evaluate(phi[patching.order], lam).neg_elbo,
+                landscape.neg_elbo(np.ascontiguousarray(phi[landscape.order]), pi),
+            )
+        )
+    (a, b), (c, d) = values
+    assert a - c == pytest.approx(b - d, rel=1e-9)
+
+
+def test_a_fit_never_raises_the_objective():
+    landscape, *_ = _landscape()
+    rng = np.random.default_rng(1)
+    fit = landscape.fit(rng.integers(4, size=landscape.n), rounds=1)
+    for _ in range(30):
+        after = landscape.go_on(fit, rounds=1)
+        assert after.neg_elbo <= fit.neg_elbo + 1e-9 * abs(fit.neg_elbo)
+        fit = after
+
+
+def test_the_search_finds_the_domains_from_random_labels():
+    """The starts alone are poor; proposals lower F until it is no higher than where the truth itself leads."""
+    landscape, _, truth, *_ = _landscape()
+    rng = np.random.default_rng(3)
+    starts = [rng.integers(4, size=landscape.n) for _ in range(3)]
+    before, after = (lowest(landscape, starts, rounds=rounds, seed=0) for rounds in (0, 15))
+    assert before.ended_at == before.started_at == after.started_at
+    assert after.ended_at < before.ended_at
+    assert after.n_proposed >= after.n_accepted > 0
+    best = landscape.fit(truth[landscape.order])
+    assert after.ended_at <= best.neg_elbo + 1.0
+    assert adjusted_rand_index(truth, after.labels) > 0.85 > adjusted_rand_index(truth, before.labels)
+
+
+def test_composition_starts_are_near_the_domains():
+    landscape, _, truth, *_ = _landscape()
+    labels = composition_labels(landscape, seed=0)
+    assert len(labels) == 9
+    assert max(adjusted_rand_index(truth, own) for own in labels) > 0.5
+
+
+def test_the_same_seed_gives_the_same_bits_serially_and_in_parallel():
+    from concurrent.futures import ThreadPoolExecutor
+
+    landscape, *_ = _landscape()
+    starts = [np.random.default_rng(0).integers(4, size=landscape.n)]
+    with ThreadPoolExecutor(1, initializer=run_serially_in_this_thread) as pool:
+        alone = pool.submit(lowest, landscape, starts, rounds=3, seed=5).result()
+    found = lowest(landscape, starts, rounds=3, seed=5)
+    np.testing.assert_array_equal(found.labels, alone.labels)
+    np.testing.assert_array_equal(found.composition, alone.composition)
+    assert found.ended_at == alone.ended_at
+
+
+def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
+    _, states, truth, xy, graph = _landscape(side=40)
+    monkeypatch.setattr(module, "_SEARCHED", 600)
+    monkeypatch.setattr(module, "_PIECE", 60)
+    spots = module._sample(xy, truth, np.random.default_rng(0))
+    assert 500 <= spots.size <= 600
+    assert (np.diff(spots) > 0).all()
+    assert np.unique(truth[spots]).size == 4
+    start, found = search_compositions(states, xy, graph, 4, labels=(truth,), rounds=2, seed=0)
+    assert found.labels.size == spots.size
+    assert start.labels.size == truth.size
+    assert adjusted_rand_index(truth, start.labels) > 0.8
+    np.testing.assert_allclose(composition_of(start.lam.theta), found.composition, atol=1e-9)
