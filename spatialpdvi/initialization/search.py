@@ -40,7 +40,7 @@ _PARENTS = 4  # other fits whose domains are proposed in a round
 _LOCAL = 14  # rounds of a fit within one domain
 _SMALLEST = 10  # spots of a domain
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
-_GIVEN_UP = 2  # rounds without a better fit, after which another fit's proposals are tried
+_PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
 _BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
 _LEAST = 1e-290
 _SAME = 0.5  # nats: fits this close, with 98 % of their labels equal, are the same
@@ -223,6 +223,7 @@ class _Search:
         self.landscape, self.rng = landscape, rng
         self.fits: list[Fit] = []
         self.n_proposed = self.n_accepted = 0
+        self._tried: set[tuple[int, int, int]] = set()
         self._profiles = _profiles(landscape, _CUT_SCALES)
 
     @property
@@ -236,14 +237,14 @@ class _Search:
             self._keep(self.landscape.go_on(fit))
 
     def propose(self, rounds: int) -> None:
-        """Lines 2 and 3, from the best fit whose proposals have not failed `_GIVEN_UP` times."""
-        failed: dict[float, int] = {}
+        """Lines 2 and 3, from the best fit that has not failed to give a better one."""
+        failed: set[float] = set()
         for _ in range(rounds):
-            open_ = [fit for fit in self.fits if failed.get(fit.neg_elbo, 0) < _GIVEN_UP]
+            open_ = [fit for fit in self.fits if fit.neg_elbo not in failed]
             if not open_:
                 return
             if not self._improve(open_[0]):
-                failed[open_[0].neg_elbo] = failed.get(open_[0].neg_elbo, 0) + 1
+                failed.add(open_[0].neg_elbo)
 
     def _improve(self, base: Fit) -> bool:
         """Refit the proposals of the largest promised gain; whether one of them has a lower F than ``base``."""
@@ -268,7 +269,7 @@ class _Search:
         self.fits = sorted([*self.fits, fit], key=lambda fit: fit.rank)[:_KEPT]
 
     def _proposals(self, base: Fit) -> list[_Proposal]:
-        """The proposals that promise most, at most one for each region."""
+        """The proposals that promise most, at most one for each region and none that was refitted before."""
         regions = self._cuts(base) + self._foreign(base)
         unions = _unions(self.landscape, base)
         proposals = []
@@ -277,7 +278,15 @@ class _Search:
             if costs:
                 cost, (kept, freed) = min(costs)
                 proposals.append(_Proposal(gain + cost, region, kept, freed))
-        return sorted(proposals, key=lambda proposal: proposal.promised)[:_TRIES]
+        new = []
+        for proposal in sorted(proposals, key=lambda proposal: proposal.promised):
+            key = (round(proposal.promised), proposal.kept, proposal.freed)
+            if proposal.promised < _PROMISED * self.landscape.n and key not in self._tried:
+                new.append(proposal)
+            if len(new) == _TRIES:
+                break
+        self._tried |= {(round(p.promised), p.kept, p.freed) for p in new}
+        return new
 
     def _cuts(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
         """Each domain cut in two by its state posteriors at several scales: change of F, domain, region."""
