@@ -353,8 +353,9 @@ SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "
 # an option -> those that have no effect when it is given
 _IDLE = {
     "rep": ("layer", "n_top_genes", "target_sum", "transform", "clip"),
-    "init": ("n_init", "restarts"),
+    "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
+    "states": ("whiten", "tau"),
 }
 
 
@@ -364,7 +365,9 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
         (f.name, chosen)
         for chosen, idle in _IDLE.items()
         for f in fields(options)
-        if getattr(options, chosen) is not None and f.name in idle and getattr(options, f.name) != f.default
+        if getattr(options, chosen) not in (None, "auto", "off")
+        and f.name in idle
+        and getattr(options, f.name) != f.default
     ]
 
 

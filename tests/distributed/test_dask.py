@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import make_toy
+from conftest import make_composition_toy, make_toy
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning
@@ -63,8 +63,8 @@ def _assert_same(a, b):
     assert [row.evaluation.residual_max for row in a.trace] == [row.evaluation.residual_max for row in b.trace]
 
 
-def _assert_the_same_run(cluster, name, batch, *, sparse):
-    toy = make_toy(side=20, k=4, n_patches=7, sparse=sparse)
+def _assert_the_same_run(cluster, name, batch, *, sparse=False, toy=None):
+    toy = toy or make_toy(side=20, k=4, n_patches=7, sparse=sparse)
     codes = _codes(toy)
     here, tables = _run(LocalEngine(toy.problem, codes=codes), toy, name, batch_patches=batch)
     engine = ClusterEngine(cluster, toy.problem, codes=codes)
@@ -77,6 +77,10 @@ def _assert_the_same_run(cluster, name, batch, *, sparse):
 @pytest.mark.parametrize(("batch", "sparse"), [(1, False), (3, False), (3, True), (7, False)])
 def test_any_number_of_workers_gives_the_same_bits(batch, sparse, cluster):
     _assert_the_same_run(cluster, "p2dvi", batch, sparse=sparse)
+
+
+def test_compositions_have_the_same_bits_on_workers(pair):
+    _assert_the_same_run(pair, "p2dvi", 3, toy=make_composition_toy(side=20, k=4, n_patches=7))
 
 
 @pytest.mark.parametrize("name", SOLVERS)

@@ -1,0 +1,134 @@
+"""Fits whose domains are compositions of states: what is written, its certificate, models, and when there are none."""
+
+import anndata
+import numpy as np
+import pytest
+from reference import recompute, stored
+
+from spatialpdvi import FitOptions, InputError, fit_file, predict_file
+from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.model import Model
+
+FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory, toy_section):
+    folder = tmp_path_factory.mktemp("compositions")
+    toy_section.write_h5ad(folder / "section.h5ad")
+    result = fit_file(
+        folder / "section.h5ad", FitOptions(**FAST, save_graph=True), output=folder / "out.h5ad", keep_model=True
+    )
+    return folder, result
+
+
+def test_what_is_written_fits_together(fitted):
+    folder, result = fitted
+    adata = anndata.read_h5ad(folder / "out.h5ad")
+    fit, n = adata.uns["pdvi"], adata.n_obs
+    assert fit["composition"].shape == (4, 8)
+    assert fit["state_mean"].shape == fit["log_variance"].shape == (8, 15)
+    np.testing.assert_allclose(fit["composition"].sum(axis=1), 1.0)
+    np.testing.assert_allclose(fit["domain_mean"], fit["composition"] @ fit["state_mean"])
+    states = adata.obsm["pdvi_state"]
+    assert states.shape == (n, 8)
+    np.testing.assert_allclose(states.sum(axis=1), 1.0, atol=1e-5)
+    # at the optimum, a domain's composition is that of its spots and of its prior
+    members = adata.obsm["pdvi_posterior"].sum(axis=0) + fit["prior_weight"].sum()
+    np.testing.assert_allclose(members @ fit["composition"], states.sum(axis=0) + 4 * fit["prior_weight"], rtol=1e-3)
+    assert fit["params"]["n_states"] == 8
+    assert fit["params"]["states"] == 8
+    assert result.states is not None
+    assert result.domain_sizes.sum() == n
+
+
+def test_the_certificate_is_recomputed_from_the_file(fitted):
+    folder, _ = fitted
+    _, fit, x, phi, m, rho, r = stored(folder / "out.h5ad")
+    certificate = fit["certificate"]
+    found = recompute(fit, x, phi, m, rho, r)
+    assert "stationarity_composition" in found
+    for field, value in found.items():
+        assert certificate[field] == pytest.approx(value, rel=1e-6, abs=1e-7), field
+    assert certificate["converged"]
+    assert fit["trace"]["stationarity_composition"][-1] < certificate["tolerance"]
+
+
+def test_a_model_predicts_its_own_section_and_another_half(fitted, toy_section, tmp_path):
+    folder, result = fitted
+    arrays, facts = result.model.parts()
+    model = Model.from_parts(arrays, facts, name="again")
+    assert model.n_domains == 4
+    assert repr(model) == "Model(4 domains, 15 features of 100 genes)"
+    same = predict_file(folder / "section.h5ad", model=model, output=tmp_path / "same.h5ad")
+    assert same.certificate.converged
+    assert adjusted_rand_index(same.domains, result.domains) > 0.9
+    half = toy_section[toy_section.obsm["spatial"][:, 0] < np.median(toy_section.obsm["spatial"][:, 0])].copy()
+    half.write_h5ad(tmp_path / "half.h5ad")
+    other = predict_file(tmp_path / "half.h5ad", model=model, output=tmp_path / "other.h5ad")
+    written = anndata.read_h5ad(tmp_path / "other.h5ad")
+    assert written.obsm["pdvi_state"].shape == (half.n_obs, 8)
+    assert other.posterior.shape == (half.n_obs, 4)
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda a, f: a.update(composition=-a["composition"]), "composition with impossible values"),
+        (lambda a, f: a.pop("prior_weight"), "no 'prior_weight'"),
+        (lambda a, f: a.update(limit_spread=0 * a["limit_spread"]), "limit_spread with impossible values"),
+        (lambda a, f: f.update(limit=-1.0), r"limit -1\.0"),
+    ],
+)
+def test_a_damaged_model_of_states_is_refused(fitted, damage, found):
+    arrays, facts = fitted[1].model.parts()
+    damage(arrays, facts)
+    with pytest.raises(InputError, match=found):
+        Model.from_parts(arrays, facts, name="damaged")
+
+
+def test_auto_has_no_states_on_a_small_section(fitted, tmp_path):
+    folder, _ = fitted
+    chosen = FAST | {"states": "auto"}
+    auto, off = (
+        fit_file(folder / "section.h5ad", FitOptions(**(chosen | {"states": how})), output=tmp_path / f"{how}.h5ad")
+        for how in ("auto", "off")
+    )
+    assert auto.states is None
+    assert "n_states" not in auto.params
+    np.testing.assert_array_equal(auto.posterior, off.posterior)
+    np.testing.assert_array_equal(auto.domain_mean, off.domain_mean)
+
+
+def test_given_labels_are_kept_and_nothing_is_searched(fitted, tmp_path):
+    folder, _ = fitted
+    result = fit_file(
+        folder / "section.h5ad",
+        FitOptions(k=4, n_top_genes=100, states=8, init="annotation"),
+        output=tmp_path / "given.h5ad",
+    )
+    assert "search_end" not in result.params
+    assert result.params["n_states"] == 8
+    assert result.scores["ari"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"states": 1}, "Expected `states` to be a whole number from 2 to 1,000, auto or off, found 1"),
+        ({"states": "many"}, "found 'many'"),
+        ({"states": True}, "found True"),
+        ({"states": 2000}, "found 2000"),
+        ({"search": -1}, "Expected `search` to be at least 0, found -1"),
+        ({"states": 8, "n_pcs": 0}, "Expected `n_pcs` to be at least 1 with `states`, found 0"),
+    ],
+)
+def test_impossible_states_are_refused(chosen, expected):
+    with pytest.raises(InputError) as caught:
+        FitOptions(k=4, **chosen)
+    assert expected in str(caught.value)
+
+
+def test_more_states_than_spots_are_refused(fitted, tmp_path):
+    with pytest.raises(InputError, match=r"Expected `states` to be at most the number of spots, 600, found 601"):
+        fit_file(fitted[0] / "section.h5ad", FitOptions(**(FAST | {"states": 601})), output=tmp_path / "never.h5ad")
