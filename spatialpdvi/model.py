@@ -12,9 +12,9 @@ from spatialpdvi.features.projection import GeneProjection, OutlierLimit, Space
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionGlobals, composition_of, logits_of
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
-__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates", "nearest_domain"]
+__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
 
 FORMAT = 2  # raised whenever what is written changes
 _WITH_STATES = 3  # the format of models whose domains are compositions of states
@@ -105,7 +105,7 @@ class Model:
         return FitOptions(k=self.n_domains, rep=self.space.rep, **(self.options | recipe | chosen))
 
     def distance(self, features: np.ndarray) -> np.ndarray:
-        """Return the distance (n,) of features (n, d) to the nearest domain."""
+        """Return the distance (n,) of features (n, d) to the nearest domain or state."""
         return nearest_domain(features, self.lam, self.hyperparameters)
 
     def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -248,18 +248,6 @@ _GENES = {
     "mean": "gene_mean",
     "components": "components",
 }
-
-
-def nearest_domain(features: np.ndarray, lam: Blocks, hyperparameters: Hyperparameters) -> np.ndarray:
-    """Return the Mahalanobis distance (n,) of features (n, d) to the nearest mean of a domain or state, in noise sd.
-
-    ``min_k sqrt( sum_f (x_if - m_kf)^2 / sigma0_f^2 )``
-    """
-    nearest = np.full(features.shape[0], np.inf)
-    for mean in lam.m:
-        squares = (((features - mean) / hyperparameters.noise_sd) ** 2).sum(axis=1)
-        np.minimum(nearest, squares, out=nearest)
-    return np.sqrt(nearest)
 
 
 def _array(arrays: Mapping[str, np.ndarray], name: str, *shape: int | None, positive: bool = False) -> np.ndarray:

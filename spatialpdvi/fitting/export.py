@@ -6,9 +6,10 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
-from spatialpdvi.model import PER_SPOT, Model, SharedStates, nearest_domain
+from spatialpdvi.model import PER_SPOT, Model, SharedStates
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
+from spatialpdvi.problems.potts_mixture import nearest_domain
 from spatialpdvi.version import __version__
 
 __all__ = ["make_model", "why_no_model"]
@@ -101,11 +102,12 @@ def make_model(
     fitted, rotation = prepared.initialization.fitted, prepared.initialization.rotation
     assert space is not None
     assert isinstance(fitted, np.ndarray)
-    distance = nearest_domain(fitted, lam, hyperparameters)
     found, shared = prepared.initialization.states, None
-    if found is not None:
+    if found is None:
+        distance = nearest_domain(fitted, lam, hyperparameters)
+    else:
         assert prepared.start.prior_weight is not None
-        shared = SharedStates(found.limit, prepared.start.prior_weight)
+        distance, shared = found.distance, SharedStates(found.limit, prepared.start.prior_weight)
     return Model(
         space=space,
         rotation=np.eye(space.n_features) if rotation is None else rotation,

@@ -7,7 +7,7 @@ import numpy as np
 
 from spatialpdvi.features.projection import OutlierLimit, learn_limit
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
@@ -32,6 +32,7 @@ class States(NamedTuple):
     lam: PottsGlobals  # m and rho (C, d)
     hyperparameters: Hyperparameters
     share: np.ndarray  # (C,) of the section's spots
+    distance: np.ndarray  # (n,) of spots to the nearest state, in noise sd, as they are without being drawn in
     ambiguity: float  # the part of the uncertainty about a spot's state that its features leave, in [0, 1]
 
     @property
@@ -98,9 +99,9 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
     precision = features.shape[0] * share[:, None] + 1.0 / spread**2
     lam = PottsGlobals(means, -np.log(precision))
-    return States(
-        (near @ rotation).astype(np.float32), limit, rotation, lam, hyperparameters, share, _ambiguity(mixture, some)
-    )
+    distance = nearest_domain((features - limit.centre) @ rotation, lam, hyperparameters)
+    fitted = (near @ rotation).astype(np.float32)
+    return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
 
 
 def _ambiguity(mixture: "GaussianMixture", features: np.ndarray) -> float:

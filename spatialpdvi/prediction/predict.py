@@ -149,7 +149,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     """
     with progress.stage("features"), single_threaded():
         raw, found = _raw_features(section, model)
-        features = _model_features(raw, section, model, options)
+        features, unlimited = _model_features(raw, section, model, options)
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
     labels = _first_labels(features, model, pattern, beta=options.beta)
@@ -173,7 +173,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     posterior[patching.order] = phi
     domains = posterior.argmax(axis=1)
     samples = section.spots_of_samples()
-    similarity = [similarity_to_model(features[spots], domains[spots], model) for spots in samples]
+    similarity = [similarity_to_model(features[spots], unlimited[spots], domains[spots], model) for spots in samples]
     warn_of_shift(section, similarity, centred=options.correct == "center")
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
@@ -182,7 +182,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
             scored["samples"] |= {
                 name: np.array([getattr(own, name) for own in similarity]) for name in Similarity._fields
             }
-    found |= similarity_to_model(features, domains, model)._asdict()
+    found |= similarity_to_model(features, unlimited, domains, model)._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
     return FitResult(
@@ -261,15 +261,26 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
     return missing
 
 
-def _model_features(raw: np.ndarray, section: Section, model: Model, options: FitOptions) -> np.ndarray:
-    """Features (n, d) float32 in the space of the model's domains: centred if the fit was, averaged and rotated."""
+def _model_features(
+    raw: np.ndarray, section: Section, model: Model, options: FitOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) float32 in the space of the model's domains, and the same without a limit for far spots.
+
+    They are centred if the fit's were, and averaged over neighbours or, with states, drawn in to the limit; then
+    rotated.
+    """
     samples = section.spots_of_samples()
     if options.correct == "center":
         raw = centre_samples(raw, samples, model.space.centre)
     if model.states is not None:
-        raw = model.states.limit.apply(raw)
+        limit = model.states.limit
+        unlimited, limited = (
+            (values @ model.rotation).astype(np.float32) for values in (raw - limit.centre, limit.apply(raw))
+        )
+        return limited, unlimited
     (averaged,) = neighbor_averages(raw, section.coordinates, (options.smooth or 0,), samples=samples)
-    return (averaged @ model.rotation).astype(np.float32)
+    features = (averaged @ model.rotation).astype(np.float32)
+    return features, features
 
 
 def _settle(

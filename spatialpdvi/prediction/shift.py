@@ -31,7 +31,7 @@ class Similarity(NamedTuple):
         return self.outside <= _OUTSIDE and self.shift <= _SHIFT
 
 
-def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model) -> Similarity:
+def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np.ndarray, model: Model) -> Similarity:
     """Return how similar spots are to those that a model was fitted on.
 
     A share of spots beyond the reach shows values that the model has not seen. It does not show domains that lie
@@ -47,6 +47,8 @@ def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model)
     ----------
     features
         (n, d) in the space of the model.
+    unlimited
+        (n, d) the same, where far spots are not drawn in.
     domains
         (n,) that the spots were assigned to.
     model
@@ -62,7 +64,7 @@ def similarity_to_model(features: np.ndarray, domains: np.ndarray, model: Model)
         moved += len(own) * float(np.linalg.norm(centre - means[k]))
         way += len(own) * float(apart[k].min())
     shift = moved / way if way > 0.0 else float(moved > 0.0)
-    return Similarity(float((model.distance(features) > model.reach).mean()), shift)
+    return Similarity(float((model.distance(unlimited) > model.reach).mean()), shift)
 
 
 def _compared(

@@ -24,7 +24,7 @@ from spatialpdvi.kernels.mixture import evaluate_spots, sweep, sweep_cells
 from spatialpdvi.problems.base import Evaluation, blockwise
 from spatialpdvi.problems.features import Features
 
-__all__ = ["Hyperparameters", "Part", "PottsGlobals", "PottsMixture", "Statistics", "data_term"]
+__all__ = ["Hyperparameters", "Part", "PottsGlobals", "PottsMixture", "Statistics", "data_term", "nearest_domain"]
 
 
 class PottsGlobals(NamedTuple):
@@ -255,3 +255,15 @@ def data_term(features: Features, lam: PottsGlobals, noise_precision: np.ndarray
     # a sum and not a BLAS product, whose last bits may depend on its number of threads
     offset = 0.5 * np.sum((lam.m**2 + np.exp(lam.rho)) * noise_precision, axis=1)
     return features.data_term(weight, offset)
+
+
+def nearest_domain(features: np.ndarray, lam: Any, hyperparameters: Hyperparameters) -> np.ndarray:
+    """Return the Mahalanobis distance (n,) of features (n, d) to the nearest mean of a domain or state, in noise sd.
+
+    ``min_k sqrt( sum_f (x_if - m_kf)^2 / sigma0_f^2 )``
+    """
+    nearest = np.full(features.shape[0], np.inf)
+    for mean in lam.m:
+        squares = (((features - mean) / hyperparameters.noise_sd) ** 2).sum(axis=1)
+        np.minimum(nearest, squares, out=nearest)
+    return np.sqrt(nearest)
