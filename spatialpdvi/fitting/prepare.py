@@ -13,6 +13,7 @@ from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.graph.build import SpatialGraph, build_graph
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
+    STATE_SETS,
     Consensus,
     Found,
     Start,
@@ -23,7 +24,7 @@ from spatialpdvi.initialization import (
     noise_rotation,
     one_hot,
     restart_labels,
-    search_compositions,
+    search_sets,
     start_from_composition,
     start_from_labels,
 )
@@ -175,35 +176,35 @@ def compose(
         Shows the stages "states" and "search".
     """
     k, labels = settings.n_domains, initialization.start.labels
+    given = initialization.agreed is None
     with progress.stage("states") as stage, single_threaded():
         states = learn_states(unsmoothed, settings.n_states, seed=settings.seed)
+        ambiguous = f"a spot's features leave {states.ambiguity:.0%} of its state open"
         if settings.if_distinct and not states.are_distinct:
-            stage.note(f"none: a spot's features leave {states.ambiguity:.0%} of its state open")
+            stage.note(f"none: {ambiguous}")
             return initialization
-        stage.note(f"{settings.n_states} states; a spot's features leave {states.ambiguity:.0%} of its state open")
-    made = initialization._replace(
-        start=start_from_composition(states, labels, k),
-        fitted=states.features,
-        rotation=states.rotation,
-        states=states,
+        stage.note(f"{settings.n_states} states; {ambiguous}")
+        seeds = np.random.default_rng(settings.seed).integers(2**32, size=0 if given else STATE_SETS - 1)
+        others = [learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds]
+    start, found = start_from_composition(states, labels, k), None
+    if not given:
+        with progress.stage("search") as stage, single_threaded():
+            states, start, found = search_sets(
+                [states, *others],
+                section.coordinates,
+                uniform_weights(pattern, beta=settings.beta),
+                k,
+                labels=(labels, *initialization.restarts),
+                rounds=settings.search,
+                seed=settings.seed,
+            )
+            stage.note(
+                f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
+                "accepted"
+            )
+    return initialization._replace(
+        start=start, fitted=states.features, rotation=states.rotation, states=states, searched=found
     )
-    if initialization.agreed is None:
-        return made
-    with progress.stage("search") as stage, single_threaded():
-        start, found = search_compositions(
-            states,
-            section.coordinates,
-            uniform_weights(pattern, beta=settings.beta),
-            k,
-            labels=(labels, *initialization.restarts),
-            rounds=settings.search,
-            seed=settings.seed,
-        )
-        stage.note(
-            f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
-            "accepted"
-        )
-    return made._replace(start=start, searched=found)
 
 
 def prepare(

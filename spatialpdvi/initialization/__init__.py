@@ -1,6 +1,12 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
-from spatialpdvi.initialization.compositions import search_compositions, settle_labels, start_from_composition
+from spatialpdvi.initialization.compositions import (
+    STATE_SETS,
+    search_compositions,
+    search_sets,
+    settle_labels,
+    start_from_composition,
+)
 from spatialpdvi.initialization.consensus import Consensus, consensus
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
@@ -8,6 +14,7 @@ from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, sta
 from spatialpdvi.initialization.states import States, learn_states, states_of_section
 
 __all__ = [
+    "STATE_SETS",
     "Consensus",
     "Found",
     "Start",
@@ -21,6 +28,7 @@ __all__ = [
     "one_hot",
     "restart_labels",
     "search_compositions",
+    "search_sets",
     "settle_labels",
     "start_from_composition",
     "start_from_labels",

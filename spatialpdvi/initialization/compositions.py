@@ -5,22 +5,58 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.initialization.consensus import consensus
 from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
+from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.problems.composition import CompositionGlobals, logits_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 
-__all__ = ["search_compositions", "settle_labels", "start_from_composition"]
+__all__ = ["STATE_SETS", "search_compositions", "search_sets", "settle_labels", "start_from_composition"]
 
 _PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
-_SEARCHED = 20_000  # spots at most
+STATE_SETS = 3  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+_SEARCHED = 10_000  # spots at most
 _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _LEAST = 1e-290
+
+
+def search_sets(
+    sets: Sequence[States],
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    k: int,
+    *,
+    labels: Sequence[np.ndarray],
+    rounds: int,
+    seed: int,
+) -> tuple[States, Start, Found]:
+    """Search with several sets of states, and return the set and the start that agree best with the consensus of all.
+
+    F of different states cannot be compared. The consensus of the domains that they give varies less from seed to seed
+    than those of one set do, and is right more often than the average of them.
+
+    Parameters
+    ----------
+    sets
+        Of the same section, learnt with different seeds.
+    coordinates, graph, k, labels, rounds, seed
+        As for `search_compositions`.
+    """
+    results = [
+        search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed) for states in sets
+    ]
+    agreed = consensus([start.labels for start, _ in results], k).labels
+    nearest = int(np.argmax([adjusted_rand_index(agreed, start.labels) for start, _ in results]))
+    found = results[nearest][1]._replace(
+        n_proposed=sum(own.n_proposed for _, own in results), n_accepted=sum(own.n_accepted for _, own in results)
+    )
+    return sets[nearest], start_from_composition(sets[nearest], agreed, k), found
 
 
 def search_compositions(
@@ -125,7 +161,7 @@ def _likelihood(states: States) -> np.ndarray:
 
 
 def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Spots (ascending) of connected pieces of a section, at most 20,000; all spots of a smaller section.
+    """Spots (ascending) of connected pieces of a section, at most 10,000; all spots of a smaller section.
 
     Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
     """

@@ -8,14 +8,16 @@ from reference import recompute, stored
 from spatialpdvi import FitOptions, InputError, fit_file, predict_file
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
+from spatialpdvi.synthetic import simulate
 
 FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory, toy_section):
+def fitted(tmp_path_factory):
+    """A section whose single spots tell states apart, and its fit."""
     folder = tmp_path_factory.mktemp("compositions")
-    toy_section.write_h5ad(folder / "section.h5ad")
+    simulate(n_spots=600, n_genes=150, k=4, seed=1, signal=2.0).write_h5ad(folder / "section.h5ad")
     result = fit_file(
         folder / "section.h5ad", FitOptions(**FAST, save_graph=True), output=folder / "out.h5ad", keep_model=True
     )
@@ -39,7 +41,7 @@ def test_what_is_written_fits_together(fitted):
     assert fit["params"]["n_states"] == 8
     assert fit["params"]["states"] == 8
     assert result.states is not None
-    assert result.domain_sizes.sum() == n
+    assert result.scores["ari"] > 0.95
 
 
 def test_the_certificate_is_recomputed_from_the_file(fitted):
@@ -54,7 +56,7 @@ def test_the_certificate_is_recomputed_from_the_file(fitted):
     assert fit["trace"]["stationarity_composition"][-1] < certificate["tolerance"]
 
 
-def test_a_model_predicts_its_own_section_and_another_half(fitted, toy_section, tmp_path):
+def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):
     folder, result = fitted
     arrays, facts = result.model.parts()
     model = Model.from_parts(arrays, facts, name="again")
@@ -63,12 +65,14 @@ def test_a_model_predicts_its_own_section_and_another_half(fitted, toy_section, 
     same = predict_file(folder / "section.h5ad", model=model, output=tmp_path / "same.h5ad")
     assert same.certificate.converged
     assert adjusted_rand_index(same.domains, result.domains) > 0.9
-    half = toy_section[toy_section.obsm["spatial"][:, 0] < np.median(toy_section.obsm["spatial"][:, 0])].copy()
+    section = anndata.read_h5ad(folder / "section.h5ad")
+    in_half = section.obsm["spatial"][:, 0] < np.median(section.obsm["spatial"][:, 0])
+    half = section[in_half].copy()
     half.write_h5ad(tmp_path / "half.h5ad")
     other = predict_file(tmp_path / "half.h5ad", model=model, output=tmp_path / "other.h5ad")
     written = anndata.read_h5ad(tmp_path / "other.h5ad")
     assert written.obsm["pdvi_state"].shape == (half.n_obs, 8)
-    assert other.posterior.shape == (half.n_obs, 4)
+    assert adjusted_rand_index(other.domains, result.domains[in_half]) > 0.9
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import compositions as module
-from spatialpdvi.initialization import learn_states, search_compositions, states_of_section
+from spatialpdvi.initialization import learn_states, search_compositions, search_sets, states_of_section
 from spatialpdvi.initialization.search import Landscape, composition_labels, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -141,6 +141,19 @@ def test_the_same_seed_gives_the_same_bits_serially_and_in_parallel():
     np.testing.assert_array_equal(found.labels, alone.labels)
     np.testing.assert_array_equal(found.composition, alone.composition)
     assert found.ended_at == alone.ended_at
+
+
+def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_taken():
+    xy, truth, x = _section(side=40)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
+    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    states, start, found = search_sets(sets, xy, graph, 4, labels=(truth,), rounds=1, seed=0)
+    alone = [search_compositions(own, xy, graph, 4, labels=(truth,), rounds=1, seed=0) for own in sets]
+    assert found.n_proposed == sum(own.n_proposed for _, own in alone)
+    agreement = [adjusted_rand_index(start.labels, own.labels) for own, _ in alone]
+    assert any(states is own for own in sets)
+    assert states is sets[int(np.argmax(agreement))]
+    assert adjusted_rand_index(truth, start.labels) > 0.9
 
 
 def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
