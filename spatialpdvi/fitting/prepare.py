@@ -13,7 +13,6 @@ from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.graph.build import SpatialGraph, build_graph
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
-    STATE_SETS,
     Consensus,
     Found,
     Start,
@@ -21,6 +20,7 @@ from spatialpdvi.initialization import (
     consensus,
     in_unit_range,
     learn_states,
+    n_state_sets,
     noise_rotation,
     one_hot,
     restart_labels,
@@ -184,7 +184,9 @@ def compose(
             stage.note(f"none: {ambiguous}")
             return initialization
         stage.note(f"{settings.n_states} states; {ambiguous}")
-        seeds = np.random.default_rng(settings.seed).integers(2**32, size=0 if given else STATE_SETS - 1)
+        seeds = np.random.default_rng(settings.seed).integers(
+            2**32, size=0 if given else n_state_sets(unsmoothed.shape[0]) - 1
+        )
         others = [learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds]
     start, found = start_from_composition(states, labels, k), None
     if not given:

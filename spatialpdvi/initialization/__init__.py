@@ -1,7 +1,7 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
 from spatialpdvi.initialization.compositions import (
-    STATE_SETS,
+    n_state_sets,
     search_compositions,
     search_sets,
     settle_labels,
@@ -14,7 +14,6 @@ from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, sta
 from spatialpdvi.initialization.states import States, learn_states, states_of_section
 
 __all__ = [
-    "STATE_SETS",
     "Consensus",
     "Found",
     "Start",
@@ -24,6 +23,7 @@ __all__ = [
     "kmeans_labels",
     "learn_states",
     "mixture_labels",
+    "n_state_sets",
     "noise_rotation",
     "one_hot",
     "restart_labels",

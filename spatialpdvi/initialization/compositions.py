@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.initialization.consensus import consensus
-from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lowest
+from spatialpdvi.initialization.search import SMALLEST, Found, Landscape, composition_labels, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -15,15 +15,24 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 
-__all__ = ["STATE_SETS", "search_compositions", "search_sets", "settle_labels", "start_from_composition"]
+__all__ = ["n_state_sets", "search_compositions", "search_sets", "settle_labels", "start_from_composition"]
 
 _PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
-STATE_SETS = 3  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+_SETS = 3  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
 _SEARCHED = 10_000  # spots at most
 _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
+_WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
 _LEAST = 1e-290
+
+
+def n_state_sets(n_spots: int) -> int:
+    """Return how many sets of states are learnt and searched: three, or one for a section that is searched by sample.
+
+    States that are learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
+    """
+    return _SETS if n_spots <= _SEARCHED else 1
 
 
 def search_sets(
@@ -36,10 +45,11 @@ def search_sets(
     rounds: int,
     seed: int,
 ) -> tuple[States, Start, Found]:
-    """Search with several sets of states, and return the set and the start that agree best with the consensus of all.
+    """Search with several sets of states, and return their consensus with the set that is nearest to it.
 
     F of different states cannot be compared. The consensus of the domains that they give varies less from seed to seed
-    than those of one set do, and is right more often than the average of them.
+    than those of one set do, and is right more often than the average of them. Where it has fewer domains than the
+    nearest search found, because the searches disagree on small ones, the domains of that search are returned.
 
     Parameters
     ----------
@@ -56,7 +66,15 @@ def search_sets(
     found = results[nearest][1]._replace(
         n_proposed=sum(own.n_proposed for _, own in results), n_accepted=sum(own.n_accepted for _, own in results)
     )
-    return sets[nearest], start_from_composition(sets[nearest], agreed, k), found
+    states, start = sets[nearest], results[nearest][0]
+    if _n_domains(agreed) >= _n_domains(start.labels):
+        start = start_from_composition(states, agreed, k)
+    return states, start, found
+
+
+def _n_domains(labels: np.ndarray) -> int:
+    """Domains that have as many spots as the search wants of each."""
+    return int((np.bincount(labels) >= SMALLEST).sum())
 
 
 def search_compositions(
@@ -98,11 +116,15 @@ def search_compositions(
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     starts += [labels[i][spots] for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
-    everywhere = found.labels
-    if spots.size < coordinates.shape[0]:
-        data_term = np.log(np.maximum(likelihood @ found.composition.T, _LEAST))
-        everywhere = settle_labels(data_term, graph)
-    return _start(states, everywhere, found.composition), found
+    if spots.size == coordinates.shape[0]:
+        return _start(states, found.labels, found.composition), found
+    everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
+    whole = Landscape(likelihood, coordinates, graph, k, prior_weight)
+    # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
+    fit = min((whole.fit(own[whole.order], rounds=_WHOLE) for own in (everywhere, labels[0])), key=lambda fit: fit.rank)
+    found_labels = np.empty_like(fit.labels)
+    found_labels[whole.order] = fit.labels
+    return _start(states, found_labels, fit.composition), found
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:

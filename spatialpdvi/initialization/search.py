@@ -26,7 +26,7 @@ from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import evaluate_spots, log_likelihoods, responsibilities, sweep
 from spatialpdvi.problems.features import wrap_features
 
-__all__ = ["Found", "Landscape", "composition_labels", "lowest"]
+__all__ = ["SMALLEST", "Found", "Landscape", "composition_labels", "lowest"]
 
 _SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
@@ -38,7 +38,7 @@ _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
 _LOCAL = 14  # rounds of a fit within one domain
-_SMALLEST = 10  # spots of a domain
+SMALLEST = 10  # spots of a domain
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
 _PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
 _BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
@@ -61,7 +61,7 @@ class Fit(NamedTuple):
         F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
         """
         sizes = np.bincount(self.labels, minlength=self.phi.shape[1])
-        return int((sizes < _SMALLEST).sum()), self.neg_elbo
+        return int((sizes < SMALLEST).sum()), self.neg_elbo
 
 
 class Found(NamedTuple):
@@ -293,12 +293,12 @@ class _Search:
         found = []
         for domain in range(self.landscape.k):
             spots = np.flatnonzero(base.labels == domain)
-            if spots.size < 2 * _SMALLEST:
+            if spots.size < 2 * SMALLEST:
                 continue
             for profile in self._profiles:
                 half = _cluster(profile[spots], 2, self.rng) == 1
                 gain, inside = _cut(self.landscape, base, domain, spots, half)
-                if _SMALLEST <= inside.sum() <= spots.size - _SMALLEST:
+                if SMALLEST <= inside.sum() <= spots.size - SMALLEST:
                     region = np.zeros(self.landscape.n, dtype=bool)
                     region[spots[inside]] = True
                     found.append((gain, domain, region))
@@ -367,7 +367,7 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
     for domain in range(landscape.k):
         region = other.labels == domain
         size = int(region.sum())
-        if size < _SMALLEST:
+        if size < SMALLEST:
             continue
         overlap = np.bincount(base.labels[region], minlength=landscape.k)
         largest = int(overlap.argmax())

@@ -168,4 +168,5 @@ def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
     assert found.labels.size == spots.size
     assert start.labels.size == truth.size
     assert adjusted_rand_index(truth, start.labels) > 0.8
-    np.testing.assert_allclose(composition_of(start.lam.theta), found.composition, atol=1e-9)
+    # the sample's compositions are where the fit of the whole section began
+    np.testing.assert_allclose(composition_of(start.lam.theta), found.composition, atol=0.1)

@@ -170,8 +170,11 @@ COMPOSITION_REACH = {
 }
 
 
-@pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize("name", COMPOSITION_REACH)
+@pytest.mark.parametrize("held", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("p2dvi", "memoized"))) for name in COMPOSITION_REACH],
+)
 def test_solvers_meet_cavis_fixed_point_of_compositions(name, held):
     toy = make_composition_toy(signal=4.0, held=held, strength=0.8)
     tight = StopRule(1e-11, 1e-15, 20_000)  # posteriors crawl where domains share most of their states
