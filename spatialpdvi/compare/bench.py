@@ -4,13 +4,13 @@ import warnings
 from dataclasses import replace
 
 from spatialpdvi.errors import InputWarning
-from spatialpdvi.features.build import raw_features
+from spatialpdvi.features.build import RawFeatures, raw_features
 from spatialpdvi.features.smoothing import SmoothedFeatures, smooth_features
 from spatialpdvi.fitting.inputs import check_section
-from spatialpdvi.fitting.prepare import Prepared, initialize, prepare
+from spatialpdvi.fitting.prepare import Prepared, prepare_start
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
+from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
 from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["Bench"]
@@ -34,7 +34,7 @@ class Bench:
 
     def __init__(self, section: Section, options: FitOptions, progress: Progress) -> None:
         self._section, self._options, self._progress = section, options, progress
-        self._features: SmoothedFeatures | None = None
+        self._features: tuple[RawFeatures, SmoothedFeatures] | None = None
         self._last: tuple[int, Prepared] | None = None
 
     def prepared(self, seed: int) -> Prepared:
@@ -43,7 +43,7 @@ class Bench:
         Raises
         ------
         InputError
-            As `spatialpdvi.fitting.prepare.prepare` does.
+            As `spatialpdvi.fitting.prepare.prepare_start` does.
         """
         if self._last is None or self._last[0] != seed:
             self._last = None  # frees its memory before the next one is made
@@ -53,18 +53,16 @@ class Bench:
     def _prepare(self, seed: int) -> Prepared:
         if self._features is None:
             self._features = self._make_features()
-            return self._start(self._features, seed, self._progress)
+            return self._start(*self._features, seed, self._progress)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)  # the first start has shown them
-            return self._start(self._features, seed, Progress())
+            return self._start(*self._features, seed, Progress())
 
-    def _make_features(self) -> SmoothedFeatures:
+    def _make_features(self) -> tuple[RawFeatures, SmoothedFeatures]:
         section, options = self._section, self._options
         check_section(section, options)
         raw = raw_features(section, FeatureSettings.of(options), self._progress)
-        return smooth_features(section, raw, SmoothingSettings.of(options), self._progress)
+        return raw, smooth_features(section, raw, SmoothingSettings.of(options), self._progress)
 
-    def _start(self, features: SmoothedFeatures, seed: int, progress: Progress) -> Prepared:
-        settings = replace(StartSettings.of(self._options), seed=seed)
-        start = initialize(features, self._section.init_labels, settings, progress)
-        return prepare(self._section, features, start, GraphSettings.of(self._options), progress)
+    def _start(self, raw: RawFeatures, features: SmoothedFeatures, seed: int, progress: Progress) -> Prepared:
+        return prepare_start(self._section, raw, features, replace(self._options, seed=seed), progress)

@@ -61,6 +61,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
         epochs = min(EPOCHS[1], options.max_epochs)
         assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
+        if options.states != "off":
+            assumed.append("no cell states (a fit that learns them and searches takes two to three times as long)")
         common: dict[str, Any] = {
             "n": source.n_obs,
             "file_bytes": file_status(location.table())[0],

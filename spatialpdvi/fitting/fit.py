@@ -12,11 +12,10 @@ from spatialpdvi.features.build import RawFeatures, raw_features
 from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.certificate import certify
 from spatialpdvi.fitting.export import make_model, why_no_model
-from spatialpdvi.fitting.inputs import check_section, states_of
-from spatialpdvi.fitting.prepare import Prepared, compose, initialize, prepare
+from spatialpdvi.fitting.inputs import check_section
+from spatialpdvi.fitting.prepare import Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import Solved, SolverRun, engine_of, solve
-from spatialpdvi.graph.build import join_spots
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import in_unit_range, kmeans_labels
 from spatialpdvi.io.section.section import Section
@@ -25,7 +24,7 @@ from spatialpdvi.metrics.calibration import Calibration, calibrate
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings, StateSettings
+from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
 from spatialpdvi.palette import border_lengths, domain_colours
 from spatialpdvi.problems.base import Blocks, Evaluation, blockwise
 from spatialpdvi.problems.composition import CompositionGlobals
@@ -117,12 +116,8 @@ def fit_features(
         Features before they are averaged in space.
     """
     features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
-    start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
-    n_states, pattern = states_of(section, raw, options), None
-    if n_states:
-        pattern, settings = join_spots(section, GraphSettings.of(options)), StateSettings.of(options, n_states)
-        start = compose(section, np.asarray(raw.fitted), start, settings, pattern=pattern, progress=progress)
-    prepared = prepare(section, features, start, GraphSettings.of(options), progress, pattern=pattern)
+    prepared = prepare_start(section, raw, features, options, progress, checkpoint=checkpoint)
+    start = prepared.initialization
     del raw, features  # large
     run = SolverRun.of(options)
     with progress.stage("fit") as stage:

@@ -3,14 +3,11 @@
 import warnings
 from typing import TYPE_CHECKING
 
-import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
-from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
-from spatialpdvi.initialization import states_of_section
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import FitOptions, idle_options
@@ -88,39 +85,6 @@ def check_section(section: Section, options: FitOptions) -> None:
     for idle, chosen in idle_options(options):
         text = f"{option(idle)} has no effect together with {option(chosen)}, and is not used."
         warnings.warn(InputWarning(text), stacklevel=2)
-
-
-def states_of(section: Section, raw: RawFeatures, options: FitOptions) -> int:
-    """Return the number of states that domains may share in a fit, or 0 where each domain has one Gaussian.
-
-    Parameters
-    ----------
-    section
-        Read and checked.
-    raw
-        Features before they are averaged in space.
-    options
-        Of the fit.
-
-    Raises
-    ------
-    InputError
-        Where there are more states than spots, or the features are sparse.
-    """
-    n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
-    if options.states == "off" or (options.states == "auto" and not is_dense):
-        return 0
-    if options.states == "auto":
-        return states_of_section(n, options.n_domains)
-    if not is_dense:
-        raise InputError(
-            f"dense features with {option('states', options.states)}",
-            "sparse ones",
-            f"Fit their principal components with {option('n_pcs')}, or leave {option('states')} out.",
-        )
-    if int(options.states) > n:
-        raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
-    return int(options.states)
 
 
 def _check_start_labels(section: Section, options: FitOptions) -> None:

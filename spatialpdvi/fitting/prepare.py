@@ -8,9 +8,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputWarning, option
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
-from spatialpdvi.graph.build import SpatialGraph, build_graph
+from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
     Consensus,
@@ -27,8 +28,10 @@ from spatialpdvi.initialization import (
     search_sets,
     start_from_composition,
     start_from_labels,
+    states_of_section,
 )
 from spatialpdvi.io.section.section import Section
+from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
@@ -36,7 +39,7 @@ from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare"]
+__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare", "prepare_start"]
 
 
 class Initialization(NamedTuple):
@@ -240,6 +243,63 @@ def prepare(
     problem = start.problem(wrap_features(fitted[order]), patches)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
     return Prepared(problem, initialization, graph, features._replace(by_scale=()), codes)
+
+
+def prepare_start(
+    section: Section,
+    raw: RawFeatures,
+    features: SmoothedFeatures,
+    options: FitOptions,
+    progress: Progress,
+    *,
+    checkpoint: Checkpoint | None = None,
+) -> Prepared:
+    """Do all that lies between features and a solver: `initialize`, `compose` where there are states, `prepare`.
+
+    Parameters
+    ----------
+    section
+        Read and checked.
+    raw, features
+        Of the section, before and after they are averaged in space.
+    options
+        Of a fit with one number of domains.
+    progress
+        Shows a stage for each step.
+    checkpoint
+        As for `initialize`.
+
+    Raises
+    ------
+    InputError
+        Where there are more states than spots, or the features are sparse and states were requested.
+    """
+    settings, pattern = GraphSettings.of(options), None
+    start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
+    n_states = _n_states(section, raw, options)
+    if n_states:
+        pattern = join_spots(section, settings)
+        states = StateSettings.of(options, n_states)
+        start = compose(section, np.asarray(raw.fitted), start, states, pattern=pattern, progress=progress)
+    return prepare(section, features, start, settings, progress, pattern=pattern)
+
+
+def _n_states(section: Section, raw: RawFeatures, options: FitOptions) -> int:
+    """The number of states that domains may share in a fit, or 0 where each domain has one Gaussian."""
+    n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
+    if options.states == "off" or (options.states == "auto" and not is_dense):
+        return 0
+    if options.states == "auto":
+        return states_of_section(n, options.n_domains)
+    if not is_dense:
+        raise InputError(
+            f"dense features with {option('states', options.states)}",
+            "sparse ones",
+            f"Fit their principal components with {option('n_pcs')}, or leave {option('states')} out.",
+        )
+    if int(options.states) > n:
+        raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
+    return int(options.states)
 
 
 def _restarts(

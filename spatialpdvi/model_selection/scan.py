@@ -15,7 +15,7 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.fit import fit_features
 from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.loop import Stop
-from spatialpdvi.fitting.prepare import initialize, prepare
+from spatialpdvi.fitting.prepare import prepare_start
 from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
 from spatialpdvi.io.section.section import Section
@@ -24,7 +24,7 @@ from spatialpdvi.model_selection.recommend import recommend
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.k_range import candidates
-from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StartSettings
+from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
 from spatialpdvi.runtime.progress import Progress, Stage
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _fit_one(
     k, progress = options.n_domains, Progress()
     raw = raw.leading(FeatureSettings.of(options).n_components)
     features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
-    start = initialize(features, None, StartSettings.of(options), progress)
-    prepared = prepare(section, features, start, GraphSettings.of(options), progress)
+    prepared = prepare_start(section, raw, features, options, progress)
+    start = prepared.initialization
     solved = solve(prepared, SolverRun.of(options), stage=Stage())
     domains = np.empty(start.start.labels.size, dtype=np.int64)
     domains[prepared.graph.patching.order] = solved.phi.argmax(axis=1)

@@ -136,3 +136,18 @@ def test_impossible_states_are_refused(chosen, expected):
 def test_more_states_than_spots_are_refused(fitted, tmp_path):
     with pytest.raises(InputError, match=r"Expected `states` to be at most the number of spots, 600, found 601"):
         fit_file(fitted[0] / "section.h5ad", FitOptions(**(FAST | {"states": 601})), output=tmp_path / "never.h5ad")
+
+
+def test_a_comparison_runs_on_the_same_problem_as_a_fit(fitted):
+    from spatialpdvi.compare.bench import Bench
+    from spatialpdvi.fitting.inputs import read_inputs
+    from spatialpdvi.io.formats.sources import AnnDataSource
+    from spatialpdvi.runtime.progress import Progress
+
+    folder, result = fitted
+    options = FitOptions(**FAST)
+    section = read_inputs(AnnDataSource(anndata.read_h5ad(folder / "section.h5ad")), options)
+    prepared = Bench(section, options, Progress()).prepared(0)
+    np.testing.assert_array_equal(prepared.initialization.fitted, result.features)
+    assert prepared.start.lam.theta.shape == (4, 8)
+    assert prepared.found()["search_end"] == result.params["search_end"]
