@@ -41,6 +41,7 @@ _BLOCKS = (
     ("stationarity_log_variance", "variances", _FOUND),
     ("stationarity_posterior", "posteriors", _POSTERIORS),
 )
+_COMPOSITIONS = ("stationarity_composition", "compositions", _GRADIENT)  # instead of the first two, which are held
 _LOWEST = 1e-3  # of the tolerance: below it stationarity is not drawn
 
 _CELL, _CELL_HEIGHT, _NARROWEST, _LOWEST_TABLE = 0.46, 0.25, 1.4, 1.0  # inches
@@ -91,7 +92,8 @@ def draw_stationarity(axes: Axes, trace: Mapping[str, ArrayLike], *, tolerance: 
     tolerance
         Of the stopping rule: all three must fall below it. Drawn as a dashed line.
     """
-    blocks = [(_column(trace, key), name, colour) for key, name, colour in _BLOCKS]
+    shown = (_COMPOSITIONS, _BLOCKS[-1]) if _COMPOSITIONS[0] in trace else _BLOCKS
+    blocks = [(_column(trace, key), name, colour) for key, name, colour in shown]
     epoch = _draw_objective(axes, trace)
     right = _logarithmic(axes)
     for values, name, colour in blocks:

@@ -41,6 +41,11 @@ _CERTIFICATE = (
     ("stationarity_mean", "largest distance of a mean from its optimum, in standard deviations of noise", "tolerance"),
     ("stationarity_log_variance", "largest relative error of a variance", "tolerance"),
     (
+        "stationarity_composition",
+        "largest total variation distance of a domain's composition from its optimum",
+        "tolerance",
+    ),
+    (
         "stationarity_posterior",
         "total variation distance of a posterior from its optimum, mean over spots",
         "tolerance",
@@ -266,6 +271,7 @@ def certificate_table(certificate: Certificate) -> list[list[str]]:
             _NONE if limit is None else f"{getattr(certificate, limit):.0e}",
         ]
         for name, meaning, limit in _CERTIFICATE
+        if getattr(certificate, name) is not None  # only domains that share states have compositions
     ]
 
 
