@@ -95,7 +95,7 @@ def test_a_joint_fit_is_kept_as_well(toy_section, tmp_path):
     paths = [tmp_path / "one.h5ad", tmp_path / "two.h5ad"]
     for path in paths:
         toy_section.write_h5ad(path)
-    # posteriors of this weak section's compositions depend on the start; fitting/test_compositions.py has a stronger one
+    # where this weak section's compositions end depends on the start; fitting/test_compositions.py has a stronger one
     _run("fit", *paths, *FIT, "--correct", "center", "--states", "off", "--save-model", tmp_path / "model.npz")
     _run("predict", paths[0], "--model", tmp_path / "model.npz", "-o", tmp_path / "out.h5ad")
     found, expected = anndata.read_h5ad(tmp_path / "out.h5ad"), anndata.read_h5ad(paths[0])
