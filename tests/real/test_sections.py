@@ -89,4 +89,4 @@ def test_tissue_with_its_genes_renamed_is_told(real_data):
     with pytest.warns(InputWarning, match="farther from every domain than 99.9 % of the model's spots were"):
         found = predict(section, model=model)
     # single spots scatter so widely that hardly any is beyond the reach of all states; domains' states are others
-    assert found.params["shift"] > 0.6
+    assert found.params["shift"] > 0.45  # from where on there is the warning; the section itself has less than 0.05
