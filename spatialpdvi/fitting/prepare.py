@@ -191,8 +191,10 @@ def compose(
             2**32, size=0 if given else n_state_sets(unsmoothed.shape[0]) - 1
         )
         others = [learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds]
-    start, found = start_from_composition(states, labels, k), None
-    if not given:
+    found = None
+    if given:
+        start = start_from_composition(states, labels, k)
+    else:
         with progress.stage("search") as stage, single_threaded():
             states, start, found = search_sets(
                 [states, *others],

@@ -216,7 +216,7 @@ class FitResult:
         }
 
     def _globals(self) -> dict[str, np.ndarray]:
-        """M and rho of the domains, or of the states that they share, with the means that follow for the domains."""
+        """The globals of the domains, or of the states that they share with the means that follow for the domains."""
         if self.states is None:
             return {"domain_mean": self.domain_mean, "log_variance": self.log_variance}
         return {

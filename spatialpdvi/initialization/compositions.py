@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus
 from spatialpdvi.initialization.search import SMALLEST, Found, Landscape, composition_labels, lowest
@@ -157,9 +158,9 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
     graph
         Symmetric CSR (n, n) of the edges' weights.
     """
-    phi = _softmax(data_term)
+    phi = softmax(data_term, axis=1)
     for _ in range(_SWEEPS):
-        phi = 0.5 * (phi + _softmax(data_term + graph @ phi))
+        phi = 0.5 * (phi + softmax(data_term + graph @ phi, axis=1))
     return np.asarray(phi.argmax(axis=1))
 
 
@@ -209,9 +210,3 @@ def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.
     ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
     middle = -(-piece.size // 2)
     return ranked[:middle], ranked[middle:]
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    logits = np.exp(logits - logits.max(axis=1, keepdims=True))
-    logits /= logits.sum(axis=1, keepdims=True)
-    return np.asarray(logits)

@@ -14,13 +14,13 @@ All loops are over a fixed number of steps, and none depends on the clock or on 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.spatial import cKDTree
+from scipy.special import softmax
 
-from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import evaluate_spots, log_likelihoods, responsibilities, sweep
@@ -101,8 +101,8 @@ class Landscape:
         self.coordinates = coordinates[self.order]
         self.graph = graph[self.order][:, self.order].tocsr()
         self.k, self.prior_weight = k, prior_weight
-        self.n, self.n_states = likelihood.shape
-        self.share, self.responsibility = _state_shares(self.likelihood)
+        self.n = likelihood.shape[0]
+        self.responsibility = _without_domains(self.likelihood)
         self._none = np.zeros((0, k))
         self._zeros = np.zeros(self.n)
 
@@ -215,6 +215,11 @@ class _Proposal(NamedTuple):
     kept: int  # the domain that the other is united with
     freed: int  # the domain whose number the region takes
 
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Equal for proposals that are as good as the same."""
+        return round(self.promised), self.kept, self.freed
+
 
 class _Search:
     """The fits that are kept, the lowest F first, and the moves between them."""
@@ -278,14 +283,10 @@ class _Search:
             if costs:
                 cost, (kept, freed) = min(costs)
                 proposals.append(_Proposal(gain + cost, region, kept, freed))
-        new = []
-        for proposal in sorted(proposals, key=lambda proposal: proposal.promised):
-            key = (round(proposal.promised), proposal.kept, proposal.freed)
-            if proposal.promised < _PROMISED * self.landscape.n and key not in self._tried:
-                new.append(proposal)
-            if len(new) == _TRIES:
-                break
-        self._tried |= {(round(p.promised), p.kept, p.freed) for p in new}
+        limit = _PROMISED * self.landscape.n
+        new = [one for one in proposals if one.promised < limit and one.key not in self._tried]
+        new = sorted(new, key=lambda proposal: proposal.promised)[:_TRIES]
+        self._tried |= {proposal.key for proposal in new}
         return new
 
     def _cuts(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
@@ -317,10 +318,7 @@ def _cut(landscape: Landscape, base: Fit, domain: int, spots: np.ndarray, half: 
     phi = one_hot(half.astype(np.int64), 2)
     composition = landscape.composed(phi.T @ landscape.responsibility[spots])
     for turn in range(_LOCAL):
-        logits = landscape.log_likelihood(composition, spots) + edges @ phi
-        logits -= logits.max(axis=1, keepdims=True)
-        new = np.exp(logits)
-        new /= new.sum(axis=1, keepdims=True)
+        new = softmax(landscape.log_likelihood(composition, spots) + edges @ phi, axis=1)
         moved = np.abs(new - phi).mean()
         phi = 0.5 * (phi + new) if turn else phi  # damped: all spots at once from old posteriors could cycle
         composition = landscape.composed(landscape.members(phi, composition, spots))
@@ -384,29 +382,21 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
     return found
 
 
-def _state_shares(likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The share of each state among all spots (C,), and each spot's posterior over states (n, C) without domains."""
+def _without_domains(likelihood: np.ndarray) -> np.ndarray:
+    """Each spot's posterior over states (n, C) without domains, by EM on the share of each state among all spots."""
     share = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
     posterior = likelihood
     for _ in range(50):
         posterior = likelihood * share
         posterior /= posterior.sum(axis=1, keepdims=True)
         share = posterior.mean(axis=0)
-    return share, posterior
+    return posterior
 
 
 def _profiles(landscape: Landscape, scales: Sequence[int]) -> list[np.ndarray]:
     """Square roots (n, C) of state posteriors averaged over each spot and its nearest, one for each scale."""
-    most = min(max(scales), landscape.n - 1)
-    nearest = nearest_spots(cKDTree(landscape.coordinates), np.arange(landscape.n), most)
-    found: list[Any] = []
-    total, taken = landscape.responsibility.copy(), 0
-    for scale in scales:
-        for column in range(taken, min(scale, most)):
-            total += landscape.responsibility[nearest[:, column]]
-        taken = min(scale, most)
-        found.append(np.sqrt(total / (taken + 1)))
-    return found
+    means = neighbor_averages(landscape.responsibility, landscape.coordinates, scales, samples=[np.arange(landscape.n)])
+    return [np.sqrt(mean) for mean in means]
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
