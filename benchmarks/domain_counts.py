@@ -20,7 +20,8 @@ HEADER = (
     "ARI at annotated",
     "ARI at chosen",
     "best ARI of 2 to 20, at",
-    "found again at annotated; at chosen",
+    "chosen by",
+    "at annotated; at chosen",
     "restarts agree best at",
     "halves agree best at",
     "complete F lowest at",
@@ -61,7 +62,8 @@ def _row(section: Section, result: FitResult, seed: int, folder: str, *, every: 
     counts = [int(count) for count in table["k"]]
     plain = {count: _ari(section, count, seed, folder) for count in (counts if every else [section.k])}
     best = max(plain, key=lambda count: plain[count])
-    found = dict(zip(counts, table["found_again"], strict=True))
+    by = "evidence" if "evidence" in table else "found_again"  # compositions of states, or one mean for each domain
+    found = dict(zip(counts, table[by], strict=True))
     at_annotated = plain[section.k] if section.k in plain else _ari(section, section.k, seed, folder)
     return [
         section.path.stem,
@@ -71,8 +73,9 @@ def _row(section: Section, result: FitResult, seed: int, folder: str, *, every: 
         f"{at_annotated:.3f}",
         f"{result.scores['ari']:.3f}",
         f"{plain[best]:.3f}, {best}" if every else "",
-        f"{found.get(section.k, np.nan):.1f}, {found[result.scan.k]:.1f}",
-        *(str(counts[int(np.argmax(table[name]))]) for name in ("restart_ari", "split_ari")),
+        by.replace("_", " "),
+        f"{found.get(section.k, np.nan):.2f}, {found[result.scan.k]:.2f}",
+        *(str(counts[int(np.argmax(table[name]))]) if name in table else "" for name in ("restart_ari", "split_ari")),
         str(counts[int(np.argmin(table["neg_elbo"]))]),
     ]
 

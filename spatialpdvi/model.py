@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.features.projection import GeneProjection, OutlierLimit, Space
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
-from spatialpdvi.problems.composition import CompositionGlobals, composition_of, logits_of
+from spatialpdvi.problems.composition import CompositionGlobals, logits_of
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
@@ -85,7 +86,7 @@ class Model:
         """The means of the domains (K, d); those of compositions are means of their states."""
         if self.states is None:
             return np.asarray(self.lam.m)
-        return np.asarray(composition_of(self.lam.theta) @ self.lam.m)
+        return np.asarray(softmax(self.lam.theta, axis=1) @ self.lam.m)
 
     def __repr__(self) -> str:
         k, d = self.domain_means.shape
@@ -121,7 +122,7 @@ class Model:
         }
         if self.states is not None:
             arrays |= {
-                "composition": composition_of(self.lam.theta),
+                "composition": softmax(self.lam.theta, axis=1),
                 "prior_weight": self.states.prior_weight,
                 "limit_centre": self.states.limit.centre,
                 "limit_spread": self.states.limit.spread,

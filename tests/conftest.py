@@ -146,7 +146,7 @@ def toy_section():
     """A simulated section of 600 spots, 150 genes and 4 domains, with ready PCs."""
     from spatialpdvi.synthetic import simulate
 
-    section = simulate(n_spots=600, n_genes=150, k=4, seed=1)
+    section = simulate(n_spots=600, n_genes=150, k=4, seed=1, easy=True)
     counts = np.log1p(section.X.toarray())
     u, s, _ = np.linalg.svd(counts - counts.mean(axis=0), full_matrices=False)
     section.obsm["X_pca"] = u[:, :8] * s[:8]

@@ -28,7 +28,7 @@ def load(monkeypatch):
 @pytest.fixture(scope="module")
 def section(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmarks") / "section.h5ad"
-    write_simulation(path, simulate(n_spots=300, n_genes=60, k=3))
+    write_simulation(path, simulate(n_spots=300, n_genes=60, k=3, easy=True))
     return path
 
 

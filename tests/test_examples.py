@@ -24,10 +24,10 @@ PUBLIC |= {name: getattr(api, name) for name in api.__all__}
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """One small fit, one of several numbers of domains, another section, and the folder of their files."""
-    section = spv.simulate(n_spots=400, n_genes=60, k=3)
+    section = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True)
     other = section.copy()
     result = spv.fit(section, k=3, n_top_genes=60, n_init=1, save_graph=True)
-    scanned = spv.simulate(n_spots=120, n_genes=30, k=2)
+    scanned = spv.simulate(n_spots=120, n_genes=30, k=2, easy=True)
     spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1)
     folder = tmp_path_factory.mktemp("examples") / "folder"
     (folder / "fitted").mkdir(parents=True)

@@ -15,7 +15,12 @@ from spatialpdvi.synthetic import simulate, write_simulation
 
 @pytest.fixture(scope="module")
 def section():
-    return simulate(n_spots=3000, n_genes=2000, k=20, seed=0)
+    return simulate(n_spots=3000, n_genes=2000, k=20, seed=0, easy=True)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return simulate(n_spots=4000, n_genes=2000, k=12, seed=0, background=300)
 
 
 def touching(coordinates, spacing):
@@ -50,6 +55,8 @@ def test_what_is_in_it(section):
         "spacing": 25.0,
         "depth": pytest.approx(2300 * 0.25**0.2),
         "signal": 1.0,
+        "easy": True,
+        "background": 0,
     }
 
 
@@ -78,7 +85,7 @@ def test_the_outline_is_an_embryo(section):
 
 @pytest.mark.parametrize(("n_spots", "k", "seed"), [(60, 4, 0), (60, 4, 1), (1000, 8, 2), (2500, 33, 3)])
 def test_every_domain_is_there_and_in_one_piece(n_spots, k, seed):
-    adata = simulate(n_spots=n_spots, n_genes=20, k=k, seed=seed)
+    adata = simulate(n_spots=n_spots, n_genes=20, k=k, seed=seed, easy=True)
     assert adata.n_obs == n_spots
     annotation = adata.obs["annotation"].cat
     assert len(annotation.categories) == k
@@ -104,7 +111,7 @@ def test_names_of_organs(section):
 
 
 def test_same_seed_same_bits(section):
-    again = simulate(n_spots=3000, n_genes=2000, k=20, seed=0)
+    again = simulate(n_spots=3000, n_genes=2000, k=20, seed=0, easy=True)
     for ours, theirs in (
         (again.X.data, section.X.data),
         (again.X.indices, section.X.indices),
@@ -112,7 +119,7 @@ def test_same_seed_same_bits(section):
         (again.obs["annotation"].cat.codes, section.obs["annotation"].cat.codes),
     ):
         np.testing.assert_array_equal(ours, theirs)
-    other = simulate(n_spots=3000, n_genes=2000, k=20, seed=1)
+    other = simulate(n_spots=3000, n_genes=2000, k=20, seed=1, easy=True)
     assert (other.X != section.X).nnz > 0
     assert (other.obs["annotation"].cat.codes.to_numpy() != (section.obs["annotation"].cat.codes.to_numpy())).any()
 
@@ -161,10 +168,72 @@ def organ_signal(adata):
 
 
 def test_organs_differ_and_signal_scales_it():
-    strong, none = (simulate(n_spots=1500, n_genes=2000, k=5, seed=0, signal=signal) for signal in (1.0, 0.0))
+    strong, none = (
+        simulate(n_spots=1500, n_genes=2000, k=5, seed=0, signal=signal, easy=True) for signal in (1.0, 0.0)
+    )
     assert organ_signal(strong) > 2
     # Programmes still differ from place to place.
     assert organ_signal(none) < 1.2
+
+
+def test_domains_of_tissue_share_states_and_pairs_differ_in_proportions_alone(mixed):
+    composition = mixed.uns["simulation"]["composition"]
+    assert composition.shape[0] == 12
+    np.testing.assert_allclose(composition.sum(axis=1), 1.0)
+    assert ((composition > 0).sum(axis=0) >= 3).all()  # no state is one domain's own
+    has = composition > 0
+    alike = [(a, b) for a in range(12) for b in range(a) if (has[a] == has[b]).all()]
+    assert 2 <= len(alike) <= 3  # a third of at most six pairs, and hardly any by chance
+    for a, b in alike:
+        assert 0.5 * np.abs(composition[a] - composition[b]).sum() > 0.2
+
+
+def test_skin_and_layers_are_thin_and_lie_in_order(mixed):
+    tissue = mixed[mixed.obs["in_tissue"] == 1]
+    annotation, coordinates = tissue.obs["annotation"], tissue.obsm["spatial"]
+    layers = [name for name in annotation.cat.categories if "layer" in name]
+    assert len(layers) == 4
+    assert len({name.split(" layer")[0] for name in layers}) == 2
+    outside = cKDTree(mixed[mixed.obs["in_tissue"] == 0].obsm["spatial"])
+    depth = outside.query(coordinates)[0]
+    assert np.median(depth[annotation == "skin"]) <= 2 * 25
+    organ = layers[0].split(" layer")[0]
+    own = annotation.isin([organ, f"{organ} layer 1", f"{organ} layer 2"]).to_numpy()
+    inward = cKDTree(coordinates[~own]).query(coordinates)[0]
+    mean = [inward[annotation == name].mean() for name in (f"{organ} layer 1", f"{organ} layer 2", organ)]
+    assert mean[0] < mean[1] < mean[2]
+
+
+def test_spots_off_the_tissue_have_few_counts_and_no_annotation(mixed):
+    outside = (mixed.obs["in_tissue"] == 0).to_numpy()
+    assert outside.sum() == 300
+    assert (mixed.obs["annotation"].isna() == outside).all()
+    total = mixed.X.sum(axis=1).A1
+    assert np.median(total[outside]) < 0.02 * np.median(total[~outside])
+    to_tissue = cKDTree(mixed.obsm["spatial"][~outside]).query(mixed.obsm["spatial"][outside])[0]
+    assert to_tissue.max() < 4 * 25  # around the tissue, and not in it
+
+
+def test_a_tenth_of_molecules_come_from_neighbouring_bins():
+    from spatialpdvi.synthetic.cells import draw_cells, draw_compositions
+    from spatialpdvi.synthetic.tissue import draw_tissue
+
+    rng = np.random.default_rng(0)
+    tissue = draw_tissue(1500, 8, rng, layered=True, n_background=0)
+    cells = draw_cells(tissue, draw_compositions(tissue, rng), rng)
+    leak = cells.leak.toarray()
+    np.testing.assert_allclose(leak.sum(axis=0), 1.0)  # no molecule is lost
+    np.testing.assert_allclose(leak.diagonal(), 0.9)
+    rows, columns = np.nonzero(leak - np.diag(leak.diagonal()))
+    assert np.abs(tissue.bins[rows] - tissue.bins[columns]).max() == 1
+    n_states = (cells.share > 0).sum(axis=1)
+    assert n_states.max() <= 4
+    assert 1.5 < n_states.mean() < 2.5
+
+
+def test_room_off_the_tissue_is_limited():
+    with pytest.raises(InputError, match="spots off the tissue, found 100,000"):
+        simulate(n_spots=100, n_genes=20, k=3, background=100_000)
 
 
 def test_drawing_in_blocks_loses_nothing(monkeypatch):
@@ -187,6 +256,7 @@ def test_drawing_in_blocks_loses_nothing(monkeypatch):
         ({"spacing": 0.0}, "Expected `spacing` to be a finite number above 0, found 0.0."),
         ({"depth": np.inf}, "Expected `depth` to be a finite number above 0, found inf."),
         ({"signal": -1}, "Expected `signal` to be a finite number of at least 0, found -1. The usual contrast is 1."),
+        ({"background": -1}, "Expected `background` to be at least 0, found -1."),
         ({"seed": -1}, "Expected `seed` to be between 0 and 4,294,967,295, found -1."),
     ],
 )
@@ -205,7 +275,9 @@ def test_write_and_read(tmp_path):
     assert read.X.dtype == np.float32
     assert read.obs["annotation"].equals(adata.obs["annotation"])
     np.testing.assert_array_equal(read.obsm["spatial"], adata.obsm["spatial"])
-    assert dict(read.uns["simulation"]) == adata.uns["simulation"]
+    written = dict(read.uns["simulation"])
+    np.testing.assert_array_equal(written.pop("composition"), adata.uns["simulation"].pop("composition"))
+    assert written == adata.uns["simulation"]
     assert [file.name for file in tmp_path.iterdir()] == ["embryo.h5ad"]
 
 

@@ -65,7 +65,7 @@ def _cases(folder: Path) -> list[Section]:
     """All sections, with the simulated one first because it takes longest."""
     path = folder / f"{EMBRYO}.h5ad"
     if not path.exists():
-        write_simulation(path, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0))
+        write_simulation(path, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True))
     return [Section(path, 20, {}), *sections()]
 
 

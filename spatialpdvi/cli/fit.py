@@ -36,6 +36,7 @@ __all__ = ["fit"]
 # of the table of a scan: title, column, format
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("K", "k", str),
+    ("evidence", "evidence", "{:.3f}".format),
     ("found again", "found_again", "{:.2f}".format),
     ("halves ARI", "split_ari", "{:.3f}".format),
     ("restarts ARI", "restart_ari", "{:.3f}".format),
@@ -195,10 +196,11 @@ def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _print_scan(scan: "Scan") -> None:
     """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
-    titles = [title for title, _, _ in _COLUMNS]
+    columns = [column for column in _COLUMNS if column[1] in scan.table]
+    titles = [title for title, _, _ in columns]
     rows = [
-        [form(value) for (_, _, form), value in zip(_COLUMNS, row, strict=True)]
-        for row in zip(*(scan.table[name] for _, name, _ in _COLUMNS), strict=True)
+        [form(value) for (_, _, form), value in zip(columns, row, strict=True)]
+        for row in zip(*(scan.table[name] for _, name, _ in columns), strict=True)
     ]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     click.echo("  " + "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths, strict=True)))

@@ -18,17 +18,36 @@ __all__ = ["simulate"]
     "--signal",
     default=1.0,
     show_default=True,
-    help="Factor of the log fold changes between domains. Smaller values make the domains harder to find.",
+    help="Factor of the log fold changes between cell states. Smaller values make the domains harder to find.",
+)
+@click.option(
+    "--easy",
+    is_flag=True,
+    help="Give every domain an expression profile of its own, and leave out the skin and thin layers. Default: off.",
+)
+@click.option(
+    "--background", default=0, show_default=True, help="Number of additional spots off the tissue, with few counts."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @verbosity
 @user_errors
 def simulate(
-    output: Path, *, n_spots: int, n_genes: int, k: int, signal: float, seed: int, quiet: bool, verbose: bool
+    output: Path,
+    *,
+    n_spots: int,
+    n_genes: int,
+    k: int,
+    signal: float,
+    easy: bool,
+    background: int,
+    seed: int,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     """Simulate a section with known domains and write it to OUTPUT.
 
-    The section has the shape of an embryo and sparse counts. OUTPUT ends in .h5ad or .zarr.
+    The section has the shape of an embryo, sparse counts, and domains that share
+    cell states and differ in their proportions. OUTPUT ends in .h5ad or .zarr.
 
     \b
     Example:
@@ -42,8 +61,16 @@ def simulate(
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             with progress.stage("simulate") as stage:
-                section = make(n_spots=n_spots, n_genes=n_genes, k=k, signal=signal, seed=seed)
-                stage.note(f"{n_spots:,} spots, {section.X.nnz:,} counts")
+                section = make(
+                    n_spots=n_spots,
+                    n_genes=n_genes,
+                    k=k,
+                    seed=seed,
+                    signal=signal,
+                    easy=easy,
+                    background=background,
+                )
+                stage.note(f"{section.n_obs:,} spots, {section.X.nnz:,} counts")
             with progress.stage("write"):
                 write_simulation(output, section)
         if not quiet:

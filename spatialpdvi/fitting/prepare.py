@@ -39,7 +39,16 @@ from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare", "prepare_start"]
+__all__ = [
+    "Initialization",
+    "Prepared",
+    "compose",
+    "initialize",
+    "learn_sets",
+    "number_of_states",
+    "prepare",
+    "prepare_start",
+]
 
 
 class Initialization(NamedTuple):
@@ -180,24 +189,16 @@ def compose(
     """
     k, labels = settings.n_domains, initialization.start.labels
     given = initialization.agreed is None
-    with progress.stage("states") as stage, single_threaded():
-        states = learn_states(unsmoothed, settings.n_states, seed=settings.seed)
-        ambiguous = f"a spot's features leave {states.ambiguity:.0%} of its state open"
-        if settings.if_distinct and not states.are_distinct:
-            stage.note(f"none: {ambiguous}")
-            return initialization
-        stage.note(f"{settings.n_states} states; {ambiguous}")
-        seeds = np.random.default_rng(settings.seed).integers(
-            2**32, size=0 if given else n_state_sets(unsmoothed.shape[0]) - 1
-        )
-        others = [learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds]
+    sets = learn_sets(unsmoothed, settings, 1 if given else n_state_sets(unsmoothed.shape[0]), progress)
+    if not sets:
+        return initialization
     found = None
     if given:
-        start = start_from_composition(states, labels, k)
+        states, start = sets[0], start_from_composition(sets[0], labels, k)
     else:
         with progress.stage("search") as stage, single_threaded():
             states, start, found = search_sets(
-                [states, *others],
+                sets,
                 section.coordinates,
                 uniform_weights(pattern, beta=settings.beta),
                 k,
@@ -212,6 +213,31 @@ def compose(
     return initialization._replace(
         start=start, fitted=states.features, rotation=states.rotation, states=states, searched=found
     )
+
+
+def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, progress: Progress) -> list[States]:
+    """Learn sets of states with different seeds; none where ``auto`` finds that single spots do not tell them apart.
+
+    Parameters
+    ----------
+    unsmoothed
+        (n, d) dense features of single spots.
+    settings
+        Of the states.
+    n_sets
+        How many sets.
+    progress
+        Shows the stage "states".
+    """
+    with progress.stage("states") as stage, single_threaded():
+        states = learn_states(unsmoothed, settings.n_states, seed=settings.seed)
+        ambiguous = f"a spot's features leave {states.ambiguity:.0%} of its state open"
+        if settings.if_distinct and not states.are_distinct:
+            stage.note(f"none: {ambiguous}")
+            return []
+        stage.note(f"{settings.n_states} states; {ambiguous}")
+        seeds = np.random.default_rng(settings.seed).integers(2**32, size=n_sets - 1)
+        return [states, *(learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds)]
 
 
 def prepare(
@@ -278,7 +304,7 @@ def prepare_start(
     """
     settings, pattern = GraphSettings.of(options), None
     start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
-    n_states = _n_states(section, raw, options)
+    n_states = number_of_states(section, raw, options)
     if n_states:
         pattern = join_spots(section, settings)
         states = StateSettings.of(options, n_states)
@@ -286,8 +312,19 @@ def prepare_start(
     return prepare(section, features, start, settings, progress, pattern=pattern)
 
 
-def _n_states(section: Section, raw: RawFeatures, options: FitOptions) -> int:
-    """The number of states that domains may share in a fit, or 0 where each domain has one Gaussian."""
+def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> int:
+    """Return the number of states that domains may share in a fit, or 0 where each domain has one Gaussian.
+
+    Parameters
+    ----------
+    section, raw, options
+        As for `prepare_start`.
+
+    Raises
+    ------
+    InputError
+        As for `prepare_start`.
+    """
     n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
     if options.states == "off" or (options.states == "auto" and not is_dense):
         return 0

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from scipy.special import softmax
 
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import Model
 from spatialpdvi.problems.base import Blocks
-from spatialpdvi.problems.composition import CompositionMixture, composition_of
+from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
 __all__ = ["FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
@@ -246,7 +247,7 @@ def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray
         return None
     states = np.empty((order.size, lam.m.shape[0]), dtype=np.float32)
     states[order] = problem.state_posterior(posterior[order], lam)
-    return StateResult(states, composition_of(lam.theta), problem.prior_weight)
+    return StateResult(states, softmax(lam.theta, axis=1), problem.prior_weight)
 
 
 def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:

@@ -16,7 +16,14 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 
-__all__ = ["n_state_sets", "search_compositions", "search_sets", "settle_labels", "start_from_composition"]
+__all__ = [
+    "landscape_of",
+    "n_state_sets",
+    "search_compositions",
+    "search_sets",
+    "settle_labels",
+    "start_from_composition",
+]
 
 _PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
 _SETS = 3  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
@@ -108,24 +115,57 @@ def search_compositions(
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
     """
-    likelihood = _likelihood(states)
-    prior_weight = _prior_weight(states)
     rng = np.random.default_rng(seed)
-    spots = _sample(coordinates, labels[0], rng)
+    spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
     others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
-    landscape = Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, prior_weight)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     starts += [labels[i][spots] for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
         return _start(states, found.labels, found.composition), found
+    likelihood = _likelihood(states)
     everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
-    whole = Landscape(likelihood, coordinates, graph, k, prior_weight)
+    whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
     # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
     fit = min((whole.fit(own[whole.order], rounds=_WHOLE) for own in (everywhere, labels[0])), key=lambda fit: fit.rank)
     found_labels = np.empty_like(fit.labels)
     found_labels[whole.order] = fit.labels
     return _start(states, found_labels, fit.composition), found
+
+
+def landscape_of(
+    states: States,
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    k: int,
+    *,
+    rng: np.random.Generator,
+    labels: np.ndarray | None = None,
+) -> tuple[np.ndarray, Landscape]:
+    """Return the spots of a section that are searched, (m,) ascending, and their landscape.
+
+    These are all spots, or connected pieces of at most 10,000 where a section is larger.
+
+    Parameters
+    ----------
+    states
+        Of the section.
+    coordinates, graph
+        As for `search_compositions`.
+    k
+        K.
+    rng
+        Draws the pieces.
+    labels
+        (n,) of which a sample has pieces of each domain; by default those that averaged compositions give.
+    """
+    likelihood, prior_weight = _likelihood(states), _prior_weight(states)
+    if labels is None and coordinates.shape[0] > _SEARCHED:
+        labels = composition_labels(
+            Landscape(likelihood, coordinates, graph, k, prior_weight), seed=int(rng.integers(2**32)), scales=(30,)
+        )[0]
+    spots = np.arange(coordinates.shape[0]) if labels is None else _sample(coordinates, labels, rng)
+    return spots, Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:

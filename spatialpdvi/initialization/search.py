@@ -14,7 +14,8 @@ All loops are over a fixed number of steps, and none depends on the clock or on 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,10 +24,10 @@ from scipy.special import softmax
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.kernels.mixture import evaluate_spots, log_likelihoods, responsibilities, sweep
-from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.kernels.mixture import evaluate_spots, responsibilities, sweep
+from spatialpdvi.problems.composition import StateLikelihoods
 
-__all__ = ["SMALLEST", "Found", "Landscape", "composition_labels", "lowest"]
+__all__ = ["SMALLEST", "Fit", "Found", "Landscape", "composition_labels", "lowest", "members", "unions"]
 
 _SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
@@ -97,14 +98,12 @@ class Landscape:
     ) -> None:
         patching = make_patches(coordinates, graph, 1)
         self.order, (self._patch,) = patching.order, patching.patches
-        self.likelihood = np.ascontiguousarray(likelihood[self.order])
+        self.n = likelihood.shape[0]
+        self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
         self.coordinates = coordinates[self.order]
         self.graph = graph[self.order][:, self.order].tocsr()
         self.k, self.prior_weight = k, prior_weight
-        self.n = likelihood.shape[0]
-        self.responsibility = _without_domains(self.likelihood)
-        self._none = np.zeros((0, k))
-        self._zeros = np.zeros(self.n)
+        self.responsibility = _without_domains(self.states.relative)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
@@ -116,53 +115,60 @@ class Landscape:
         """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
         phi, composition = fit.phi.copy(), fit.composition
         for turn in range(rounds):
-            composition = self.composed(self.members(phi, composition))
+            composition = self.composed(members(self.states, phi, composition))
             before = phi.copy()
-            sweep(self.log_likelihood(composition), *self._edges(), self._none, self._patch.colour_start, phi)
+            self.sweep(phi, self.states.domain_term(composition))
             if 0.5 * np.abs(phi - before).sum() < _SETTLED * self.n:
                 break
             behind = _BEHIND.get(turn)
             if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
                 break
-        composition = self.composed(self.members(phi, composition))
+        composition = self.composed(members(self.states, phi, composition))
         return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
         """Return F of (C3) without the states' own terms."""
-        data_term = self.log_likelihood(composition)
+        return self.term_of_spots(phi, self.states.domain_term(composition)) + self.prior(composition)
+
+    def sweep(self, phi: np.ndarray, data_term: np.ndarray) -> None:
+        """Do one Gauss-Seidel sweep over the posteriors, in place (E3)."""
+        sweep(data_term, *self._edges(), np.zeros((0, self.k)), self._patch.colour_start, phi)
+
+    def term_of_spots(self, phi: np.ndarray, data_term: np.ndarray) -> float:
+        """Return the first two terms of (C3), those of the spots and of their edges."""
         value, residual = np.empty(self.n), np.empty(self.n)
-        evaluate_spots(data_term, *self._edges(), self._none, phi, np.empty_like(data_term), value, residual)
-        return float(value.sum()) + self.prior(composition)
+        none = np.zeros((0, self.k))
+        evaluate_spots(data_term, *self._edges(), none, phi, np.empty_like(data_term), value, residual)
+        return float(value.sum())
+
+    def with_domains(self, k: int) -> Self:
+        """Return the same spots, states and edges with another number of domains."""
+        other = copy(self)
+        other.k = k
+        return other
 
     def prior(self, composition: np.ndarray) -> float:
         """Return the term of the compositions' prior in (C3)."""
-        return -float(np.sum(self.prior_weight * np.log(np.maximum(composition, _LEAST))))
+        return float(self.priors(composition).sum())
+
+    def priors(self, composition: np.ndarray) -> np.ndarray:
+        """Return each domain's part (K,) of that term."""
+        return -np.asarray((self.prior_weight * np.log(np.maximum(composition, _LEAST))).sum(axis=1))
 
     def composed(self, members: np.ndarray) -> np.ndarray:
         """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
         weights = members + self.prior_weight
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def log_likelihood(self, composition: np.ndarray, spots: np.ndarray | None = None) -> np.ndarray:
-        """Return b (n, K), or that of some spots, relative to each spot's likeliest state (C2)."""
-        mixed = self._mixed(composition, spots)
-        log_likelihoods(mixed, self._zeros[: mixed.shape[0]])
-        return mixed
-
-    def members(self, phi: np.ndarray, composition: np.ndarray, spots: np.ndarray | None = None) -> np.ndarray:
-        """Return M (K, C), how many spots of each domain are in each state."""
-        mixed = self._mixed(composition, spots)
-        responsibilities(phi, mixed)
-        likelihood = self.likelihood if spots is None else self.likelihood[spots]
-        return np.asarray(wrap_features(likelihood).statistics(mixed)[1] * composition)
-
-    def _mixed(self, composition: np.ndarray, spots: np.ndarray | None) -> np.ndarray:
-        likelihood = self.likelihood if spots is None else self.likelihood[spots]
-        weight = np.ascontiguousarray(composition.T)
-        return wrap_features(likelihood).data_term(weight, np.zeros(composition.shape[0]))
-
     def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._patch.indptr, self._patch.indices, self._patch.weights
+
+
+def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
+    """Return M (K, C), how many spots of each domain are in each state (C2)."""
+    mixed = states.of_domains(composition)
+    responsibilities(phi, mixed)
+    return states.members(mixed, composition)
 
 
 def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
@@ -191,15 +197,15 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
     return Found(labels, best.composition, started_at, best.neg_elbo, search.n_proposed, search.n_accepted)
 
 
-def composition_labels(landscape: Landscape, *, seed: int) -> list[np.ndarray]:
-    """Return k-means labels (n,) of the square roots of state posteriors averaged over neighbours, at three scales.
+def composition_labels(landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES) -> list[np.ndarray]:
+    """Return k-means labels (n,) of the square roots of state posteriors averaged over so many neighbours.
 
     Square roots make the distance between two compositions that of Hellinger. The labels are in the order of the spots
     that the landscape was made of.
     """
     labels = []
     rng = np.random.default_rng(seed)
-    for profile in _profiles(landscape, _SCALES):
+    for profile in _profiles(landscape, scales):
         for _ in range(_EACH):
             found = np.empty(landscape.n, dtype=np.int64)
             found[landscape.order] = _cluster(profile, landscape.k, rng)
@@ -276,10 +282,10 @@ class _Search:
     def _proposals(self, base: Fit) -> list[_Proposal]:
         """The proposals that promise most, at most one for each region and none that was refitted before."""
         regions = self._cuts(base) + self._foreign(base)
-        unions = _unions(self.landscape, base)
+        costs_of_unions = unions(self.landscape, base)
         proposals = []
         for gain, source, region in regions:
-            costs = [(cost, pair) for pair, cost in unions.items() if source not in pair]
+            costs = [(cost, pair) for pair, cost in costs_of_unions.items() if source not in pair]
             if costs:
                 cost, (kept, freed) = min(costs)
                 proposals.append(_Proposal(gain + cost, region, kept, freed))
@@ -314,20 +320,20 @@ class _Search:
 
 def _cut(landscape: Landscape, base: Fit, domain: int, spots: np.ndarray, half: np.ndarray) -> tuple[float, np.ndarray]:
     """Fit two domains within one, all else held: the change of F, and the spots (bool) of the second."""
-    edges = landscape.graph[spots][:, spots]
+    edges, states = landscape.graph[spots][:, spots], landscape.states.of_spots(spots)
     phi = one_hot(half.astype(np.int64), 2)
     composition = landscape.composed(phi.T @ landscape.responsibility[spots])
     for turn in range(_LOCAL):
-        new = softmax(landscape.log_likelihood(composition, spots) + edges @ phi, axis=1)
+        new = softmax(states.domain_term(composition) + edges @ phi, axis=1)
         moved = np.abs(new - phi).mean()
         phi = 0.5 * (phi + new) if turn else phi  # damped: all spots at once from old posteriors could cycle
-        composition = landscape.composed(landscape.members(phi, composition, spots))
+        composition = landscape.composed(members(states, phi, composition))
         if turn and moved < 1e-3:
             break
-    data = landscape.log_likelihood(composition, spots)
+    data = states.domain_term(composition)
     two = _local_neg_elbo(phi, data, edges) + landscape.prior(composition)
     old = base.composition[domain : domain + 1]
-    one = -landscape.log_likelihood(old, spots).sum() - 0.5 * edges.sum() + landscape.prior(old)
+    one = -states.domain_term(old).sum() - 0.5 * edges.sum() + landscape.prior(old)
     return float(two - one), phi[:, 1] > 0.5
 
 
@@ -336,32 +342,31 @@ def _local_neg_elbo(phi: np.ndarray, data: np.ndarray, edges: sp.csr_matrix) -> 
     return float(np.sum(entropy - phi * data) - 0.5 * np.sum(phi * (edges @ phi)))
 
 
-def _unions(landscape: Landscape, base: Fit) -> dict[tuple[int, int], float]:
-    """The change of F when two domains become one, for all pairs, with everything else held."""
-    phi, composition = base.phi, base.composition
-    members = landscape.members(phi, composition)
-    own = (phi * landscape.log_likelihood(composition)).sum(axis=0)
-    pull = landscape.graph @ phi
-    costs = {}
-    for a in range(landscape.k):
-        for b in range(a):
-            joint = landscape.composed((members[a] + members[b])[None])
-            both = phi[:, a] + phi[:, b]
-            cost = own[a] + own[b] - float(both @ landscape.log_likelihood(joint)[:, 0]) - float(phi[:, a] @ pull[:, b])
-            cost += _negentropy(both) - _negentropy(phi[:, a]) - _negentropy(phi[:, b])
-            cost += landscape.prior(joint) - landscape.prior(composition[a]) - landscape.prior(composition[b])
-            costs[a, b] = float(cost)
+def unions(landscape: Landscape, base: Fit) -> dict[tuple[int, int], float]:
+    """Return the change of F when two domains become one, for all pairs, with everything else held."""
+    states, phi, composition = landscape.states, base.phi, base.composition
+    found = members(states, phi, composition)
+    own = (phi * states.domain_term(composition)).sum(axis=0) - _negentropy(phi) - landscape.priors(composition)
+    pull = phi.T @ (landscape.graph @ phi)
+    costs: dict[tuple[int, int], float] = {}
+    for a in range(1, landscape.k):
+        joint = landscape.composed(found[a] + found[:a])
+        both = phi[:, [a]] + phi[:, :a]
+        together = (both * states.domain_term(joint)).sum(axis=0) - _negentropy(both) - landscape.priors(joint)
+        cost = own[a] + own[:a] - together - pull[a, :a]
+        costs |= {(a, b): float(value) for b, value in enumerate(cost)}
     return costs
 
 
-def _negentropy(values: np.ndarray) -> float:
-    return float(np.sum(values * np.log(np.maximum(values, _LEAST))))
+def _negentropy(values: np.ndarray) -> np.ndarray:
+    """``sum_i phi_ik log phi_ik`` (K,) of posteriors (n, K)."""
+    return np.asarray((values * np.log(np.maximum(values, _LEAST))).sum(axis=0))
 
 
 def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, int, np.ndarray]]:
     """Domains of another fit as new domains of this one, by hard labels: change of F, -1, region."""
     found: list[tuple[float, int, np.ndarray]] = []
-    current = landscape.log_likelihood(base.composition)[np.arange(landscape.n), base.labels]
+    current = landscape.states.domain_term(base.composition)[np.arange(landscape.n), base.labels]
     for domain in range(landscape.k):
         region = other.labels == domain
         size = int(region.sum())
@@ -372,7 +377,7 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
         if overlap[largest] > _COVERED * max(size, int((base.labels == largest).sum())):
             continue
         spots = np.flatnonzero(region)
-        new = landscape.log_likelihood(other.composition[domain : domain + 1], spots)[:, 0]
+        new = landscape.states.of_spots(spots).domain_term(other.composition[domain : domain + 1])[:, 0]
         edges = landscape.graph[spots]
         rows = np.repeat(spots, np.diff(edges.indptr))
         was, now = base.labels[edges.indices] == base.labels[rows], region[edges.indices]

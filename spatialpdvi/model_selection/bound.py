@@ -1,12 +1,14 @@
 """The complete bound: F with the terms that it omits as constant, so that fits of different K can be compared."""
 
+from typing import NamedTuple, Self
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from spatialpdvi.problems.potts_mixture import Hyperparameters
 
-__all__ = ["complete_bound", "log_partition"]
+__all__ = ["PottsNormaliser", "complete_bound"]
 
 _DRAWS = 50  # of open edges
 
@@ -49,11 +51,11 @@ def complete_bound(
     likelihood = float((0.5 * _squares(features) / noise**2).sum() + 0.5 * n * np.log(2.0 * np.pi * noise**2).sum())
     means = 0.5 * k * float((xi**2 / prior**2 + np.log(prior**2) - 1.0).sum())
     jacobian = 0.0 if rotation is None else n * float(np.linalg.slogdet(rotation)[1])
-    return neg_elbo + likelihood + means + log_partition(graph, k, seed=seed) - jacobian
+    return neg_elbo + likelihood + means + PottsNormaliser.of(graph, seed=seed).log_partition(k) - jacobian
 
 
-def log_partition(graph: sp.csr_matrix, k: int, *, seed: int) -> float:
-    r"""Return the log normaliser of the Potts model to two orders, ``log sum_z exp(sum_{i,j} r_ij [z_i = z_j])``.
+class PottsNormaliser(NamedTuple):
+    r"""The log normaliser of the Potts model to two orders, ``log sum_z exp(sum_{i,j} r_ij [z_i = z_j])``.
 
     Every factor ``exp(r [a = b])`` is ``e^r ((1 - p) + p [a = b])`` with ``p = 1 - e^-r``. So (Fortuin and Kasteleyn
     1972), with each edge independently open with probability p, and C the number of pieces that open edges connect,
@@ -62,25 +64,28 @@ def log_partition(graph: sp.csr_matrix, k: int, *, seed: int) -> float:
 
     with mean kappa_1 and variance kappa_2 of C, estimated from draws. Weights of about 2 on ten neighbours connect
     nearly all spots, so that C hardly varies and higher orders vanish. At r = 0 the result is exact, since C = n.
-
-    Parameters
-    ----------
-    graph
-        Symmetric CSR (n, n) of the weights, each edge twice.
-    k
-        K.
-    seed
-        Of the draws.
     """
-    upper = sp.triu(graph, k=1).tocoo()
-    weight = upper.data.astype(np.float64)
-    rng = np.random.default_rng(seed)
-    pieces = np.empty(_DRAWS)
-    for draw in range(_DRAWS):
-        is_open = rng.random(weight.size) < -np.expm1(-weight)
-        kept = sp.csr_matrix((np.ones(is_open.sum()), (upper.row[is_open], upper.col[is_open])), shape=graph.shape)
-        pieces[draw] = connected_components(kept, directed=False, return_labels=False)
-    return float(weight.sum() + np.log(k) * (pieces.mean() + 0.5 * np.log(k) * pieces.var(ddof=1)))
+
+    total: float  # sum_{i,j} r_ij
+    mean: float  # kappa_1
+    variance: float  # kappa_2
+
+    @classmethod
+    def of(cls, graph: sp.csr_matrix, *, seed: int) -> Self:
+        """Draw the pieces of a graph, a symmetric CSR (n, n) of the weights with each edge twice."""
+        upper = sp.triu(graph, k=1).tocoo()
+        weight = upper.data.astype(np.float64)
+        rng = np.random.default_rng(seed)
+        pieces = np.empty(_DRAWS)
+        for draw in range(_DRAWS):
+            is_open = rng.random(weight.size) < -np.expm1(-weight)
+            kept = sp.csr_matrix((np.ones(is_open.sum()), (upper.row[is_open], upper.col[is_open])), shape=graph.shape)
+            pieces[draw] = connected_components(kept, directed=False, return_labels=False)
+        return cls(float(weight.sum()), float(pieces.mean()), float(pieces.var(ddof=1)))
+
+    def log_partition(self, k: int) -> float:
+        """Return log Z for K domains."""
+        return float(self.total + np.log(k) * (self.mean + 0.5 * np.log(k) * self.variance))
 
 
 def _squares(features: np.ndarray | sp.csr_matrix) -> np.ndarray:

@@ -4,9 +4,38 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["recommend"]
+__all__ = ["recommend", "recommend_by_evidence"]
 
 _TIED = 0.1  # domains
+_ENOUGH = 0.95  # of the evidence that the best number has over a single domain
+
+
+def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
+    """Return the first K with 95 % of the evidence that the best K has over one domain, and the reason in sentences.
+
+    The evidence itself is largest for about twice as many domains as people annotate: spots of one domain are not
+    independent, so that in a large section ever finer domains pay (docs/choosing.md).
+
+    Parameters
+    ----------
+    table
+        Columns of a scan of compositions of states; ``k`` rises.
+    """
+    counts, share = table["k"], table["evidence"]
+    full = table["n_empty"] == 0
+    allowed = full if full.any() else np.ones_like(full)
+    best = int(np.where(allowed, share, -np.inf).argmax())
+    chosen = int(np.flatnonzero(allowed & (share >= min(_ENOUGH, share[best])))[0])
+    near = [f"{share[i]:.0%} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
+    reasons = [
+        f"The first number with at least {_ENOUGH:.0%} of the evidence that the best number has over a single domain.",
+        f"It has {share[chosen]:.0%} ({', '.join(near)}).",
+    ]
+    if best != chosen:
+        reasons.append(f"The best is K = {counts[best]}, whose other domains are small or weak.")
+    if chosen == counts.size - 1:
+        reasons.append("This is the largest K of the range; a wider range may lead to a larger one.")
+    return int(counts[chosen]), " ".join(reasons)
 
 
 def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:

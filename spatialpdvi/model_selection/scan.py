@@ -15,23 +15,29 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.fit import fit_features
 from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.loop import Stop
-from spatialpdvi.fitting.prepare import prepare_start
+from spatialpdvi.fitting.prepare import learn_sets, number_of_states, prepare_start
 from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
+from spatialpdvi.graph.build import join_spots
+from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.initialization import States, n_state_sets
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
-from spatialpdvi.model_selection.recommend import recommend
+from spatialpdvi.model_selection.evidence import Level, levels, share_of_evidence
+from spatialpdvi.model_selection.recommend import recommend, recommend_by_evidence
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.k_range import candidates
-from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
+from spatialpdvi.options.k_range import AUTO, candidates
+from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StateSettings
 from spatialpdvi.runtime.progress import Progress, Stage
+from spatialpdvi.runtime.threads import single_threaded
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
 __all__ = ["fit_range", "scan_domains"]
 
+_WIDEST = 30  # domains of `auto`, where the evidence still rises at 20
 _RESTARTS = 2  # largest `n_init`: the table needs fewer restarts than the fit that follows
 
 
@@ -92,9 +98,11 @@ def fit_range(
 
 
 def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progress: Progress) -> Scan:
-    """Fit the section with every number of domains that ``options.k`` stands for, and recommend one.
+    """Look at every number of domains that ``options.k`` stands for, and recommend one.
 
-    The features are made once for all numbers. Each fit is what ``k`` of that number gives with fewer restarts.
+    Where domains are compositions of states, the evidence for each number decides (`spatialpdvi.model_selection.
+    evidence`). Elsewhere the section is fitted with each number, as ``k`` of that number does with fewer restarts, and
+    the number of domains that halves of the data share decides. The features are made once for all numbers.
 
     Parameters
     ----------
@@ -103,13 +111,82 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     raw
         Features before they are averaged in space, with the components for the largest number.
     progress
-        Shows the stage "scan".
+        Shows the stage "scan", and "states" where these are looked for.
 
     Raises
     ------
     InputError
         Where the range goes beyond the number of spots.
     """
+    asked = str(options.k)
+    table: dict[str, np.ndarray] = {}
+    for counts in _ranges_of_states(section, raw, options):
+        fewest = replace(options, k=counts[0])  # the components of a fit with few domains
+        unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
+        settings = StateSettings.of(fewest, number_of_states(section, raw, replace(options, k=counts[-1])))
+        sets = learn_sets(unsmoothed, settings, n_state_sets(unsmoothed.shape[0]), progress)
+        if not sets:
+            break
+        with progress.stage("scan") as stage:
+            table = _evidence(section, options, counts, sets, stage)
+            k, reason = recommend_by_evidence(table)
+            stage.note(f"K {k} of {asked}")
+        if table["evidence"].argmax() + 1 < len(counts):
+            break
+    return Scan(asked, k, reason, table) if table else _scan_halves(section, options, raw, progress)
+
+
+def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> list[range]:
+    """The range that was asked for, if a fit of its largest number has states; none if not.
+
+    ``auto`` ends where a small section has states for no more domains, and has a wider range, which is looked at where
+    the evidence is still rising at the end of the first.
+    """
+    counts = candidates(str(options.k), section.coordinates.shape[0])
+
+    def has_states(most: int) -> bool:
+        return number_of_states(section, raw, replace(options, k=most)) > 0
+
+    if options.k != AUTO:
+        return [counts] if has_states(counts[-1]) else []
+    ends = [end for end in (*counts[1:], _WIDEST) if has_states(end)]
+    ranges = [range(counts[0], end + 1) for end in ends if end <= counts[-1]][-1:]
+    return ranges + [range(counts[0], _WIDEST + 1)] * (_WIDEST in ends)
+
+
+def _evidence(
+    section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
+) -> dict[str, np.ndarray]:
+    """The table of a section whose domains are compositions of states."""
+    pattern = join_spots(section, GraphSettings.of(replace(options, k=counts[0])))
+    graph = uniform_weights(pattern, beta=options.beta)
+    shares: list[np.ndarray] = []
+    tables: list[dict[str, np.ndarray]] = []
+    with single_threaded():
+        for states in sets:
+            stage.advance(len(shares), len(sets))
+            _, found = levels(states, section.coordinates, graph, counts[-1], seed=options.seed)
+            shares.append(share_of_evidence(found, counts))
+            tables.append(_measured(found, counts))
+    # F of different states cannot be compared, but parts of it can
+    return {**tables[0], "evidence": np.mean(shares, axis=0)}
+
+
+def _measured(found: Sequence[Level], counts: range) -> dict[str, np.ndarray]:
+    """Columns of the table; a number that has no level has that of the largest one below it."""
+    known = [level.k for level in found]
+    of = [found[int(np.searchsorted(known, k, side="right")) - 1] for k in counts]
+    return {
+        "k": np.array(counts),
+        "neg_elbo": np.array([level.neg_evidence for level in of]),
+        "smallest": np.array([np.bincount(level.labels).min() for level in of]),
+        "n_empty": np.array([k - level.k for k, level in zip(counts, of, strict=True)]),
+        "persistence": persistence([level.labels for level in of]),
+    }
+
+
+def _scan_halves(section: Section, options: FitOptions, raw: RawFeatures, progress: Progress) -> Scan:
+    """The scan of a section whose domains have one mean each."""
     asked = str(options.k)
     counts = candidates(asked, section.coordinates.shape[0])
     rows: list[_Row] = []

@@ -49,8 +49,7 @@ def read_k(value: Any) -> int | str:
 def candidates(k: str, n_spots: int) -> range:
     """Return the numbers of domains that a range or ``"auto"`` stands for, both ends included.
 
-    ``auto`` is 2 to 20. It ends earlier on a section of fewer than 400 spots, so that domains have at least 20 spots on
-    average.
+    ``auto`` is 2 to 20. It ends earlier on a small section, so that domains have at least 20 spots on average.
 
     Parameters
     ----------

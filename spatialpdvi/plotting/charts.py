@@ -107,26 +107,30 @@ def draw_stationarity(axes: Axes, trace: Mapping[str, ArrayLike], *, tolerance: 
     right.legend(loc="upper right", fontsize=TEXT, frameon=False, borderaxespad=0.2, handlelength=1.4)
 
 
+_DECIDES = {"evidence": "share of the evidence", "found_again": "domains found again (net)"}
+
+
 def draw_scan(axes: Axes, scan: Mapping[str, ArrayLike], k: int | None) -> None:
-    """Draw how many domains are found again and, on the right, the complete bound, by number of domains.
+    """Draw what decides on the number of domains and, on the right, the complete bound, by number of domains.
 
     Parameters
     ----------
     axes
         Where to draw.
     scan
-        ``k``, ``found_again`` and ``neg_elbo`` (nats) of equal length.
+        ``k``, ``neg_elbo`` (nats), and ``evidence`` or ``found_again``, of equal length.
     k
         The chosen number of domains, marked by a bar; None for no mark.
     """
     counts = _column(scan, "k", length="k", what="scan")
-    found, objective = (_column(scan, name, length="k", what="scan") for name in ("found_again", "neg_elbo"))
+    decides = "evidence" if "evidence" in scan else "found_again"
+    found, objective = (_column(scan, name, length="k", what="scan") for name in (decides, "neg_elbo"))
     if k is not None:
         axes.axvline(k, color="#bbbbbb", linewidth=6, alpha=0.5, zorder=0)
     _curve(axes, counts, found, colour=_FOUND)
     axes.set_xlabel("number of domains", fontsize=TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axes.set_ylabel("domains found again (net)", fontsize=TEXT, color=_FOUND)
+    axes.set_ylabel(_DECIDES[decides], fontsize=TEXT, color=_FOUND)
     _tidy(axes)
     right = axes.twinx()
     power, unit = _nats(objective)

@@ -57,7 +57,7 @@ def plot_section(
         Columns ``epoch``, ``neg_elbo`` (nats) and ``gradient_norm`` (or ``stationarity``) of equal length; missing
         values are left out.
     k_scan
-        Columns ``k``, ``found_again`` and ``neg_elbo`` (nats) of equal length, if the number of domains was chosen.
+        Columns ``k``, ``neg_elbo`` (nats), and ``evidence`` or ``found_again``, of equal length, if K was chosen.
     k
         The chosen number, which is marked in the chart of the scan.
     scores

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model import Model
-from spatialpdvi.problems.composition import composition_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
 
@@ -74,7 +74,7 @@ def _compared(
     noise_sd = model.hyperparameters.noise_sd
     if model.states is None:
         return model.lam.m / noise_sd, features, noise_sd
-    composition = composition_of(model.lam.theta)
+    composition = softmax(model.lam.theta, axis=1)
     logs = data_term(wrap_features(features), PottsGlobals(model.lam.m, model.lam.rho), 1.0 / noise_sd**2)
     values = composition[domains] * np.exp(logs - logs.max(axis=1, keepdims=True))
     return composition, values / values.sum(axis=1, keepdims=True), 1.0

@@ -18,9 +18,10 @@ C = K and pi the unit matrix, this is that mixture.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.kernels.globals import augmented_composition
@@ -32,7 +33,7 @@ __all__ = [
     "CompositionGlobals",
     "CompositionMixture",
     "CompositionStatistics",
-    "composition_of",
+    "StateLikelihoods",
     "domain_term",
     "logits_of",
 ]
@@ -53,7 +54,7 @@ class CompositionStatistics(NamedTuple):
     """The sufficient statistics of a patch's spots, with every state at its optimum (C2)."""
 
     counts: np.ndarray  # N (C,), N_c = sum_ik phi_ik psi_ikc
-    sums: np.ndarray  # S (C, d), S_cf = sum_ik phi_ik psi_ikc x_if
+    sums: np.ndarray  # S (C, d), S_cf = sum_ik phi_ik psi_ikc x_if; zeros where states are held, which never read it
     members: np.ndarray  # M (K, C), M_kc = sum_i phi_ik psi_ikc
 
 
@@ -83,28 +84,29 @@ class CompositionMixture(PottsMixture):
         super().__init__(features, patches, hyperparameters)
         self.prior_weight = prior_weight
         self.held = held
+        self._known: dict[int, StateLikelihoods] = {}  # of patches, where states are held
 
     def statistics(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> CompositionStatistics:  # type: ignore[override]
         """Compute N, S and M of the patch, with its spots' states at their optimum given ``lam``."""
         p = self.patches[patch]
-        states, members = self._responsible(phi[p.start : p.stop], patch, lam)
-        counts, sums = self._rows[patch].statistics(states)
+        states, composition = self._likelihoods(patch, lam), softmax(lam.theta, axis=1)
+        mixed = states.of_domains(composition)
+        responsibilities(phi[p.start : p.stop], mixed)
+        members = states.members(mixed, composition)
+        if self.held is not None:
+            return CompositionStatistics(members.sum(axis=0), np.zeros_like(self.held.m), members)
+        counts, sums = self._rows[patch].statistics(states.posterior(mixed, composition))
         return CompositionStatistics(counts, sums, members)
-
-    def _responsible(self, phi: np.ndarray, patch: int, lam: CompositionGlobals) -> tuple[np.ndarray, np.ndarray]:
-        """The posterior (n_b, C) of the patch's states, and M (K, C)."""
-        states, mixed, _ = _mixed(self._rows[patch], lam, self._noise_precision)
-        responsibilities(phi, mixed)
-        composition = composition_of(lam.theta)
-        _, members = wrap_features(states).statistics(mixed)
-        states *= wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
-        return states, members * composition
 
     def state_posterior(self, phi: np.ndarray, lam: CompositionGlobals) -> np.ndarray:
         """Return the posterior (n, C) of every spot's state, ``sum_k phi_ik psi_ikc`` (C2), for phi (n, K)."""
         found = np.empty((phi.shape[0], lam.m.shape[0]))
+        composition = softmax(lam.theta, axis=1)
         for b, p in self.patches.items():
-            found[p.start : p.stop], _ = self._responsible(np.asarray(phi[p.start : p.stop], dtype=float), b, lam)
+            states = self._likelihoods(b, lam)
+            mixed = states.of_domains(composition)
+            responsibilities(np.asarray(phi[p.start : p.stop], dtype=float), mixed)
+            found[p.start : p.stop] = states.posterior(mixed, composition)
         return found
 
     def augmented_globals(  # type: ignore[override]
@@ -138,18 +140,27 @@ class CompositionMixture(PottsMixture):
         (Cappe and Moulines 2009).
         """
         states = self.held or super().blend(lam, target, step)  # type: ignore[arg-type]
-        mean = (1.0 - step) * composition_of(lam.theta) + step * composition_of(target.theta)
+        mean = (1.0 - step) * softmax(lam.theta, axis=1) + step * softmax(target.theta, axis=1)
         return CompositionGlobals(states.m, states.rho, logits_of(mean))
 
     def _parameters(self) -> dict[str, Any]:
         return {**super()._parameters(), "prior_weight": self.prior_weight, "held": self.held}
 
     def _data_term(self, patch: int, lam: CompositionGlobals) -> np.ndarray:  # type: ignore[override]
-        return domain_term(self._rows[patch], lam, self._noise_precision)
+        return self._likelihoods(patch, lam).domain_term(softmax(lam.theta, axis=1))
+
+    def _likelihoods(self, patch: int, lam: CompositionGlobals) -> "StateLikelihoods":
+        """The likelihoods of the patch's spots, which are computed once where states are held."""
+        known = self._known.get(patch)
+        if known is None:
+            known = StateLikelihoods.of(self._rows[patch], self.held or lam, self._noise_precision)
+            if self.held is not None:
+                self._known[patch] = known
+        return known
 
     def _prior_term(self, lam: CompositionGlobals) -> float:  # type: ignore[override]
         """The terms of the states' and the compositions' priors in (C3)."""
-        return super()._prior_term(lam) - float(np.sum(self.prior_weight * _log_composition(lam.theta)))  # type: ignore[arg-type]
+        return super()._prior_term(lam) - float(np.sum(self.prior_weight * log_softmax(lam.theta, axis=1)))  # type: ignore[arg-type]
 
     def _weights(self, statistics: CompositionStatistics, share: float) -> np.ndarray:
         """A (K, C), ``M_kc + w a_c``: the spots of each domain in each state, with the share w of the prior."""
@@ -160,7 +171,7 @@ class CompositionMixture(PottsMixture):
     ) -> CompositionGlobals:
         """Compute (E8), and ``dF/dtheta_kc = T_k pi_kc - A_kc`` (C6); blocks that are held have none."""
         weights = self._weights(statistics, share)
-        theta = weights.sum(axis=1, keepdims=True) * composition_of(lam.theta) - weights
+        theta = weights.sum(axis=1, keepdims=True) * softmax(lam.theta, axis=1) - weights
         if self.held is not None:
             return CompositionGlobals(np.zeros_like(lam.m), np.zeros_like(lam.rho), theta)
         states = super()._gradient(statistics, share, lam)  # type: ignore[arg-type]
@@ -175,13 +186,52 @@ class CompositionMixture(PottsMixture):
         # diag(T pi) majorises T (diag pi - pi pi') and is A at the optimum; where pi is too small, A is the bound. Of
         # states that a domain hardly has, both are next to nothing, and steps would throw their logits out of range
         spots = evidence.theta.sum(axis=1, keepdims=True)
-        theta = np.maximum(spots * np.maximum(composition_of(lam.theta), _RARE), evidence.theta)
+        theta = np.maximum(spots * np.maximum(softmax(lam.theta, axis=1), _RARE), evidence.theta)
         return CompositionGlobals(states.m, states.rho, theta)
 
     def _stationarity(self, gradient: CompositionGlobals, evidence: CompositionGlobals) -> dict[str, float]:  # type: ignore[override]
         """As for the mixture; for a composition, the total variation distance from its own optimum."""
         distance = 0.5 * np.abs(gradient.theta).sum(axis=1) / evidence.theta.sum(axis=1)
         return {**super()._stationarity(gradient, evidence), "composition": float(distance.max())}  # type: ignore[arg-type]
+
+
+class StateLikelihoods(NamedTuple):
+    """Likelihoods of states, relative to each spot's most likely one, and what domains make of them (C2)."""
+
+    relative: np.ndarray  # (n, C), e^(l_ic - top_i)
+    tops: np.ndarray  # (n,), max_c l_ic
+
+    @classmethod
+    def of(cls, features: Features, states: PottsGlobals | CompositionGlobals, noise_precision: np.ndarray) -> Self:
+        """Compute them from x (n, d), m and rho (C, d), and 1 / sigma0^2 (d,)."""
+        relative = data_term(features, PottsGlobals(states.m, states.rho), noise_precision)
+        tops = np.empty(relative.shape[0])
+        relative_likelihoods(relative, tops)
+        return cls(relative, tops)
+
+    def of_spots(self, spots: np.ndarray) -> Self:
+        """Return those of some spots."""
+        return type(self)(self.relative[spots], self.tops[spots])
+
+    def domain_term(self, composition: np.ndarray) -> np.ndarray:
+        """Return b (n, K), the log-likelihood of domains with the compositions pi (K, C)."""
+        mixed = self.of_domains(composition)
+        log_likelihoods(mixed, self.tops)
+        return mixed
+
+    def of_domains(self, composition: np.ndarray) -> np.ndarray:
+        """Return e^(b_ik - top_i), (n, K), for the compositions pi (K, C)."""
+        weight = np.ascontiguousarray(composition.T)
+        return wrap_features(self.relative).data_term(weight, np.zeros(composition.shape[0]))
+
+    def members(self, mixed: np.ndarray, composition: np.ndarray) -> np.ndarray:
+        """Return M (K, C), for ``mixed[i, k] = phi_ik e^-(b_ik - top_i)``."""
+        return np.asarray(wrap_features(self.relative).statistics(mixed)[1] * composition)
+
+    def posterior(self, mixed: np.ndarray, composition: np.ndarray) -> np.ndarray:
+        """Return the posterior (n, C) of the states, ``sum_k phi_ik psi_ikc``, for the same ``mixed``."""
+        weighted = wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
+        return np.asarray(self.relative * weighted)
 
 
 def domain_term(features: Features, lam: CompositionGlobals, noise_precision: np.ndarray) -> np.ndarray:
@@ -196,32 +246,7 @@ def domain_term(features: Features, lam: CompositionGlobals, noise_precision: np
     noise_precision
         1 / sigma0^2 (d,).
     """
-    _, mixed, tops = _mixed(features, lam, noise_precision)
-    log_likelihoods(mixed, tops)
-    return mixed
-
-
-def _mixed(
-    features: Features, lam: CompositionGlobals, noise_precision: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Likelihoods of states (n, C) and of domains (n, K), relative to each spot's best state, and its log (n,)."""
-    states = data_term(features, PottsGlobals(lam.m, lam.rho), noise_precision)
-    tops = np.empty(states.shape[0])
-    relative_likelihoods(states, tops)
-    composition = np.ascontiguousarray(composition_of(lam.theta).T)
-    return states, wrap_features(states).data_term(composition, np.zeros(composition.shape[1])), tops
-
-
-def composition_of(theta: np.ndarray) -> np.ndarray:
-    """Return the compositions pi (K, C), the softmax of each row of ``theta``."""
-    shares = np.exp(theta - theta.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
-def _log_composition(theta: np.ndarray) -> np.ndarray:
-    """Log pi (K, C), also where pi is too small for a float64."""
-    top = theta.max(axis=1, keepdims=True)
-    return np.asarray(theta - top - np.log(np.exp(theta - top).sum(axis=1, keepdims=True)))
+    return StateLikelihoods.of(features, lam, noise_precision).domain_term(softmax(lam.theta, axis=1))
 
 
 def logits_of(weights: np.ndarray) -> np.ndarray:

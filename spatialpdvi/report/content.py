@@ -55,6 +55,7 @@ _CERTIFICATE = (
 )
 _SCAN = {
     "k": "domains",
+    "evidence": "share of the evidence",
     "found_again": "found again (net)",
     "split_ari": "ARI of halves",
     "neg_elbo": "complete F, nats",

@@ -16,8 +16,9 @@ from spatialpdvi.io.results.writing import write_store
 from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
+from spatialpdvi.synthetic.cells import draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import draw_counts, draw_sources
-from spatialpdvi.synthetic.tissue import draw_tissue, organ_names
+from spatialpdvi.synthetic.tissue import draw_tissue
 
 __all__ = ["simulate", "write_simulation"]
 
@@ -33,8 +34,14 @@ def simulate(
     spacing: float = 25.0,
     depth: float | None = None,
     signal: float = 1.0,
+    easy: bool = False,
+    background: int = 0,
 ) -> ad.AnnData:
-    """Simulate a section of an embryo with ``k`` organs; equal arguments give equal bits.
+    """Simulate a section of an embryo with ``k`` domains; equal arguments give equal bits.
+
+    Domains share cell states and differ in their proportions, as those of real tissue do: a spot has one to four cells,
+    and a tenth of its molecules come from the spots around it. One in three pairs of touching domains differs in
+    proportions alone. There are organs, a thin skin, and thin layers inside the largest organ.
 
     Parameters
     ----------
@@ -52,14 +59,22 @@ def simulate(
         Mean number of molecules per spot, > 0; by default 2,300 for 8,000 genes, growing slowly with the number of
         genes.
     signal
-        Factor of the log fold changes between organs, >= 0. With 1, domains are about as hard to find as in a real
-        embryo; with 0, organs do not differ.
+        Factor of the log fold changes between cell states, >= 0. With 1, domains are about as hard to find as in a real
+        embryo; with 0, they do not differ.
+    easy
+        Give every domain a state of its own, leave out skin and layers, and let all molecules stay where they are. Such
+        domains are far easier to find than those of real tissue.
+    background
+        Number of additional spots off the tissue, around it. They have 1 to 14 bursts of molecules each, with the
+        average expression of the section, and no annotation.
 
     Returns
     -------
     AnnData
-        Counts in ``X`` (CSR float32), organs in ``obs["annotation"]``, coordinates in ``obsm["spatial"]`` (float64, the
-        y axis points down) and the parameters in ``uns["simulation"]``.
+        Counts in ``X`` (CSR float32), domains in ``obs["annotation"]``, coordinates in ``obsm["spatial"]`` (float64,
+        the y axis points down) and the parameters in ``uns["simulation"]``. Unless the section is easy,
+        ``uns["simulation"]["composition"]`` has the share of each state in each domain, (k, number of states). With
+        ``background``, ``obs["in_tissue"]`` is 1 for spots of the tissue and 0 for others.
 
     Raises
     ------
@@ -73,21 +88,28 @@ def simulate(
     ((400, 60), 3)
     """
     _check_sizes(n_spots, n_genes, k)
+    if background < 0:
+        raise InputError("at least 0", f"{background:,}", option="background")
     if not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"between 0 and {_LARGEST_SEED:,}", f"{seed:,}", option="seed")
     depth = 2300.0 * (n_genes / 8000) ** 0.2 if depth is None else float(depth)
     _check_scales(spacing=spacing, depth=depth, signal=signal)
     rng = np.random.default_rng(seed)
-    tissue = draw_tissue(n_spots, k, rng)
-    sources = draw_sources(tissue, n_genes=n_genes, depth=depth, signal=signal, rng=rng)
-    counts = draw_counts(tissue, sources, rng)
-    annotation = pd.Categorical.from_codes(tissue.organ, categories=organ_names(k))
+    tissue = draw_tissue(n_spots, k, rng, layered=not easy, n_background=background)
+    composition = None if easy else draw_compositions(tissue, rng)
+    cells = one_state_each(tissue) if composition is None else draw_cells(tissue, composition, rng)
+    sources = draw_sources(tissue, cells, n_genes=n_genes, depth=depth, signal=signal, rng=rng)
+    counts = draw_counts(sources, rng)
+    codes = np.concatenate([tissue.domain, np.full(background, -1)])
+    annotation = pd.Categorical.from_codes(codes, categories=tissue.names)
     names = [f"{column}_{row}-0" for column, row in tissue.bins]
     adata = ad.AnnData(
         counts,
         obs=pd.DataFrame({"annotation": annotation}, index=names),
         var=pd.DataFrame(index=[f"gene{gene:05d}" for gene in range(1, n_genes + 1)]),
     )
+    if background:
+        adata.obs["in_tissue"] = (codes >= 0).astype(np.int64)
     adata.obsm["spatial"] = tissue.bins * float(spacing)
     adata.uns["simulation"] = {
         "n_spots": n_spots,
@@ -97,7 +119,11 @@ def simulate(
         "spacing": float(spacing),
         "depth": depth,
         "signal": float(signal),
+        "easy": easy,
+        "background": background,
     }
+    if composition is not None:
+        adata.uns["simulation"]["composition"] = composition
     return adata
 
 

@@ -1,8 +1,8 @@
 """The counts of a simulated section: each burst of molecules gets a source, and then a gene of that source.
 
-The sources of a spot are the profile of its organ, the profile of the whole body (diffused molecules, and cell types
-that are everywhere), and a few programmes, such as growth or stress, that vary across the body and from spot to spot.
-The mixture gives organs gradients and makes genes vary together; bursts make each gene vary more than a Poisson count.
+The sources of a spot are the profiles of the states of its cells, that of the whole body (molecules from far away), and
+a few programmes, such as growth or stress, that vary across the body and from spot to spot. The mixture gives domains
+gradients and makes genes vary together; bursts make each gene vary more than a Poisson count.
 One search in one cumulative profile draws a burst, so a dense matrix of spots and genes is never formed.
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 
+from spatialpdvi.synthetic.cells import Cells
 from spatialpdvi.synthetic.tissue import Tissue, smooth_field
 
 __all__ = ["draw_counts", "draw_sources"]
@@ -26,58 +27,76 @@ _PROGRAMMES = 8  # the first two belong to scattered cells, such as blood
 _SCATTERED = 2
 _DISPERSION = 0.5  # variance of a gene's count = mean + about dispersion * mean^2
 _MAX_BURST = 8.0
+_MOST_OFF_TISSUE = 14  # bursts of a spot off the tissue
 _BLOCK_BURSTS = 4_000_000  # in memory at a time, about 100 MB
 
 
 class Sources(NamedTuple):
-    """The sources of bursts: the profiles of the organs, of the body and of the programmes."""
+    """The sources of bursts: the profiles of the states, of the body and of the programmes."""
 
-    cumulative: Floats  # (k + 1 + n_programmes, n_genes), each row rises to 1
-    share: Floats  # (n_spots, 2 + n_programmes), of the own organ, the body and the programmes; rows sum to 1
+    cumulative: Floats  # (n_sources, n_genes), each row rises to 1
+    share: Floats  # (n_spots, n_sources); rows sum to 1
     total: Ints  # (n_spots,), bursts per spot, at least 1
     burst: Floats  # (n_genes,), mean number of molecules in a burst besides the first
 
 
-def draw_sources(tissue: Tissue, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator) -> Sources:
-    """Draw the profiles of organs and programmes, and the shares that each spot draws from them.
+def draw_sources(
+    tissue: Tissue, cells: Cells, *, n_genes: int, depth: float, signal: float, rng: np.random.Generator
+) -> Sources:
+    """Draw the profiles of states and programmes, and the shares that each spot draws from them.
 
     Parameters
     ----------
     tissue
-        Bins and organs.
+        Bins and domains.
+    cells
+        The states of the bins' cells.
     n_genes
         Number of genes.
     depth
-        Mean number of molecules per spot.
+        Mean number of molecules per spot of the tissue.
     signal
-        Factor of the log fold changes between organs; with 0, organs do not differ.
+        Factor of the log fold changes between states; with 0, states do not differ.
     rng
         Random generator.
     """
-    k = int(tissue.organ.max()) + 1
+    n_states = cells.share.shape[1]
     # every section has the same set of baselines, since chance in a tail this heavy would change the depth
     quantile = (rng.permutation(n_genes) + 0.5) / n_genes
     body = _BASELINE_SD * np.clip(ndtri(quantile), -3, 3)  # log
-    organ = body + signal * _organ_effects(k, n_genes, rng)
+    state = body + cells.contrast * signal * _state_effects(n_states, n_genes, rng)
     programme = body + _sparse_effects(_PROGRAMMES, n_genes, rng, share=0.15, sd=1.2)
-    profile = _softmax(np.vstack([organ, body[None], programme]))
+    profile = _softmax(np.vstack([state, body[None], programme]))
     dispersion = rng.gamma(2.0, _DISPERSION / 2, size=n_genes)
-    burst = np.minimum(dispersion * depth * profile[k], _MAX_BURST)
+    burst = np.minimum(dispersion * depth * profile[n_states], _MAX_BURST)
     profile /= 1 + burst
-    n_bursts = depth * profile[k].sum()
+    n_bursts = depth * profile[n_states].sum()
     cumulative = np.cumsum(profile, axis=1)
     cumulative /= cumulative[:, -1:]
-    return Sources(cumulative, _shares(tissue, rng), _totals(tissue, n_bursts, rng), burst)
+    own, *others = _shares(tissue, rng).T
+    share = np.column_stack([own[:, None] * cells.share, *others])
+    mean = n_bursts * _relative_depth(tissue, cells.amount, rng)
+    if cells.leak is not None:
+        share *= mean[:, None]
+        share = cells.leak @ share
+        mean = share.sum(axis=1)
+        share /= mean[:, None]
+    total = np.maximum(1, rng.poisson(mean))
+    n_background = len(tissue.bins) - len(tissue.domain)
+    ambient = np.zeros((n_background, share.shape[1]))
+    ambient[:, n_states] = 1.0
+    total = np.concatenate([total, rng.integers(1, _MOST_OFF_TISSUE + 1, size=n_background)])
+    return Sources(cumulative, np.vstack([share, ambient]), total, burst)
 
 
-def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> csr_matrix:
+def draw_counts(sources: Sources, rng: np.random.Generator) -> csr_matrix:
     """Draw the counts, CSR float32 of shape (n_spots, n_genes), one block of spots after another."""
-    n_spots, n_genes = len(tissue.organ), sources.cumulative.shape[1]
+    n_spots, n_genes = sources.total.size, sources.cumulative.shape[1]
     block = np.cumsum(sources.total) // _BLOCK_BURSTS
     edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [n_spots]])
     data, indices, lengths = [], [], []
     for start, stop in itertools.pairwise(edges):
-        counts = _draw_block(tissue.organ[start:stop], sources, slice(start, stop), rng)
+        counts = _draw_block(sources, slice(start, stop), rng)
         data.append(counts.data)
         indices.append(counts.indices)
         lengths.append(np.diff(counts.indptr))
@@ -89,22 +108,19 @@ def draw_counts(tissue: Tissue, sources: Sources, rng: np.random.Generator) -> c
     return csr_matrix((values, columns, indptr.astype(index_type)), shape=(n_spots, n_genes))
 
 
-def _draw_block(organ: Ints, sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
+def _draw_block(sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
     """Draw the counts of a block of spots: assign bursts to sources, then to genes."""
-    k = len(sources.cumulative) - sources.share.shape[1] + 1
     of_source = rng.multinomial(sources.total[rows], sources.share[rows])
     spots, genes = [], []
-    for source, profile in enumerate(sources.cumulative):
-        members = np.flatnonzero(organ == source) if source < k else np.arange(organ.size)
-        bursts = of_source[members, max(0, source - k + 1)]
+    for bursts, profile in zip(of_source.T, sources.cumulative, strict=True):
         # sorted draws make the search fast; the shuffle then assigns them to spots
         drawn = np.sort(rng.random(int(bursts.sum())))
         gene = np.searchsorted(profile, drawn, side="right").astype(np.int32)
         rng.shuffle(gene)
-        spots.append(np.repeat(members.astype(np.int32), bursts))
+        spots.append(np.repeat(np.arange(bursts.size, dtype=np.int32), bursts))
         genes.append(gene)
     spot, gene = np.concatenate(spots), np.concatenate(genes)
-    shape = (organ.size, sources.cumulative.shape[1])
+    shape = (of_source.shape[0], sources.cumulative.shape[1])
     counts = csr_matrix((np.ones(spot.size, dtype=np.float32), (spot, gene)), shape=shape)
     counts.sum_duplicates()
     counts.data += rng.poisson(counts.data * sources.burst[counts.indices])
@@ -122,18 +138,18 @@ def _sparse_effects(n: int, n_genes: int, rng: np.random.Generator, *, share: fl
     return np.asarray(np.where(changed, rng.normal(scale=sd, size=(n, n_genes)), 0.0))
 
 
-def _organ_effects(k: int, n_genes: int, rng: np.random.Generator) -> Floats:
-    """Draw the log fold changes of organs (k, n_genes): a part shared by groups of organs, an own part, and markers."""
-    group = rng.integers(max(2, k // 4), size=k)
+def _state_effects(n_states: int, n_genes: int, rng: np.random.Generator) -> Floats:
+    """Draw the log fold changes of states (S, n_genes): a part shared by groups of states, an own part, and markers."""
+    group = rng.integers(max(2, n_states // 4), size=n_states)
     shared = _sparse_effects(int(group.max()) + 1, n_genes, rng, share=0.08, sd=0.8)
-    own = _sparse_effects(k, n_genes, rng, share=0.08, sd=1.0)
-    markers = np.abs(_sparse_effects(k, n_genes, rng, share=0.01, sd=2.4))
+    own = _sparse_effects(n_states, n_genes, rng, share=0.08, sd=1.0)
+    markers = np.abs(_sparse_effects(n_states, n_genes, rng, share=0.01, sd=2.4))
     return np.asarray(shared[group] + own + markers)
 
 
 def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
-    """Draw the shares of each spot's organ, the body and each programme; rows sum to 1."""
-    n_spots = len(tissue.organ)
+    """Draw the shares of each spot's own cells, the body and each programme; rows sum to 1."""
+    n_spots = len(tissue.domain)
     log_weight = np.empty((n_spots, 2 + _PROGRAMMES))
     log_weight[:, 0] = 0.3 * rng.standard_normal(n_spots)
     log_weight[:, 1] = np.log(0.6) + 0.5 * rng.standard_normal(n_spots)
@@ -148,9 +164,8 @@ def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
     return _softmax(log_weight)
 
 
-def _totals(tissue: Tissue, mean: float, rng: np.random.Generator) -> Ints:
-    """Draw the number of bursts of each spot: log-normal about a mean that varies smoothly over the section."""
-    n_spots = len(tissue.organ)
+def _relative_depth(tissue: Tissue, amount: Floats, rng: np.random.Generator) -> Floats:
+    """Draw the expected bursts of each spot, with mean 1: log-normal, and varying smoothly over the section."""
     patchy = smooth_field(rng, scale=0.3)(tissue.position)
-    relative = np.exp(0.2 * patchy + 0.35 * rng.standard_normal(n_spots))
-    return np.asarray(np.maximum(1, rng.poisson(mean * relative / relative.mean())))
+    relative = amount * np.exp(0.2 * patchy + 0.35 * rng.standard_normal(len(tissue.domain)))
+    return np.asarray(relative / relative.mean())

@@ -1,4 +1,4 @@
-"""The geometry of a simulated section: the outline of an embryo, its bins and its organs.
+"""The geometry of a simulated section: the outline of an embryo, its bins, its organs, and their layers.
 
 The unit of length is about half an embryo. The y axis points down, as in an image, so the head has the smallest y.
 """
@@ -11,18 +11,21 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 
-__all__ = ["Tissue", "draw_tissue", "organ_names", "smooth_field"]
+from spatialpdvi.errors import InputError
+
+__all__ = ["Tissue", "draw_tissue", "smooth_field"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class Tissue(NamedTuple):
-    """The bins of a section, sorted by column, and the organ of each."""
+    """The bins of a section, sorted by column, and the domain of each; then the bins off the tissue."""
 
-    bins: Ints  # (n_spots, 2), column and row on the lattice, from 0
+    bins: Ints  # (n_spots + n_background, 2), column and row on the lattice, from 0
     position: Floats  # (n_spots, 2), x and y in the units of the outline
-    organ: Ints  # (n_spots,), 0..k-1; every organ occurs
+    domain: Ints  # (n_spots,), 0..k-1; every domain occurs
+    names: list[str]  # (k,) of the domains
 
 
 class _Organ(NamedTuple):
@@ -72,29 +75,63 @@ _CAPSULES = (
 )
 _BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners of a box that contains the outline
 _BLEND = 0.05  # width of the smooth transition between two shapes
+_THICKNESS = 0.025  # of the skin and of each layer: two bins of a section of 20,000
+_LAYERED_ORGANS = 2
+_MOST_LAYERS = 4  # of each
+_FEWEST_LAYERED = 6  # domains
+_BINS_OF_LAYERED = 40  # for each domain, at least
 
 
-def organ_names(k: int) -> list[str]:
-    """Return names for ``k`` domains: those of organs, then ``organ 21``, ``organ 22`` and so on."""
-    named = [organ.name for organ in _ORGANS[:k]]
-    return named + [f"organ {number}" for number in range(len(_ORGANS) + 1, k + 1)]
-
-
-def draw_tissue(n_spots: int, k: int, rng: np.random.Generator) -> Tissue:
-    """Draw the bins of a section in the shape of an embryo, and their organs.
+def draw_tissue(n_spots: int, k: int, rng: np.random.Generator, *, layered: bool, n_background: int) -> Tissue:
+    """Draw the bins of a section in the shape of an embryo, and their domains.
 
     Parameters
     ----------
     n_spots
-        Number of bins.
+        Number of bins of the tissue.
     k
-        Number of organs, at most ``n_spots``.
+        Number of domains, at most ``n_spots``.
     rng
         Random generator.
+    layered
+        Whether the embryo has a thin skin, and thin layers inside its two largest organs. Below 6 domains, or 40 bins
+        for each, there is no room for them, and all domains are organs.
+    n_background
+        Number of bins off the tissue: those nearest to it.
     """
     warp = [smooth_field(rng, scale=0.35) for _ in range(2)]
-    bins, position = _lattice(n_spots, warp)
-    return Tissue(bins, position, _grow_organs(position, k, rng))
+    bins, position = _lattice(n_spots, n_background, warp)
+    position = position[:n_spots]
+    if not layered or k < _FEWEST_LAYERED or n_spots < _BINS_OF_LAYERED * k:
+        return Tissue(bins, position, _grow_organs(position, k, rng), _organ_names(k))
+    n_layers = min(k // 5, _MOST_LAYERS)
+    names = [name for name in _organ_names(k) if name != "skin"][: k - 1 - _LAYERED_ORGANS * n_layers]
+    domain = _grow_organs(position, len(names), rng)
+    n_organs = len(names)
+    _peel(domain, -_outline(position, warp), new=n_organs, thickness=_THICKNESS)
+    names.append("skin")
+    for organ in np.argsort(-np.bincount(domain)[:n_organs], kind="stable")[:_LAYERED_ORGANS]:
+        outside = cKDTree(position[domain != organ])
+        depth = np.where(domain == organ, outside.query(position)[0], np.inf)
+        for layer in range(1, n_layers + 1):  # from the outermost; each takes a share of what would leave equal parts
+            own = np.where(domain == organ, depth, np.inf)
+            _peel(domain, own, new=len(names), thickness=layer * _THICKNESS, most=1 / (n_layers + 2 - layer))
+            names.append(f"{names[organ]} layer {layer}")
+    return Tissue(bins, position, domain, names)
+
+
+def _organ_names(k: int) -> list[str]:
+    """Names for ``k`` organs, then ``organ 21``, ``organ 22`` and so on."""
+    named = [organ.name for organ in _ORGANS[:k]]
+    return named + [f"organ {number}" for number in range(len(_ORGANS) + 1, k + 1)]
+
+
+def _peel(domain: Ints, depth: Floats, *, new: int, thickness: float, most: float = 0.5) -> None:
+    """Turn the bins of little depth into the domain ``new``, at most a share of each old domain, so that none ends."""
+    for old in np.unique(domain):
+        members = np.flatnonzero(domain == old)
+        outer = members[np.argsort(depth[members], kind="stable")][: int(most * members.size)]
+        domain[outer[depth[outer] < thickness]] = new
 
 
 class _Field(NamedTuple):
@@ -135,13 +172,19 @@ def _grid(pitch: float) -> tuple[Ints, Floats]:
     return bins, np.array([x0, y0]) + pitch * bins
 
 
-def _lattice(n_spots: int, warp: list[_Field]) -> tuple[Ints, Floats]:
-    """The ``n_spots`` bins of a square lattice that lie deepest in the outline."""
+def _lattice(n_spots: int, n_background: int, warp: list[_Field]) -> tuple[Ints, Floats]:
+    """The ``n_spots`` bins of a square lattice that lie deepest in the outline, and those that follow them."""
     coarse = 0.01
     area = np.count_nonzero(_outline(_grid(coarse)[1], warp) < 0) * coarse**2
     bins, position = _grid(float(np.sqrt(area / n_spots)))
-    inside = np.sort(np.argsort(_outline(position, warp), kind="stable")[:n_spots])
-    bins, position = bins[inside], position[inside]
+    if n_spots + n_background > len(bins):
+        room = len(bins) - n_spots
+        raise InputError(
+            f"at most {room:,} spots off the tissue", f"{n_background:,}", "Lower it.", option="background"
+        )
+    ranked = np.argsort(_outline(position, warp), kind="stable")
+    chosen = np.concatenate([np.sort(ranked[:n_spots]), np.sort(ranked[n_spots : n_spots + n_background])])
+    bins, position = bins[chosen], position[chosen]
     return bins - bins.min(axis=0), position
 
 

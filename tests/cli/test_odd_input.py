@@ -133,7 +133,7 @@ def test_coordinates_in_space(section):
 def test_sixty_spots():
     from spatialpdvi.synthetic import simulate
 
-    section = simulate(n_spots=60, n_genes=500, k=3, seed=0)
+    section = simulate(n_spots=60, n_genes=500, k=3, seed=0, easy=True)
     result = spatialpdvi.fit(section, k=3, n_top_genes=200)
     assert result.certificate.converged
     assert section.obsm["pdvi_posterior"].shape == (60, 3)

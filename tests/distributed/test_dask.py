@@ -137,7 +137,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
     from spatialpdvi.synthetic import simulate
 
     path = tmp_path / "section.h5ad"
-    simulate(n_spots=2000, n_genes=120, k=4, seed=1).write_h5ad(path)
+    simulate(n_spots=2000, n_genes=120, k=4, seed=1, easy=True).write_h5ad(path)
     options = FitOptions(k=4, n_patches=6, batch_patches=3, seed=1, n_top_genes=100)
     here = fit_file(path, options, output=tmp_path / "here.h5ad")
 
@@ -182,7 +182,7 @@ def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
 
     paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
     for seed, path in enumerate(paths):
-        simulate(n_spots=600, n_genes=150, k=3, seed=seed).write_h5ad(path)
+        simulate(n_spots=600, n_genes=150, k=3, seed=seed, easy=True).write_h5ad(path)
     options = FitOptions(k=3, n_patches=5, batch_patches=2, n_top_genes=100, init="annotation")
     here = fit_file(paths[0], options, output=tmp_path / "here.h5ad", find_markers=True)
     before = pair.traffic.received

@@ -17,7 +17,7 @@ FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
 def fitted(tmp_path_factory):
     """A section whose single spots tell states apart, and its fit."""
     folder = tmp_path_factory.mktemp("compositions")
-    simulate(n_spots=600, n_genes=150, k=4, seed=1, signal=2.0).write_h5ad(folder / "section.h5ad")
+    simulate(n_spots=600, n_genes=150, k=4, seed=1, signal=2.0, easy=True).write_h5ad(folder / "section.h5ad")
     result = fit_file(
         folder / "section.h5ad", FitOptions(**FAST, save_graph=True), output=folder / "out.h5ad", keep_model=True
     )

@@ -19,7 +19,7 @@ OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
 def section():
     from spatialpdvi.synthetic import simulate
 
-    return simulate(n_spots=900, n_genes=200, k=4, seed=3)
+    return simulate(n_spots=900, n_genes=200, k=4, seed=3, easy=True)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_several_sections_stay_apart(section, fit):
 def test_tissue_of_another_kind_is_told_with_numbers(fit):
     from spatialpdvi.synthetic import simulate
 
-    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4, easy=True)
     with pytest.warns(InputWarning, match=r"^900 of 900 spots \(100.0%\) are farther .* moved by 1\d\d\d% of the way"):
         found = predict(other, model=fit.model)
     assert found.params["outside"] == 1.0
@@ -284,7 +284,7 @@ def test_domains_between_those_of_the_model_are_told_though_none_is_far(section)
 def test_the_section_of_several_that_is_unlike_is_named(section, fit):
     from spatialpdvi.synthetic import simulate
 
-    other = simulate(n_spots=900, n_genes=200, k=4, seed=4)
+    other = simulate(n_spots=900, n_genes=200, k=4, seed=4, easy=True)
     both = ad.concat({"a": section, "b": other}, label="slice", index_unique="-")
     with pytest.warns(InputWarning, match=r"^In section 'b', 783 of 900 spots") as caught:
         found = predict(both, model=fit.model, sample_key="slice", correct="center")

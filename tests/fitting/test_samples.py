@@ -22,7 +22,7 @@ def halves():
     """One simulated section cut in two, whose halves lie on top of each other."""
     from spatialpdvi.synthetic import simulate
 
-    section = simulate(n_spots=900, n_genes=200, k=4, seed=3)
+    section = simulate(n_spots=900, n_genes=200, k=4, seed=3, easy=True)
     x = section.obsm["spatial"][:, 0]
     left = x < np.median(x)
     parts = [section[left].copy(), section[~left].copy()]

@@ -37,7 +37,7 @@ def _run(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def tissue():
-    return simulate(n_spots=800, n_genes=150, k=5, seed=5, signal=2.0)
+    return simulate(n_spots=800, n_genes=150, k=5, seed=5, signal=2.0, easy=True)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_domains_that_are_there_are_recommended(scanned):
 
 
 def test_another_number_is_recommended_where_there_are_as_many():
-    section = simulate(n_spots=800, n_genes=150, k=4, seed=4, signal=2.0)
+    section = simulate(n_spots=800, n_genes=150, k=4, seed=4, signal=2.0, easy=True)
     assert spatialpdvi.fit(section, k="2:5", **FAST).n_domains == 4
 
 

@@ -7,10 +7,11 @@ import pytest
 from conftest import make_composition_toy, make_toy
 from reference import central_difference, composition_emission, composition_neg_elbo
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from spatialpdvi.kernels.globals import augmented_composition
 from spatialpdvi.problems.base import blockwise
-from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, composition_of
+from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture
 from spatialpdvi.problems.features import wrap_features
 
 
@@ -141,7 +142,7 @@ def test_newtons_method_for_compositions_converges_from_anywhere(size, far):
     inv_step = np.exp(rng.uniform(-3.0, 3.0, (k, c))) * (1e-3 + 0.1 * size)
     theta = np.empty_like(theta0)
     augmented_composition(weights, dual, theta0, inv_step, theta)
-    slope = weights.sum(axis=1, keepdims=True) * composition_of(theta) - weights + dual + (theta - theta0) * inv_step
+    slope = weights.sum(axis=1, keepdims=True) * softmax(theta, axis=1) - weights + dual + (theta - theta0) * inv_step
     scale = weights.sum(axis=1).max() + np.abs(dual).max() + np.abs((theta - theta0) * inv_step).max()
     assert np.isfinite(theta).all()
     assert np.abs(slope).max() <= 1e-7 * scale
@@ -167,8 +168,8 @@ def test_a_blend_averages_compositions_and_natural_parameters_of_states():
     toy = make_composition_toy()
     target = toy.problem.global_optimum(toy.problem.statistics(toy.phi, 0, toy.lam))
     mixed = toy.problem.blend(toy.lam, target, 0.3)
-    mean = 0.7 * composition_of(toy.lam.theta) + 0.3 * composition_of(target.theta)
-    np.testing.assert_allclose(composition_of(mixed.theta), mean, rtol=1e-12)
+    mean = 0.7 * softmax(toy.lam.theta, axis=1) + 0.3 * softmax(target.theta, axis=1)
+    np.testing.assert_allclose(softmax(mixed.theta, axis=1), mean, rtol=1e-12)
     np.testing.assert_allclose(np.exp(-mixed.rho), 0.7 * np.exp(-toy.lam.rho) + 0.3 * np.exp(-target.rho), rtol=1e-12)
 
 

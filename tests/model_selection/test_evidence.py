@@ -1,0 +1,171 @@
+"""The evidence for numbers of domains that are compositions of states."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import gammaln
+
+import spatialpdvi
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.initialization import learn_states
+from spatialpdvi.initialization.search import Landscape
+from spatialpdvi.model_selection.bound import PottsNormaliser
+from spatialpdvi.model_selection.evidence import Level, complete_evidence, levels, share_of_evidence
+from spatialpdvi.model_selection.recommend import recommend_by_evidence
+from spatialpdvi.runtime.threads import single_threaded
+
+
+def _log_dirichlet_multinomial(counts, prior):
+    """Log probability of a sequence of states with these ``counts``, the composition integrated out."""
+    total = prior.sum()
+    return (gammaln(prior + counts) - gammaln(prior)).sum() + gammaln(total) - gammaln(total + counts.sum())
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.7])
+def test_it_is_a_bound_of_the_sum_over_all_domains_and_states(strength):
+    n, k, n_states = 6, 2, 2
+    rng = np.random.default_rng(3)
+    likelihood = rng.uniform(0.05, 1.0, size=(n, n_states))
+    likelihood[:3, 0], likelihood[3:, 1] = 1.0, 1.0
+    prior = np.array([0.8, 0.6])
+    chain = sp.diags([np.full(n - 1, strength)] * 2, [-1, 1]).tocsr()
+    terms = []
+    for domains in itertools.product(range(k), repeat=n):
+        same = strength * sum(a == b for a, b in itertools.pairwise(domains))
+        for states in itertools.product(range(n_states), repeat=n):
+            counts = np.zeros((k, n_states))
+            np.add.at(counts, (domains, states), 1)
+            weight = np.log(likelihood[np.arange(n), states]).sum()
+            terms.append(same + weight + sum(_log_dirichlet_multinomial(own, prior) for own in counts))
+    exact = -np.logaddexp.reduce(terms)  # without the normaliser of the Potts prior, like the bound
+    coordinates = np.column_stack([np.arange(n), np.zeros(n)]).astype(float)
+    landscape = Landscape(likelihood, coordinates, chain, k, prior)
+    fit = landscape.fit(np.repeat([0, 1], 3)[landscape.order])
+    bound = complete_evidence(landscape, fit)
+    assert exact <= bound < exact + 3.0
+    # one domain: the posterior of the domains is exact, and the bound tighter than any mean field of two
+    one = landscape.with_domains(1)
+    alone = complete_evidence(one, one.fit(np.zeros(n, dtype=np.int64)))
+    whole = [
+        np.log(likelihood[np.arange(n), states]).sum()
+        + _log_dirichlet_multinomial(np.bincount(states, minlength=n_states), prior)
+        for states in itertools.product(range(n_states), repeat=n)
+    ]
+    least = -np.logaddexp.reduce(whole) - strength * (n - 1)
+    assert least <= alone < least + 1.0
+
+
+@pytest.fixture(scope="module")
+def stripes():
+    """Four stripes that are compositions of six well separated states."""
+    rng = np.random.default_rng(0)
+    axis = np.arange(30, dtype=float)
+    coordinates = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    truth = np.minimum((coordinates[:, 0] * 4 / 30).astype(int), 3)
+    shares = np.array([0.7, 0.13, 0.07, 0.04, 0.03, 0.03])
+    drawn = np.array([rng.choice(6, p=np.roll(shares, domain)) for domain in truth])
+    x = 4.0 * rng.normal(size=(6, 5))[drawn] + rng.normal(size=(truth.size, 5))
+    return coordinates, truth, x
+
+
+def _levels(coordinates, x, most, seed=0):
+    with single_threaded():
+        states = learn_states(x, 6, seed=seed)
+        graph = uniform_weights(mutual_knn(coordinates, 10), beta=1.0)
+        return levels(states, coordinates, graph, most, seed=seed)
+
+
+def test_it_is_largest_for_the_domains_that_there_are(stripes):
+    coordinates, truth, x = stripes
+    spots, found = _levels(coordinates, x, 8)
+    np.testing.assert_array_equal(spots, np.arange(900))
+    assert found[0].k == 1
+    assert [level.k for level in found] == sorted({level.k for level in found})
+    best = min(found, key=lambda level: level.neg_evidence)
+    assert best.k == 4
+    joint = np.zeros((4, 4))
+    np.add.at(joint, (best.labels, truth), 1)
+    assert joint.max(axis=1).sum() / truth.size > 0.95
+    share = share_of_evidence(found, range(2, 9))
+    assert share.max() == share[2] == 1.0
+    assert recommend_by_evidence({"k": np.arange(2, 9), "evidence": share, "n_empty": np.zeros(7)})[0] == 4
+
+
+def test_levels_are_nested_and_the_same_again(stripes):
+    coordinates, _, x = stripes
+    _, found = _levels(coordinates, x, 5, seed=1)
+    _, again = _levels(coordinates, x, 5, seed=1)
+    for one, other in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
+        assert one.neg_evidence == other.neg_evidence
+    for coarse, fine in itertools.pairwise(found):
+        table = np.zeros((coarse.k, fine.k))
+        np.add.at(table, (coarse.labels, fine.labels), 1)
+        assert table.max(axis=0).sum() / coarse.labels.size > 0.8  # two domains become one; some spots at borders move
+
+
+def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
+    coordinates, _, x = stripes
+    monkeypatch.setattr("spatialpdvi.initialization.compositions._SEARCHED", 500)
+    monkeypatch.setattr("spatialpdvi.initialization.compositions._PIECE", 60)
+    spots, found = _levels(coordinates, x, 6)
+    assert 300 < spots.size <= 500
+    assert (np.diff(spots) > 0).all()
+    assert all(level.labels.size == spots.size for level in found)
+
+
+def test_share_of_a_missing_number_is_that_of_the_one_below():
+    def level(k, value):
+        return Level(np.arange(k), value)
+
+    share = share_of_evidence([level(1, 100.0), level(2, 40.0), level(4, 0.0), level(5, 10.0)], [2, 3, 4, 5])
+    np.testing.assert_allclose(share, [0.6, 0.6, 1.0, 0.9])
+
+
+def test_no_evidence_for_domains_at_all():
+    share = share_of_evidence([Level(np.zeros(3, dtype=int), 5.0), Level(np.array([0, 1, 1]), 9.0)], [2])
+    np.testing.assert_array_equal(share, [0.0])
+
+
+def test_the_normaliser_of_one_domain_is_that_of_equal_neighbours():
+    graph = sp.csr_matrix(np.array([[0.0, 1.5], [1.5, 0.0]]))
+    assert PottsNormaliser.of(graph, seed=0).log_partition(1) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "k", "says"),
+    [
+        ([0.6, 0.94, 0.96, 1.0, 0.99], 4, "It has 96% (94% for K = 3, 100% for K = 5). The best is K = 5"),
+        ([0.6, 0.7, 0.8, 0.9, 1.0], 6, "This is the largest K of the range"),
+        ([0.2, 0.5, 0.6, 0.4, 0.3], 4, "It has 60%"),
+    ],
+)
+def test_the_first_number_with_most_of_the_evidence(share, k, says):
+    table = {"k": np.arange(2, 7), "evidence": np.array(share), "n_empty": np.zeros(5)}
+    chosen, reason = recommend_by_evidence(table)
+    assert chosen == k
+    assert says in reason
+
+
+def test_a_number_that_leaves_domains_empty_is_not_taken():
+    table = {"k": np.arange(2, 5), "evidence": np.array([0.5, 0.97, 1.0]), "n_empty": np.array([0, 1, 0])}
+    assert recommend_by_evidence(table)[0] == 4
+
+
+@pytest.mark.slow
+def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
+    section = spatialpdvi.simulate(n_spots=900, n_genes=150, k=4, seed=2, signal=2.0, easy=True)
+    options = {"states": 8, "n_top_genes": 150, "n_init": 1, "search": 2, "seed": 0}
+    chosen = spatialpdvi.fit(section.copy(), k="2:7", **options)
+    table = chosen.scan.table
+    assert list(table["k"]) == [2, 3, 4, 5, 6, 7]
+    assert set(table) == {"k", "evidence", "neg_elbo", "smallest", "n_empty", "persistence"}
+    assert 0.95 <= table["evidence"][chosen.scan.k - 2] <= 1.0
+    assert abs(chosen.scan.k - 4) <= 1
+    plain = spatialpdvi.fit(section.copy(), k=chosen.scan.k, **options)
+    np.testing.assert_array_equal(chosen.posterior, plain.posterior)
+    off = spatialpdvi.fit(section.copy(), k="2:5", **{**options, "states": "off"})
+    assert "found_again" in off.scan.table
