@@ -56,7 +56,7 @@ def _chosen(folder: Path, files: tuple[tuple[str, str], ...], *, largest: int, r
     for n, genes, k in SIZES:
         if n <= largest:
             path = folder / f"simulated_{n}.h5ad"
-            sizes = ("--n-spots", str(n), "--n-genes", str(genes), "--k", str(k), "-q")
+            sizes = ("--n-spots", str(n), "--n-genes", str(genes), "--k", str(k), "--easy", "-q")
             subprocess.run([sys.executable, "-m", "spatialpdvi", "simulate", path, *sizes], check=True)
             yield path, k, {}
             if n == PLAIN:

@@ -48,7 +48,7 @@ def main(*, section: Path | None, n_spots: int, n_genes: int, k: int, kills: int
         folder = Path(name)
         if section is None:
             section = folder / "section.h5ad"
-            _run("simulate", section, "--n-spots", n_spots, "--n-genes", n_genes, "--k", k)
+            _run("simulate", section, "--n-spots", n_spots, "--n-genes", n_genes, "--k", k, "--easy")
         whole = folder / "whole.h5ad"
         stages = _run("fit", section, "--k", k, "-o", whole)
         print(f"without checkpoints: {_show(stages)}", flush=True)

@@ -75,7 +75,7 @@ def _section(folder: Path, n: int, *, base: int, n_genes: int, k: int) -> Path:
     """Path of the file of ``n`` spots, which is written if it does not exist."""
     small, path = (folder / f"{name}_{n_genes}_{k}.h5ad" for name in (f"simulated_{base}", f"tiled_{base}_{n}"))
     if not small.exists():
-        sizes = ["--n-spots", base, "--n-genes", n_genes, "--k", k, "--seed", 0, "-q"]
+        sizes = ["--n-spots", base, "--n-genes", n_genes, "--k", k, "--seed", 0, "--easy", "-q"]
         subprocess.run([*_COMMAND, "simulate", str(small), *map(str, sizes)], check=True)
     if not path.exists():
         apart(_tiled, small, path, n // base)

@@ -153,7 +153,7 @@ def _simulated(folder: Path, size: tuple[int, int, int]) -> Path:
     spots, genes, k = size
     path = folder / f"simulated_{spots}.h5ad"
     command = [sys.executable, "-m", "spatialpdvi", "simulate", path, "-q"]
-    sizes = ["--n-spots", spots, "--n-genes", genes, "--k", k, "--seed", 0]
+    sizes = ["--n-spots", spots, "--n-genes", genes, "--k", k, "--seed", 0, "--easy"]
     subprocess.run([*map(str, command), *map(str, sizes)], check=True)
     return path
 

@@ -33,7 +33,7 @@ from spatialpdvi.plotting.tissue import place_tissue
 pytestmark = pytest.mark.cli
 
 pl = spatialpdvi.pl
-MAPS = ["domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges"]
+MAPS = ["domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges", "states"]
 COLOURS = ["#cf3d3e", "#3f6fb5", "#3f9b4b"]
 
 
@@ -54,6 +54,7 @@ def _fitted(coordinates, domains, *, annotation=None, prefix="pdvi", samples=Non
         params["sample_key"] = "slice"
     adata = ad.AnnData(obs=obs)
     adata.obsm["spatial"] = coordinates
+    adata.obsm[f"{prefix}_state"] = np.float32([0.7, 0.2, 0.1])[(np.arange(3) - np.arange(n)[:, None]) % 3]
     adata.obsm[f"{prefix}_flow"] = np.tile(np.float32([0.6, 0.8]), (n, 1))
     chain = sp.diags_array(np.arange(1.0, n), offsets=1, shape=(n, n)).tocsr()
     adata.obsp[f"{prefix}_connectivities"] = sp.csr_matrix(chain + chain.T)
@@ -71,6 +72,7 @@ def _fitted(coordinates, domains, *, annotation=None, prefix="pdvi", samples=Non
             "stationarity_log_variance": 0.2**epochs,
             "stationarity_posterior": np.array([0.5, 0.1, 0.0, 0.0]),
         },
+        "composition": np.tile([0.5, 0.3, 0.2], (k, 1)),
         "k_scan": {"k": np.arange(2, 5), "found_again": [1.0, 2.0, 1.5], "neg_elbo": [5.0, 4.0, 3.0]},
     }
     return adata
@@ -456,6 +458,43 @@ class TestSections:
             plot_section(lattice(2, 2), np.zeros(4, int), samples=["a", "b", None, "a"])
 
 
+class TestStates:
+    def test_bars_are_the_shares_in_the_colours_of_the_map(self, adata):
+        bars = pl.composition(adata)
+        assert len(bars.patches) == 3 * 3
+        np.testing.assert_allclose([bar.get_width() for bar in bars.patches], np.repeat([0.5, 0.3, 0.2], 3))
+        np.testing.assert_allclose([bar.get_x() for bar in bars.patches], np.repeat([0.0, 0.5, 0.8], 3), atol=1e-12)
+        assert [tick.get_text() for tick in bars.get_yticklabels()] == ["0", "1", "2"]
+        legend = pl.states(adata).get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == ["0", "1", "2"]
+        of_map = [handle.get_color() for handle in legend.legend_handles]
+        assert of_map == [to_hex(bar.get_facecolor()) for bar in bars.patches[::3]]
+
+    def test_the_map_shows_the_likeliest(self, adata):
+        (drawn,) = (one for one in pl.states(adata).collections if one.get_array() is not None)
+        np.testing.assert_array_equal(np.sort(drawn.get_array()), np.sort(np.arange(adata.n_obs) % 3))
+
+    @pytest.mark.parametrize(("kind", "name"), [("states", "obsm"), ("composition", "uns")])
+    def test_a_fit_without_states_says_so(self, adata, kind, name):
+        del adata.obsm["pdvi_state"]
+        del adata.uns["pdvi"]["composition"]
+        with pytest.raises(InputError, match=rf"Expected {name}\[.*found no such element. Only fits whose domains are"):
+            getattr(pl, kind)(adata)
+
+    @pytest.mark.parametrize(
+        "shares", [np.ones((2, 3)), np.full((3, 2), np.nan), np.array([["a"]] * 3), -np.ones((3, 2))]
+    )
+    def test_shares_that_no_fit_writes_are_refused(self, adata, shares):
+        adata.uns["pdvi"]["composition"] = shares
+        with pytest.raises(InputError, match=r"\['composition'\] of .* to hold the result of a fit"):
+            pl.composition(adata)
+
+    def test_posteriors_that_no_fit_writes_are_refused(self, adata):
+        adata.obsm["pdvi_state"][5, 1] = np.nan
+        with pytest.raises(InputError, match=r"obsm\['pdvi_state'\] of .*, found NaN or infinity"):
+            pl.states(adata)
+
+
 class TestAxes:
     @pytest.mark.parametrize("kind", KINDS)
     def test_those_of_the_user_are_drawn_on(self, adata, kind):
@@ -614,6 +653,7 @@ def test_scanpy_draws_the_same_colours(adata):
 
 def test_a_real_fit_has_every_picture(toy_file, tmp_path):
     fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
+    fit += ["--states", "6", "--search", "1"]
     done = CliRunner().invoke(main, fit)
     assert done.exit_code == 0, done.output
     for suffix in ("png", "pdf"):

@@ -124,7 +124,13 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
 
 def _material(file: Location, name: str, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.fitted import check_fitted, read_agreement, read_fitted, stored_params
+    from spatialpdvi.io.results.fitted import (
+        check_fitted,
+        read_agreement,
+        read_composition,
+        read_fitted,
+        stored_params,
+    )
     from spatialpdvi.report import Material
 
     keys = choices.keys
@@ -136,7 +142,9 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         if spatial_key is None:
             spatial_key = str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
-        agreement = read_agreement(source, keys)
+        agreement, composition = read_agreement(source, keys), None
+        if "composition" in fitted.summary:
+            composition = read_composition(source, keys, fitted.summary, len(fitted.domains.categories))
     genes, reason = _markers(file.path, choices, progress, is_ready="rep" in params)
     return Material(
         path=file.path,
@@ -146,6 +154,7 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         label_key=label_key,
         markers=genes,
         no_markers=reason,
+        composition=composition,
     )
 
 

@@ -18,7 +18,7 @@ __all__ = ["plot"]
     default="overview",
     show_default=True,
     help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, edges, "
-    "trace, scan, confusion, reliability; or overview alone, which draws the most important ones.",
+    "trace, scan, states, composition, confusion, reliability; or overview alone, which draws the most important ones.",
 )
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
@@ -45,7 +45,8 @@ def plot(
 
     The overview shows the known labels, the domains, their confidence and the convergence of the fit. If spots are
     labelled, it also shows how reliable the confidences are: the share of spots with the most frequent label of their
-    domain, by confidence. Use --kind to choose other panels. The panels flow and edges need a fit with --save-graph.
+    domain, by confidence. Use --kind to choose other panels. The panels flow and edges need a fit with --save-graph,
+    states and composition one whose domains share cell states.
     Each section of a joint fit has a map of its own.
 
     \b

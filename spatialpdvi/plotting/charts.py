@@ -1,6 +1,6 @@
-"""Charts without coordinates: convergence, the number of domains, domains against labels, reliability."""
+"""Charts without coordinates: convergence, number of domains, compositions, domains against labels, reliability."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,10 @@ from spatialpdvi.plotting.page import TEXT, inches
 __all__ = [
     "RELIABILITY_NOTE",
     "Confusion",
+    "composition_size",
     "confusion_size",
     "count_confusion",
+    "draw_composition",
     "draw_confusion",
     "draw_reliability",
     "draw_scan",
@@ -45,6 +47,7 @@ _COMPOSITIONS = ("stationarity_composition", "compositions", _GRADIENT)  # inste
 _LOWEST = 1e-3  # of the tolerance: below it stationarity is not drawn
 
 _CELL, _CELL_HEIGHT, _NARROWEST, _LOWEST_TABLE = 0.46, 0.25, 1.4, 1.0  # inches
+_COMPOSITION_WIDTH = 3.6  # inches
 _LONGEST = 24  # letters of a label that are shown
 _DIGIT, _READABLE = 0.62, 3.0  # a digit's width, as a share of the size of its font; points
 
@@ -206,6 +209,39 @@ def draw_confusion(axes: Axes, confusion: Confusion) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
+
+
+def composition_size(n_domains: int) -> tuple[float, float]:
+    """Return width and height in inches that suit the compositions of so many domains."""
+    return _COMPOSITION_WIDTH, max(_LOWEST_TABLE, _CELL_HEIGHT * n_domains)
+
+
+def draw_composition(axes: Axes, composition: Floats, *, domains: Sequence[str], colours: Sequence[str]) -> None:
+    """Draw the share of each state in each domain as a bar, the first domain on top.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    composition
+        Shares (K, C); rows sum to 1.
+    domains
+        Names, K.
+    colours
+        One for each state, C.
+    """
+    rows = np.arange(len(domains))
+    left = np.zeros(len(domains))
+    for state, colour in enumerate(colours):
+        axes.barh(rows, composition[:, state], left=left, height=0.8, color=colour, linewidth=0)
+        left += composition[:, state]
+    axes.set_yticks(rows, [_short(name) for name in domains], fontsize=TEXT, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_ylabel("domain", fontsize=TEXT)
+    axes.set_xlabel("share of states", fontsize=TEXT)
+    _tidy(axes)
+    axes.spines["right"].set_visible(False)
 
 
 def draw_reliability(axes: Axes, calibration: Mapping[str, Any]) -> None:

@@ -14,14 +14,25 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import Fitted, not_ours, read_connectivities, read_flow, read_number
+from spatialpdvi.io.results.fitted import (
+    Fitted,
+    not_ours,
+    read_composition,
+    read_connectivities,
+    read_flow,
+    read_number,
+    read_states,
+)
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.metrics.calibration import calibration_scores
+from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import (
     RELIABILITY_NOTE,
     Confusion,
+    composition_size,
     confusion_size,
     count_confusion,
+    draw_composition,
     draw_confusion,
     draw_reliability,
     draw_scan,
@@ -197,6 +208,21 @@ def _scan(view: View, axes: Axes) -> Heading:
     return Heading("Number of domains")
 
 
+def _states(view: View, axes: Axes) -> Heading:
+    posterior = read_states(view.source, view.keys)
+    likeliest = read_labels(posterior.argmax(axis=1), n=len(view.domains.codes), what="states")
+    every = palette(posterior.shape[1])  # a state has the colour that it has in the bars of compositions
+    draw_labels(axes, view.tissue, likeliest, colours=[every[int(name)] for name in likeliest.names])
+    return Heading("States", "likeliest of each spot")
+
+
+def _composition(view: View, axes: Axes) -> Heading:
+    names = [printable(str(name)) for name in view.fitted.domains.categories]
+    shares = read_composition(view.source, view.keys, view.fitted.summary, len(names))
+    draw_composition(axes, shares, domains=names, colours=palette(shares.shape[1]))
+    return Heading("Compositions", f"shares of {shares.shape[1]} states")
+
+
 def _confusion(view: View, axes: Axes) -> Heading:
     n = view.confusion.n_unlabelled
     draw_confusion(axes, view.confusion)
@@ -286,6 +312,20 @@ KINDS = {
         size=_chart_size,
         options=(),
         raises=f"{_NO_FIT}, or its number of domains was given.",
+    ),
+    "states": Kind(
+        _states,
+        "Draw the likeliest cell state of each spot.",
+        raises=f"{_NO_FIT}, or its domains share no states.",
+    ),
+    "composition": Kind(
+        _composition,
+        """Draw the share of each cell state in each domain as bars.
+
+        States have the colours of the map of states.""",
+        size=lambda view: composition_size(len(view.fitted.domains.categories)),
+        options=(),
+        raises=f"{_NO_FIT}, or its domains share no states.",
     ),
     "confusion": Kind(
         _confusion,

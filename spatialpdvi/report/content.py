@@ -90,6 +90,8 @@ class Material:
         Genes of each domain by its name, the highest score first; None if there are none to show.
     no_markers
         Why there are none.
+    composition
+        (K, C) share of each state in each domain; None where domains share no states.
     """
 
     path: Path
@@ -99,6 +101,7 @@ class Material:
     label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
     no_markers: str = ""
+    composition: np.ndarray | None = None
 
     @property
     def params(self) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from spatialpdvi.report.content import (
     shown,
     text_of,
 )
-from spatialpdvi.report.pictures import draw_maps, reliability_chart, scan_chart, trace_chart
+from spatialpdvi.report.pictures import composition_chart, draw_maps, reliability_chart, scan_chart, trace_chart
 from spatialpdvi.version import __version__
 
 if TYPE_CHECKING:
@@ -104,7 +104,18 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
         chosen = len(fitted.domains.categories)
         heads, rows = scan_table(k_scan)
         reason = shown(choice.get("reason", ""), most=_PROSE)
-        scan = {"chart": scan_chart(k_scan, chosen), "chosen": chosen, "heads": heads, "rows": rows, "reason": reason}
+        scan = {
+            "chart": scan_chart(k_scan, chosen),
+            "by_evidence": "evidence" in k_scan,
+            "chosen": chosen,
+            "heads": heads,
+            "rows": rows,
+            "reason": reason,
+        }
+    composition = None
+    if material.composition is not None:
+        names = [str(name) for name in fitted.domains.categories]
+        composition = {"chart": composition_chart(material.composition, names), "states": material.composition.shape[1]}
     body = (
         environment()
         .get_template("section.html.jinja")
@@ -115,6 +126,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
             certificate=certificate,
             certificate_rows=certificate_table(certificate),
             command=repeating_command(material, paths),
+            composition=composition,
             confidence_rows=confidence_table(material),
             domains=domains,
             drawn=draw_maps(material),

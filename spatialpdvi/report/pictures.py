@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,14 +15,24 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from spatialpdvi.palette import UNLABELLED
-from spatialpdvi.plotting.charts import draw_reliability, draw_scan, draw_trace
+from spatialpdvi.palette import UNLABELLED, palette
+from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
 from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
 
-__all__ = ["LabelMap", "Maps", "Picture", "ValueMap", "draw_maps", "reliability_chart", "scan_chart", "trace_chart"]
+__all__ = [
+    "LabelMap",
+    "Maps",
+    "Picture",
+    "ValueMap",
+    "composition_chart",
+    "draw_maps",
+    "reliability_chart",
+    "scan_chart",
+    "trace_chart",
+]
 
 _LARGE = 50_000  # spots of a large map
 _DPI, _LARGE_DPI = 200, 140  # of smaller maps, of large ones
@@ -119,6 +129,14 @@ def trace_chart(trace: Mapping[str, ArrayLike]) -> Picture:
 def scan_chart(scan: Mapping[str, ArrayLike], k: int) -> Picture:
     """Draw the scan that chose the number of domains."""
     return _chart(partial(draw_scan, scan=scan, k=k))
+
+
+def composition_chart(composition: np.ndarray, domains: Sequence[str]) -> Picture:
+    """Draw the share of each state in each domain."""
+    colours = palette(composition.shape[1])
+    draw = partial(draw_composition, composition=composition, domains=domains, colours=colours)
+    width, height = composition_size(len(domains))
+    return _chart(draw, size=(width + 1.0, height + 0.7))
 
 
 def reliability_chart(calibration: Mapping[str, Any]) -> Picture:

@@ -13,7 +13,8 @@ import pandas as pd
 from corpus.cases import HOSTILE, OK, REFUSED, Case, section
 
 KINDS = ("domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges", "trace", "scan", "confusion")
-KINDS = (*KINDS, "reliability", "overview")
+KINDS = (*KINDS, "states", "composition", "reliability", "overview")
+LACKING = {"scan", "states", "composition"}  # of a fit with one number of domains and without states
 # parts of a file without which nothing is drawn, and those that single kinds need
 NEEDED = {"places", "confidence", "domains", "summary"}
 NEEDS = {"annotation": {"annotation", "confusion", "reliability"}, "graph": {"flow", "edges"}}
@@ -139,9 +140,9 @@ def _kinds() -> Iterator[Case]:
     for kind in KINDS:
         option = ("--kind", kind)
         yield _plot(f"{kind} of what was not fitted", bare, REFUSED, *option)
-        yield _plot(f"{kind} of a fit", _with(), REFUSED if kind == "scan" else OK, *option)
+        yield _plot(f"{kind} of a fit", _with(), REFUSED if kind in LACKING else OK, *option)
         for name, lost in lacking.items():
-            refused = name in NEEDED or kind == "scan" or kind in NEEDS.get(name, ())
+            refused = name in NEEDED or kind in LACKING or kind in NEEDS.get(name, ())
             yield _plot(f"{kind} without {name}", _with(without(*lost)), REFUSED if refused else OK, *option)
     for kinds in ("", ",", "nothing", "overview,domains", "DOMAINS", "a\nb"):
         yield _plot(f"kinds {kinds!r}", _with(), REFUSED, "--kind", kinds)
@@ -182,7 +183,9 @@ def _spots() -> Iterator[Case]:
         few = lambda a, n=n: a[:n].copy()  # noqa: E731
         yield from _both(f"{n} spots", few, OK if n else REFUSED)
         for kind in KINDS:
-            yield _plot(f"{kind} of {n} spots", _with(few), OK if n and kind != "scan" else REFUSED, "--kind", kind)
+            yield _plot(
+                f"{kind} of {n} spots", _with(few), OK if n and kind not in LACKING else REFUSED, "--kind", kind
+            )
 
     def domains(values: Callable[[int], object]) -> Change:
         def change(adata: ad.AnnData) -> None:
@@ -192,7 +195,7 @@ def _spots() -> Iterator[Case]:
         return change
 
     for kind in KINDS:
-        line, codes = ("--kind", kind), REFUSED if kind == "scan" else OK
+        line, codes = ("--kind", kind), REFUSED if kind in LACKING else OK
         one = _with(domains(lambda n: ["0"] * n))
         yield _plot(f"{kind} of one domain", one, codes, *line)
         many = _with(domains(lambda n: [str(i % 300) for i in range(n)]), n_side=18)

@@ -242,6 +242,18 @@ def test_a_number_of_domains_that_was_chosen(fitted, tmp_path):
     assert np.array_equal(posterior(tmp_path / "one_again.h5ad"), posterior(fitted))
 
 
+def test_domains_that_share_states(fitted):
+    run("fit", fitted, "--k", "3:4", "--states", "6", "--search", "1", *FEW, "--quiet")
+    page = report(fitted)
+    assert page.headings == [*PARTS[:3], "Number of domains", "Domains", "Cell states", *PARTS[4:]]
+    (table,) = page.tables["section-1-number-of-domains"]
+    assert table[0][:2] == ["domains", "share of the evidence"]
+    assert "Each domain is a composition of 6 states" in page.words
+    described = [image["alt"] for image in page.all("img")]
+    assert "The domains are compositions of 6 cell states." in described
+    _expect_whole(page)
+
+
 def test_a_fit_that_did_not_converge_says_so(fitted):
     run("fit", fitted, "--k", "4", *FEW, "--max-epochs", "1", "--quiet", code=3)
     page = report(fitted)

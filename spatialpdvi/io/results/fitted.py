@@ -19,15 +19,21 @@ __all__ = [
     "check_fitted",
     "not_ours",
     "read_agreement",
+    "read_composition",
     "read_connectivities",
     "read_fitted",
     "read_flow",
     "read_number",
+    "read_states",
     "stored_params",
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
 _GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
+_NO_STATES = (
+    "Only fits whose domains are compositions of cell states write it: fit with "
+    f"{option('states', 'auto')}, or with a number of states."
+)
 _ROUNDED = 1e-5  # error of a sum of posteriors in single precision
 
 
@@ -224,6 +230,29 @@ def read_flow(source: Source, keys: Keys) -> np.ndarray:
         found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
         raise not_ours(source, f"obsm[{keys.flow!r}]", found)
     return flow
+
+
+def read_states(source: Source, keys: Keys) -> np.ndarray:
+    """Read the posterior of each spot's state, (n, C) float64."""
+    if keys.state not in source.obsm_keys():
+        raise InputError(f"obsm[{keys.state!r}] in {source.name}", "no such element", _NO_STATES)
+    name = f"obsm[{keys.state!r}]"
+    states = np.asarray(as_table(source.obsm(keys.state), name), dtype=np.float64)
+    if states.shape[1] == 0 or not np.isfinite(states).all():
+        raise not_ours(source, name, "NaN or infinity" if states.shape[1] else "no column")
+    return states
+
+
+def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], n_domains: int) -> np.ndarray:
+    """Read the share of each state in each domain, (K, C) float64, from the summary of a fit (``uns[key]``)."""
+    name = f"uns[{keys.uns!r}]['composition']"
+    if "composition" not in summary:
+        raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
+    shares = np.asarray(summary["composition"])
+    right = shares.ndim == 2 and shares.shape[0] == n_domains and shares.dtype.kind in "iuf"
+    if not right or not np.isfinite(shares).all() or (shares < 0).any():
+        raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
+    return shares.astype(np.float64)
 
 
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
