@@ -235,6 +235,7 @@ class _Search:
         self.fits: list[Fit] = []
         self.n_proposed = self.n_accepted = 0
         self._tried: set[tuple[int, int, int]] = set()
+        self._turn = 0
         self._profiles = _profiles(landscape, _CUT_SCALES)
 
     @property
@@ -296,19 +297,20 @@ class _Search:
         return new
 
     def _cuts(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
-        """Each domain cut in two by its state posteriors at several scales: change of F, domain, region."""
+        """Each domain cut in two by its state posteriors, at another scale every round: change of F, domain, region."""
         found = []
+        profile = self._profiles[self._turn % len(self._profiles)]
+        self._turn += 1
         for domain in range(self.landscape.k):
             spots = np.flatnonzero(base.labels == domain)
             if spots.size < 2 * SMALLEST:
                 continue
-            for profile in self._profiles:
-                half = _cluster(profile[spots], 2, self.rng) == 1
-                gain, inside = _cut(self.landscape, base, domain, spots, half)
-                if SMALLEST <= inside.sum() <= spots.size - SMALLEST:
-                    region = np.zeros(self.landscape.n, dtype=bool)
-                    region[spots[inside]] = True
-                    found.append((gain, domain, region))
+            half = _cluster(profile[spots], 2, self.rng) == 1
+            gain, inside = _cut(self.landscape, base, domain, spots, half)
+            if SMALLEST <= inside.sum() <= spots.size - SMALLEST:
+                region = np.zeros(self.landscape.n, dtype=bool)
+                region[spots[inside]] = True
+                found.append((gain, domain, region))
         return found
 
     def _foreign(self, base: Fit) -> list[tuple[float, int, np.ndarray]]:
