@@ -3,7 +3,7 @@
     1  fit more domains than any number that is asked about
     2  unite two domains, those that raise F least, and fit again, until one domain is left
     3  at each number, the complete bound: F with a Dirichlet posterior of each composition, and the normaliser of the
-       Potts prior, which both depend on the number (E10)
+       Potts prior, which both depend on the number (E11)
 
 Single spots are counted once here, so that this bound has a minimum, unlike that of features which are averaged over
 neighbours. The model still takes the spots of a domain as alike up to chance. Tissue is not: large sections support

@@ -19,6 +19,8 @@ Examples
 >>> axes = spv.pl.confusion(adata, label_key="annotation")
 >>> axes = spv.pl.reliability(adata)
 >>> axes = spv.pl.scan(scanned)  # after fit(..., k="2:4")
+>>> axes = spv.pl.states(scanned)  # of a fit whose domains share states
+>>> axes = spv.pl.composition(scanned)
 """
 
 import inspect

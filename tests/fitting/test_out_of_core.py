@@ -30,6 +30,7 @@ def test_the_same_bits_as_in_memory(toy_file, tmp_path, options):
     _assert_same(within, beyond)
 
 
+@pytest.mark.slow
 def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     other = tmp_path / "other.h5ad"
     other.write_bytes(toy_file.read_bytes())
