@@ -28,7 +28,7 @@ def fitted(tmp_path_factory):
     other = section.copy()
     result = spv.fit(section, k=3, n_top_genes=60, n_init=1, save_graph=True)
     scanned = spv.simulate(n_spots=120, n_genes=30, k=2, easy=True)
-    spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1, states=4, search=1)
+    spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1, states=5, search=1)
     folder = tmp_path_factory.mktemp("examples") / "folder"
     (folder / "fitted").mkdir(parents=True)
     section.write_h5ad(folder / "fitted.h5ad")

@@ -22,9 +22,9 @@ from spatialpdvi.initialization.search import Fit, Landscape, composition_labels
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
 
-__all__ = ["Level", "complete_evidence", "levels", "share_of_evidence"]
+__all__ = ["SPARE", "Level", "complete_evidence", "levels", "share_of_evidence"]
 
-_SPARE = 2  # domains of the first fit, more than the largest number; more domains than states would each be a state
+SPARE = 2  # domains of the first fit, more than the largest number; more domains than states would each be a state
 _BRIEF = 25  # rounds of the first fits, before the best is continued
 _TRIED = 2  # unions that are fitted at each number
 _ROUNDS = 30  # with a Dirichlet posterior
@@ -64,7 +64,7 @@ def levels(
         Of the starts, and of the sample of a large section.
     """
     rng = np.random.default_rng(seed)
-    spots, landscape = landscape_of(states, coordinates, graph, most + _SPARE, rng=rng)
+    spots, landscape = landscape_of(states, coordinates, graph, most + SPARE, rng=rng)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]
     fit = landscape.go_on(min(first, key=lambda fit: fit.neg_elbo))

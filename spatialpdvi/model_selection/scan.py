@@ -23,7 +23,7 @@ from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import States, n_state_sets
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
-from spatialpdvi.model_selection.evidence import Level, levels, share_of_evidence
+from spatialpdvi.model_selection.evidence import SPARE, Level, levels, share_of_evidence
 from spatialpdvi.model_selection.recommend import recommend, recommend_by_evidence
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
@@ -137,7 +137,7 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
 
 
 def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> list[range]:
-    """The range that was asked for, if a fit of its largest number has states; none if not.
+    """The range that was asked for, if a fit of its largest number has more states than domains; none if not.
 
     ``auto`` ends where a small section has states for no more domains, and has a wider range, which is looked at where
     the evidence is still rising at the end of the first.
@@ -145,7 +145,7 @@ def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -
     counts = candidates(str(options.k), section.coordinates.shape[0])
 
     def has_states(most: int) -> bool:
-        return number_of_states(section, raw, replace(options, k=most)) > 0
+        return number_of_states(section, raw, replace(options, k=most)) >= most + SPARE
 
     if options.k != AUTO:
         return [counts] if has_states(counts[-1]) else []

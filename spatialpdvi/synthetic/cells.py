@@ -43,7 +43,7 @@ def one_state_each(tissue: Tissue) -> Cells:
 
 
 def draw_compositions(tissue: Tissue, rng: np.random.Generator) -> Floats:
-    """Draw the composition (k, n_states) of each domain: three states of all domains, and four of those that some have.
+    """Draw the composition (k, n_states) of each domain: three states of all domains, and five of those that some have.
 
     Domains that touch are paired, those with the longest borders first. The second domain of one pair in three has the
     states of the first, and most of those of which the first has least.

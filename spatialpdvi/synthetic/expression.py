@@ -75,7 +75,7 @@ def draw_sources(
     cumulative /= cumulative[:, -1:]
     own, *others = _shares(tissue, rng).T
     share = np.column_stack([own[:, None] * cells.share, *others])
-    mean = n_bursts * _relative_depth(tissue, cells.amount, rng)
+    mean = _expected_bursts(tissue, n_bursts * cells.amount, rng)
     if cells.leak is not None:
         share *= mean[:, None]
         share = cells.leak @ share
@@ -164,8 +164,8 @@ def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
     return _softmax(log_weight)
 
 
-def _relative_depth(tissue: Tissue, amount: Floats, rng: np.random.Generator) -> Floats:
-    """Draw the expected bursts of each spot, with mean 1: log-normal, and varying smoothly over the section."""
+def _expected_bursts(tissue: Tissue, typical: Floats, rng: np.random.Generator) -> Floats:
+    """Draw the expected bursts of each spot: log-normal about the typical number, which varies over the section."""
     patchy = smooth_field(rng, scale=0.3)(tissue.position)
-    relative = amount * np.exp(0.2 * patchy + 0.35 * rng.standard_normal(len(tissue.domain)))
-    return np.asarray(relative / relative.mean())
+    relative = np.exp(0.2 * patchy + 0.35 * rng.standard_normal(len(tissue.domain)))
+    return np.asarray(typical * relative / relative.mean())

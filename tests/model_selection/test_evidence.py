@@ -159,13 +159,17 @@ def test_a_number_that_leaves_domains_empty_is_not_taken():
 def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
     section = spatialpdvi.simulate(n_spots=900, n_genes=150, k=4, seed=2, signal=2.0, easy=True)
     options = {"states": 8, "n_top_genes": 150, "n_init": 1, "search": 2, "seed": 0}
-    chosen = spatialpdvi.fit(section.copy(), k="2:7", **options)
+    chosen = spatialpdvi.fit(section.copy(), k="2:6", **options)
     table = chosen.scan.table
-    assert list(table["k"]) == [2, 3, 4, 5, 6, 7]
+    assert list(table["k"]) == [2, 3, 4, 5, 6]
     assert set(table) == {"k", "evidence", "neg_elbo", "smallest", "n_empty", "persistence"}
     assert 0.95 <= table["evidence"][chosen.scan.k - 2] <= 1.0
     assert abs(chosen.scan.k - 4) <= 1
     plain = spatialpdvi.fit(section.copy(), k=chosen.scan.k, **options)
     np.testing.assert_array_equal(chosen.posterior, plain.posterior)
+    few = spatialpdvi.fit(
+        section.copy(), k="3:7", **options
+    )  # eight states are too few for seven domains and two spare
+    assert "found_again" in few.scan.table
     off = spatialpdvi.fit(section.copy(), k="2:5", **{**options, "states": "off"})
     assert "found_again" in off.scan.table
