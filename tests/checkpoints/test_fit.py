@@ -38,7 +38,7 @@ def _refusal(section, chosen, checkpoint, tmp_path):
         {"solver": "cavi", "step_factor": None},
         pytest.param(
             {"states": 6, "search": 1, "step_factor": 4.0},
-            marks=pytest.mark.filterwarnings("ignore:Only 3 of 4 domains have spots"),
+            marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore:Only 3 of 4 domains have spots")],
         ),
         pytest.param({"solver": "adam", "step_factor": None, "max_epochs": 30}, marks=pytest.mark.slow),
         pytest.param({"label_key": "annotation", "init": "annotation", "n_init": 6}, marks=pytest.mark.slow),
