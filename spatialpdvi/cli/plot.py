@@ -46,8 +46,7 @@ def plot(
     The overview shows the known labels, the domains, their confidence and the convergence of the fit. If spots are
     labelled, it also shows how reliable the confidences are: the share of spots with the most frequent label of their
     domain, by confidence. Use --kind to choose other panels. The panels flow and edges need a fit with --save-graph,
-    states and composition one whose domains share cell states.
-    Each section of a joint fit has a map of its own.
+    states and composition one whose domains share cell states. Each section of a joint fit has a map of its own.
 
     \b
     Example:

@@ -128,9 +128,7 @@ def search_compositions(
     whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
     # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
     fit = min((whole.fit(own[whole.order], rounds=_WHOLE) for own in (everywhere, labels[0])), key=lambda fit: fit.rank)
-    found_labels = np.empty_like(fit.labels)
-    found_labels[whole.order] = fit.labels
-    return _start(states, found_labels, fit.composition), found
+    return _start(states, whole.as_given(fit.labels), fit.composition), found
 
 
 def landscape_of(

@@ -24,7 +24,7 @@ from scipy.special import softmax
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.kernels.mixture import evaluate_spots, responsibilities, sweep
+from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 
 __all__ = ["SMALLEST", "Fit", "Found", "Landscape", "composition_labels", "lowest", "members", "unions"]
@@ -141,6 +141,12 @@ class Landscape:
         evaluate_spots(data_term, *self._edges(), none, phi, np.empty_like(data_term), value, residual)
         return float(value.sum())
 
+    def as_given(self, labels: np.ndarray) -> np.ndarray:
+        """Return labels (n,) in the order of the spots that the landscape was made of."""
+        given = np.empty_like(labels)
+        given[self.order] = labels
+        return given
+
     def with_domains(self, k: int) -> Self:
         """Return the same spots, states and edges with another number of domains."""
         other = copy(self)
@@ -166,9 +172,7 @@ class Landscape:
 
 def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
     """Return M (K, C), how many spots of each domain are in each state (C2)."""
-    mixed = states.of_domains(composition)
-    responsibilities(phi, mixed)
-    return states.members(mixed, composition)
+    return states.members(states.weighted(phi, composition), composition)
 
 
 def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
@@ -192,9 +196,14 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
     started_at = search.best.neg_elbo
     search.propose(rounds)
     best = search.best
-    labels = np.empty_like(best.labels)
-    labels[landscape.order] = best.labels
-    return Found(labels, best.composition, started_at, best.neg_elbo, search.n_proposed, search.n_accepted)
+    return Found(
+        landscape.as_given(best.labels),
+        best.composition,
+        started_at,
+        best.neg_elbo,
+        search.n_proposed,
+        search.n_accepted,
+    )
 
 
 def composition_labels(landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES) -> list[np.ndarray]:
@@ -203,14 +212,12 @@ def composition_labels(landscape: Landscape, *, seed: int, scales: Sequence[int]
     Square roots make the distance between two compositions that of Hellinger. The labels are in the order of the spots
     that the landscape was made of.
     """
-    labels = []
     rng = np.random.default_rng(seed)
-    for profile in _profiles(landscape, scales):
-        for _ in range(_EACH):
-            found = np.empty(landscape.n, dtype=np.int64)
-            found[landscape.order] = _cluster(profile, landscape.k, rng)
-            labels.append(found)
-    return labels
+    return [
+        landscape.as_given(_cluster(profile, landscape.k, rng))
+        for profile in _profiles(landscape, scales)
+        for _ in range(_EACH)
+    ]
 
 
 class _Proposal(NamedTuple):

@@ -22,7 +22,7 @@ from spatialpdvi.initialization.search import Fit, Landscape, composition_labels
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
 
-__all__ = ["SPARE", "Level", "complete_evidence", "levels", "share_of_evidence"]
+__all__ = ["SPARE", "Level", "complete_evidence", "levels", "levels_of", "share_of_evidence"]
 
 SPARE = 2  # domains of the first fit, more than the largest number; more domains than states would each be a state
 _BRIEF = 25  # rounds of the first fits, before the best is continued
@@ -52,12 +52,8 @@ def levels(
 
     Parameters
     ----------
-    states
-        Of the section.
-    coordinates
-        (n, 2) or (n, 3), any unit.
-    graph
-        Symmetric CSR (n, n) of the edges' weights.
+    states, coordinates, graph
+        As for `spatialpdvi.initialization.compositions.landscape_of`.
     most
         The largest number.
     seed
@@ -72,8 +68,7 @@ def levels(
     found = []
     while True:
         fit, landscape = _without_empty(landscape, fit)
-        labels = np.empty_like(fit.labels)
-        labels[landscape.order] = fit.labels
+        labels = landscape.as_given(fit.labels)
         found.append(Level(labels, complete_evidence(landscape, fit) + normaliser.log_partition(landscape.k)))
         if landscape.k == 1:
             return spots, found[::-1]
@@ -102,10 +97,8 @@ def complete_evidence(landscape: Landscape, fit: Fit) -> float:
     return landscape.term_of_spots(phi, data_term) + float(divergence.sum())
 
 
-def share_of_evidence(found: Sequence[Level], counts: Sequence[int]) -> np.ndarray:
-    """Return, for each number, its part of the evidence that the best number has over a single domain; at most 1.
-
-    A number that is missing has that of the largest one below it. Where a single domain is best, all have none.
+def levels_of(found: Sequence[Level], counts: Sequence[int]) -> list[Level]:
+    """Return the level of each number; a number that is missing has that of the largest one below it.
 
     Parameters
     ----------
@@ -114,11 +107,26 @@ def share_of_evidence(found: Sequence[Level], counts: Sequence[int]) -> np.ndarr
     counts
         The numbers.
     """
-    known = np.array([level.k for level in found])
-    evidence = -np.array([level.neg_evidence for level in found])
-    gain = evidence - evidence[0]
-    gain = gain / gain.max() if gain.max() > 0 else np.zeros(gain.size)
-    return np.asarray(gain[np.searchsorted(known, counts, side="right") - 1])
+    known = [level.k for level in found]
+    return [found[i - 1] for i in np.searchsorted(known, counts, side="right")]
+
+
+def share_of_evidence(found: Sequence[Level], counts: Sequence[int]) -> np.ndarray:
+    """Return, for each number, its part of the evidence that the best number has over a single domain; at most 1.
+
+    Where a single domain is best, all have none.
+
+    Parameters
+    ----------
+    found
+        From `levels`.
+    counts
+        The numbers.
+    """
+    single = found[0].neg_evidence
+    best = single - min(level.neg_evidence for level in found)
+    gain = np.array([single - level.neg_evidence for level in levels_of(found, counts)])
+    return gain / best if best > 0 else np.zeros(gain.size)
 
 
 def _without_empty(landscape: Landscape, fit: Fit) -> tuple[Fit, Landscape]:

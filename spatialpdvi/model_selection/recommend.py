@@ -7,6 +7,7 @@ import numpy as np
 __all__ = ["recommend", "recommend_by_evidence"]
 
 _TIED = 0.1  # domains
+_LARGEST = "This is the largest K of the range; a wider range may lead to a larger one."
 _ENOUGH = 0.95  # of the evidence that the best number has over a single domain
 
 
@@ -21,9 +22,7 @@ def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     table
         Columns of a scan of compositions of states; ``k`` rises.
     """
-    counts, share = table["k"], table["evidence"]
-    full = table["n_empty"] == 0
-    allowed = full if full.any() else np.ones_like(full)
+    counts, share, allowed = table["k"], table["evidence"], _allowed(table)
     best = int(np.where(allowed, share, -np.inf).argmax())
     chosen = int(np.flatnonzero(allowed & (share >= min(_ENOUGH, share[best])))[0])
     near = [f"{share[i]:.0%} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
@@ -34,7 +33,7 @@ def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     if best != chosen:
         reasons.append(f"The best is K = {counts[best]}, whose other domains are small or weak.")
     if chosen == counts.size - 1:
-        reasons.append("This is the largest K of the range; a wider range may lead to a larger one.")
+        reasons.append(_LARGEST)
     return int(counts[chosen]), " ".join(reasons)
 
 
@@ -50,9 +49,7 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     table
         Columns of a scan; ``k`` rises.
     """
-    counts, found = table["k"], table["found_again"]
-    full = table["n_empty"] == 0
-    allowed = full if full.any() else np.ones_like(full)
+    counts, found, allowed = table["k"], table["found_again"], _allowed(table)
     best = int(np.where(allowed, found, -np.inf).argmax())
     chosen = int(np.flatnonzero(allowed & (found >= found[best] - _TIED))[-1])
     reasons = [
@@ -62,6 +59,12 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
         *_cautions(table, chosen),
     ]
     return int(counts[chosen]), " ".join(reasons)
+
+
+def _allowed(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether each K may be recommended (bool): those without empty domains, or all where every K has some."""
+    full = table["n_empty"] == 0
+    return full if full.any() else np.ones_like(full)
 
 
 def _agreement(counts: np.ndarray, found: np.ndarray, chosen: int, best: int) -> str:
@@ -100,7 +103,7 @@ def _cautions(table: Mapping[str, np.ndarray], chosen: int) -> list[str]:
     if table["found_again"][chosen] <= 0:
         cautions.append("For no K do the halves agree on more domains than they disagree on: use every K with care.")
     if chosen == table["k"].size - 1:
-        cautions.append("This is the largest K of the range; a wider range may lead to a larger one.")
+        cautions.append(_LARGEST)
     if table["n_empty"][chosen]:
         cautions.append(f"Every K leaves domains without spots, this one {table['n_empty'][chosen]}.")
     return cautions

@@ -23,7 +23,7 @@ from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import States, n_state_sets
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
-from spatialpdvi.model_selection.evidence import SPARE, Level, levels, share_of_evidence
+from spatialpdvi.model_selection.evidence import SPARE, Level, levels, levels_of, share_of_evidence
 from spatialpdvi.model_selection.recommend import recommend, recommend_by_evidence
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
@@ -158,7 +158,7 @@ def _evidence(
     section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
 ) -> dict[str, np.ndarray]:
     """The table of a section whose domains are compositions of states."""
-    pattern = join_spots(section, GraphSettings.of(replace(options, k=counts[0])))
+    pattern = join_spots(section, GraphSettings.of(options))
     graph = uniform_weights(pattern, beta=options.beta)
     shares: list[np.ndarray] = []
     tables: list[dict[str, np.ndarray]] = []
@@ -173,9 +173,8 @@ def _evidence(
 
 
 def _measured(found: Sequence[Level], counts: range) -> dict[str, np.ndarray]:
-    """Columns of the table; a number that has no level has that of the largest one below it."""
-    known = [level.k for level in found]
-    of = [found[int(np.searchsorted(known, k, side="right")) - 1] for k in counts]
+    """Columns of the table."""
+    of = levels_of(found, counts)
     return {
         "k": np.array(counts),
         "neg_elbo": np.array([level.neg_evidence for level in of]),

@@ -90,8 +90,7 @@ class CompositionMixture(PottsMixture):
         """Compute N, S and M of the patch, with its spots' states at their optimum given ``lam``."""
         p = self.patches[patch]
         states, composition = self._likelihoods(patch, lam), softmax(lam.theta, axis=1)
-        mixed = states.of_domains(composition)
-        responsibilities(phi[p.start : p.stop], mixed)
+        mixed = states.weighted(phi[p.start : p.stop], composition)
         members = states.members(mixed, composition)
         if self.held is not None:
             return CompositionStatistics(members.sum(axis=0), np.zeros_like(self.held.m), members)
@@ -104,8 +103,7 @@ class CompositionMixture(PottsMixture):
         composition = softmax(lam.theta, axis=1)
         for b, p in self.patches.items():
             states = self._likelihoods(b, lam)
-            mixed = states.of_domains(composition)
-            responsibilities(np.asarray(phi[p.start : p.stop], dtype=float), mixed)
+            mixed = states.weighted(np.asarray(phi[p.start : p.stop], dtype=float), composition)
             found[p.start : p.stop] = states.posterior(mixed, composition)
         return found
 
@@ -224,12 +222,18 @@ class StateLikelihoods(NamedTuple):
         weight = np.ascontiguousarray(composition.T)
         return wrap_features(self.relative).data_term(weight, np.zeros(composition.shape[0]))
 
+    def weighted(self, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
+        """Return ``phi_ik e^-(b_ik - top_i)``, (n, K), from which `members` and `posterior` follow."""
+        mixed = self.of_domains(composition)
+        responsibilities(phi, mixed)
+        return mixed
+
     def members(self, mixed: np.ndarray, composition: np.ndarray) -> np.ndarray:
-        """Return M (K, C), for ``mixed[i, k] = phi_ik e^-(b_ik - top_i)``."""
+        """Return M (K, C), for `weighted` posteriors."""
         return np.asarray(wrap_features(self.relative).statistics(mixed)[1] * composition)
 
     def posterior(self, mixed: np.ndarray, composition: np.ndarray) -> np.ndarray:
-        """Return the posterior (n, C) of the states, ``sum_k phi_ik psi_ikc``, for the same ``mixed``."""
+        """Return the posterior (n, C) of the states, ``sum_k phi_ik psi_ikc``, for `weighted` posteriors."""
         weighted = wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
         return np.asarray(self.relative * weighted)
 

@@ -41,7 +41,7 @@ def simulate(
 
     Domains share cell states and differ in their proportions, as those of real tissue do: a spot has one to four cells,
     and a tenth of its molecules come from the spots around it. One in three pairs of touching domains differs in
-    proportions alone. There are organs, a thin skin, and thin layers inside the largest organ.
+    proportions alone. There are organs, a thin skin, and thin layers inside the two largest organs.
 
     Parameters
     ----------

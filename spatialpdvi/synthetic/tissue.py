@@ -111,8 +111,7 @@ def draw_tissue(n_spots: int, k: int, rng: np.random.Generator, *, layered: bool
     _peel(domain, -_outline(position, warp), new=n_organs, thickness=_THICKNESS)
     names.append("skin")
     for organ in np.argsort(-np.bincount(domain)[:n_organs], kind="stable")[:_LAYERED_ORGANS]:
-        outside = cKDTree(position[domain != organ])
-        depth = np.where(domain == organ, outside.query(position)[0], np.inf)
+        depth, _ = cKDTree(position[domain != organ]).query(position)
         for layer in range(1, n_layers + 1):  # from the outermost; each takes a share of what would leave equal parts
             own = np.where(domain == organ, depth, np.inf)
             _peel(domain, own, new=len(names), thickness=layer * _THICKNESS, most=1 / (n_layers + 2 - layer))
