@@ -1,4 +1,4 @@
-"""Marker genes: the genes that a domain expresses more than the rest of the section."""
+"""Marker genes: the genes that a domain, or a cell state, expresses more than the rest of the section."""
 
 import warnings
 
@@ -19,7 +19,9 @@ _ABOVE_ZERO = 1e-9  # added to both sides of a fold change, as scanpy does
 _FEWEST = 2  # spots in a domain and outside of it: fewer have no variance
 
 
-def rank_markers(counts: CountRows, genes: np.ndarray, domains: pd.Categorical, *, n: int = 10) -> pd.DataFrame:
+def rank_markers(
+    counts: CountRows, genes: np.ndarray, domains: pd.Categorical, *, n: int = 10, of: str = "domain"
+) -> pd.DataFrame:
     """Rank the genes by which each domain differs from all other spots, as scanpy's `rank_genes_groups` does.
 
     Counts are normalised to 10,000 per spot and transformed to log(1 + x). The score of a gene is Welch's t of the
@@ -41,9 +43,11 @@ def rank_markers(counts: CountRows, genes: np.ndarray, domains: pd.Categorical, 
     genes
         Names of the genes (n_genes,), which may repeat.
     domains
-        Domain of each spot (n_spots,), none missing.
+        Domain of each spot (n_spots,), none missing; or its state.
     n
         Largest number of genes per domain; genes whose score is not above 0 are left out.
+    of
+        What ``domains`` are, "domain" or "state": the name of the first column.
 
     Returns
     -------
@@ -63,10 +67,11 @@ def rank_markers(counts: CountRows, genes: np.ndarray, domains: pd.Categorical, 
         If a domain has fewer than two spots, or all other domains together have; such a domain has no rows.
     """
     if n < 1:
-        raise InputError("at least 1 gene per domain", f"{n}", f"Give {option('n_genes', 10)}, for example.")
-    chosen = _large_enough(domains)
+        raise InputError(f"at least 1 gene per {of}", f"{n}", f"Give {option('n_genes', 10)}, for example.")
+    chosen, names_of_columns = _large_enough(domains, of), [of, *COLUMNS[1:]]
     if not chosen.size:
-        return pd.DataFrame({name: np.empty(0, dtype=object if name in COLUMNS[:2] else float) for name in COLUMNS})
+        texts = names_of_columns[:2]
+        return pd.DataFrame({name: np.empty(0, dtype=object if name in texts else float) for name in names_of_columns})
     codes, k = domains.codes.astype(np.int64), len(domains.categories)
     everyone = moments_by_group(counts, codes, k, target_sum=_TOTAL)
     expressed = np.flatnonzero(everyone.present.any(axis=0))
@@ -79,8 +84,8 @@ def rank_markers(counts: CountRows, genes: np.ndarray, domains: pd.Categorical, 
         best = np.argsort(-found["score"], kind="stable")[:n]
         best = best[found["score"][best] > 0]
         columns = {name: values[best] for name, values in found.items()}
-        parts.append(pd.DataFrame({"domain": str(domains.categories[group]), "gene": names[best], **columns}))
-    return pd.concat(parts, ignore_index=True)[list(COLUMNS)]
+        parts.append(pd.DataFrame({of: str(domains.categories[group]), "gene": names[best], **columns}))
+    return pd.concat(parts, ignore_index=True)[names_of_columns]
 
 
 def marker_genes(table: pd.DataFrame, domains: pd.Categorical) -> dict[str, list[str]]:
@@ -88,13 +93,13 @@ def marker_genes(table: pd.DataFrame, domains: pd.Categorical) -> dict[str, list
     return {str(name): table["gene"][table["domain"] == name].tolist() for name in domains.categories}
 
 
-def _large_enough(domains: pd.Categorical) -> np.ndarray:
+def _large_enough(domains: pd.Categorical, of: str) -> np.ndarray:
     """Return the codes of the domains that can be compared, and warn of the others."""
     sizes = np.bincount(domains.codes, minlength=len(domains.categories))
     enough = (sizes >= _FEWEST) & (domains.size - sizes >= _FEWEST)
     if not enough.all():
         left_out = ", ".join(repr(str(name)) for name in domains.categories[~enough])
-        text = f"A domain needs {_FEWEST} spots inside and outside of it for markers; there are none for {left_out}."
+        text = f"A {of} needs {_FEWEST} spots inside and outside of it for markers; there are none for {left_out}."
         warnings.warn(InputWarning(text), stacklevel=3)
     return np.flatnonzero(enough)
 

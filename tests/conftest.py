@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
-from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.initialization import one_hot, start_from_labels, states
 from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, logits_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
@@ -21,6 +21,18 @@ from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, Po
 # a shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start and interrupt
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spots_of_a_state():
+    """How many spots `states="auto"` wants of each state; here it wants 50, so that toys have no states unasked.
+
+    A search takes seconds, and some thousand fits of toys with 400 to 1,000 spots are not about states.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        wanted = states._SPOTS_EACH
+        patch.setattr(states, "_SPOTS_EACH", 50)
+        yield wanted
 
 
 class Toy(NamedTuple):

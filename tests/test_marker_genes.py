@@ -297,3 +297,37 @@ def test_somebody_elses_columns_are_not_replaced(fitted):
     with pytest.raises(InputError, match="Choose another `key_added`"):
         spatialpdvi.markers(section, store=True)
     assert section.uns["pdvi_markers"] == {"mine": [1]}
+
+
+@pytest.fixture
+def composed(toy_section, tmp_path):
+    """A fit whose domains are compositions of states."""
+    section = toy_section.copy()
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1, states=8, search=1)
+    path = tmp_path / "composed.h5ad"
+    section.write_h5ad(path)
+    return section, path
+
+
+def test_states_have_markers_of_their_own(composed, tmp_path):
+    section, path = composed
+    shown = run("markers", path, "--of", "state", "-n", 3, "-o", tmp_path / "states.csv", "--store")
+    assert shown.splitlines()[0].startswith("state  marker genes")
+    assert "uns['pdvi_state_markers']" in shown
+    table = pd.read_csv(tmp_path / "states.csv", dtype={"state": str})
+    assert list(table) == ["state", *COLUMNS[1:]]
+    state = pd.Categorical(section.obsm["pdvi_state"].argmax(axis=1).astype(str))
+    expected = rank_markers(section.X, np.asarray(section.var_names, dtype=object), state, n=3)
+    expected = expected.rename(columns={"domain": "state"})
+    by_state = [frame.sort_values(["state", "score"], ignore_index=True) for frame in (table, expected)]
+    pd.testing.assert_frame_equal(*by_state, check_dtype=False)
+    assert set(ad.read_h5ad(path).uns["pdvi_state_markers"]) == set(table)
+    run("fit", path, "--k", 3, "--rep", "X_pca", "--n-init", 1, "-q")
+    assert "pdvi_state_markers" not in ad.read_h5ad(path).uns
+
+
+def test_a_fit_without_states_has_no_markers_of_them(fitted):
+    section, path = fitted
+    assert "obsm['pdvi_state']" in run("markers", path, "--of", "state", code=2)
+    with pytest.raises(InputError, match="domain or state"):
+        spatialpdvi.markers(section, of="domains")

@@ -1,8 +1,9 @@
-"""Find the marker genes of the domains of a fitted section, in memory or on disk."""
+"""Find the marker genes of the domains or states of a fitted section, in memory or on disk."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
@@ -15,17 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["markers", "markers_file"]
 
+_GROUPS = ("domain", "state")
+
 
 def markers(
     adata: "AnnData",
     *,
     n: int = 10,
+    of: str = "domain",
     key_added: str = "pdvi",
     layer: str | None = None,
     gene_key: str | None = None,
     store: bool = False,
 ) -> "DataFrame":
-    """Find the marker genes of each domain of a fitted section.
+    """Find the marker genes of each domain, or of each cell state, of a fitted section.
 
     Genes are ranked by Welch's t-test of log-normalised counts, between the spots of a domain and all other spots
     (`spatialpdvi.marker_genes.rank_markers`). The p-values are not calibrated, because the domains were found from the
@@ -37,6 +41,8 @@ def markers(
         A fitted section with raw counts.
     n
         Largest number of genes per domain.
+    of
+        "domain", or "state" for the cell states that domains share; a spot belongs to its likeliest state.
     key_added
         Prefix of the keys that the fit wrote.
     layer
@@ -44,18 +50,18 @@ def markers(
     gene_key
         Column of ``var`` with the gene names to show; by default the index of ``var``.
     store
-        Whether to write the table into ``uns['pdvi_markers']`` too.
+        Whether to write the table into ``uns['pdvi_markers']``, or ``uns['pdvi_state_markers']``, too.
 
     Returns
     -------
-    A table with a row for each marker gene, by domain and falling score. The columns are ``domain``, ``gene``,
-    ``score`` (the t statistic), ``log_fold_change`` (to base 2), ``p_adjusted``, and the shares of spots with the gene
-    inside and outside the domain, ``share_in`` and ``share_out``.
+    A table with a row for each marker gene, by domain and falling score. The columns are ``domain`` (or ``state``),
+    ``gene``, ``score`` (the t statistic), ``log_fold_change`` (to base 2), ``p_adjusted``, and the shares of spots with
+    the gene inside and outside the domain, ``share_in`` and ``share_out``.
 
     Raises
     ------
     InputError
-        Where the section has no fit or no counts.
+        Where the section has no fit or no counts, or its domains share no states.
 
     Examples
     --------
@@ -68,9 +74,9 @@ def markers(
     from spatialpdvi.io.results.writing import apply_elements
 
     keys = Keys(key_added)
-    table = _markers(AnnDataSource(adata), keys, n=n, layer=layer, gene_key=gene_key)
+    table = _markers(AnnDataSource(adata), keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
-        apply_elements(adata, _columns(table, keys))
+        apply_elements(adata, _columns(table, keys, of))
     return table
 
 
@@ -78,6 +84,7 @@ def markers_file(
     path: str | Path,
     *,
     n: int = 10,
+    of: str = "domain",
     key_added: str = "pdvi",
     layer: str | None = None,
     gene_key: str | None = None,
@@ -91,7 +98,7 @@ def markers_file(
     ----------
     path
         A fitted h5ad file or zarr store.
-    n, key_added, layer, gene_key
+    n, of, key_added, layer, gene_key
         As for `markers`.
     store
         Whether to write the table into the file too, all or nothing.
@@ -108,7 +115,7 @@ def markers_file(
     Raises
     ------
     InputError
-        Where the file cannot be used, or has no fit or no counts.
+        Where the file cannot be used, or has no fit, no counts, or no states.
 
     Examples
     --------
@@ -127,24 +134,34 @@ def markers_file(
         with progress.stage("markers"), H5adSource(location) as source:
             if store:
                 check_output(location, location)
-            table = _markers(source, keys, n=n, layer=layer, gene_key=gene_key, memory=most)
+            table = _markers(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
-                write_elements(location, location, _columns(table, keys))
+                write_elements(location, location, _columns(table, keys, of))
     return table
 
 
 def _markers(
-    source: Source, keys: Keys, *, n: int, layer: str | None, gene_key: str | None, memory: int | None = None
+    source: Source,
+    keys: Keys,
+    *,
+    n: int,
+    of: str,
+    layer: str | None,
+    gene_key: str | None,
+    memory: int | None = None,
 ) -> "DataFrame":
     from spatialpdvi.io.results.expression import read_expression
     from spatialpdvi.marker_genes import rank_markers
 
+    if of not in _GROUPS:
+        raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
     check_free(source, keys)
-    found = read_expression(source, keys, layer=layer, gene_key=gene_key, memory=memory)
-    return rank_markers(found.counts, found.genes, found.domains, n=n)
+    found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
+    return rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
 
 
-def _columns(table: "DataFrame", keys: Keys) -> dict[tuple[str, str], Any]:
+def _columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:
     """Return the table as it is stored, as columns of equal length."""
-    return {("uns", keys.markers): {name: table[name].to_numpy() for name in table}}
+    key = keys.markers if of == "domain" else keys.state_markers
+    return {("uns", key): {name: table[name].to_numpy() for name in table}}

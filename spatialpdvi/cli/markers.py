@@ -23,6 +23,13 @@ __all__ = ["markers"]
 @click.command()
 @click.argument("section", type=FILE)
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of genes per domain.")
+@click.option(
+    "--of",
+    type=click.Choice(["domain", "state"]),
+    default="domain",
+    show_default=True,
+    help="What the genes mark: each domain, or each cell state that domains share.",
+)
 @click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV to this file. Default: not written.")
 @click.option("--store", is_flag=True, help="Also write the table into SECTION, as uns['pdvi_markers']. Default: off.")
 @KEY_ADDED
@@ -38,6 +45,7 @@ def markers(
     section: Path,
     *,
     n_genes: int,
+    of: str,
     output: Path | None,
     store: bool,
     key_added: str,
@@ -47,7 +55,7 @@ def markers(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """List the marker genes of each domain of a fitted SECTION.
+    """List the marker genes of each domain, or of each cell state, of a fitted SECTION.
 
     Genes are ranked by Welch's t-test of log-normalised counts, between the spots of a domain and all other spots. The
     numbers in brackets are log2 fold changes. The p-values in the table are not calibrated, because the domains were
@@ -56,6 +64,7 @@ def markers(
     \b
     Example:
       spatialpdvi markers embryo.h5ad -n 5
+      spatialpdvi markers cortex.h5ad --of state
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
     from spatialpdvi.api import markers_file
@@ -69,6 +78,7 @@ def markers(
             table = markers_file(
                 section,
                 n=n_genes,
+                of=of,
                 key_added=key_added,
                 layer=layer,
                 gene_key=gene_key,
@@ -80,17 +90,18 @@ def markers(
             with result_is_written([section], "table") if store else nullcontext():
                 write_text(output, table.to_csv(index=False), option="output")
         if not quiet:
-            _print_table(table)
+            _print_table(table, of)
             if store:
-                click.echo(f"written: {click.format_filename(section)} (uns['{key_added}_markers'])")
+                key = f"{key_added}_markers" if of == "domain" else f"{key_added}_state_markers"
+                click.echo(f"written: {click.format_filename(section)} (uns['{key}'])")
             if output is not None:
                 click.echo(f"written: {click.format_filename(output)}")
 
 
-def _print_table(table: Any) -> None:
-    """Print one line for each domain of a data frame: its genes, by falling score."""
-    width = max(map(len, ("domain", *table["domain"])))
-    click.echo(f"{'domain':<{width}}  marker genes (log2 fold change)")
-    for domain, rows in table.groupby("domain", sort=False):
+def _print_table(table: Any, of: str) -> None:
+    """Print one line for each domain or state of a data frame: its genes, by falling score."""
+    width = max(map(len, (of, *table[of])))
+    click.echo(f"{of:<{width}}  marker genes (log2 fold change)")
+    for name, rows in table.groupby(of, sort=False):
         pairs = zip(rows["gene"], rows["log_fold_change"], strict=True)
-        click.echo(f"{domain:<{width}}  {', '.join(f'{gene} ({change:.1f})' for gene, change in pairs)}")
+        click.echo(f"{name:<{width}}  {', '.join(f'{gene} ({change:.1f})' for gene, change in pairs)}")

@@ -31,7 +31,7 @@ from spatialpdvi.initialization import (
     states_of_section,
 )
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import FitOptions, idle_beside
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
@@ -309,6 +309,8 @@ def prepare_start(
         pattern = join_spots(section, settings)
         states = StateSettings.of(options, n_states)
         start = compose(section, np.asarray(raw.fitted), start, states, pattern=pattern, progress=progress)
+        if options.states == "auto" and start.states is not None:
+            _warn_of_idle(options)
     return prepare(section, features, start, settings, progress, pattern=pattern)
 
 
@@ -353,6 +355,15 @@ def _restarts(
     if checkpoint is not None:
         checkpoint.save_restarts(by_scale, made)
     return made
+
+
+def _warn_of_idle(options: FitOptions) -> None:
+    for idle in idle_beside(options, "states"):
+        text = (
+            f"{option(idle)} has no effect on domains that are compositions of cell states, as "
+            f"{option('states', 'auto')} found here. Give {option('states', 'off')} to use it."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _warn_of_collapse(agreed: Consensus, k: int) -> None:

@@ -25,8 +25,8 @@ __all__ = [
     "start_from_composition",
 ]
 
-_PRIOR = 1.0  # spots: the weight of a domain's prior, a composition like that of the whole section
-_SETS = 3  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+_PRIOR = 1e-3  # of the number of spots: the weight of a domain's prior, in spots
+_SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
 _SEARCHED = 10_000  # spots at most
 _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
@@ -157,13 +157,14 @@ def landscape_of(
     labels
         (n,) of which a sample has pieces of each domain; by default those that averaged compositions give.
     """
-    likelihood, prior_weight = _likelihood(states), _prior_weight(states)
-    if labels is None and coordinates.shape[0] > _SEARCHED:
+    n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states), _prior_weight(states)
+    if labels is None and n > _SEARCHED:
         labels = composition_labels(
             Landscape(likelihood, coordinates, graph, k, prior_weight), seed=int(rng.integers(2**32)), scales=(30,)
         )[0]
-    spots = np.arange(coordinates.shape[0]) if labels is None else _sample(coordinates, labels, rng)
-    return spots, Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, prior_weight)
+    spots = np.arange(n) if labels is None else _sample(coordinates, labels, rng)
+    share = spots.size / n  # of the prior too, so that F of the sample is this part of the whole section's
+    return spots, Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, share * prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
@@ -208,9 +209,15 @@ def _start(states: States, labels: np.ndarray, composition: np.ndarray) -> Start
 
 
 def _prior_weight(states: States) -> np.ndarray:
-    """The weights a (C,): in all `_PRIOR` spots, composed as the section is."""
+    """The weights a (C,): composed as the section is, and in all a thousandth of its spots, at least one.
+
+    That is little beside any domain, but enough for the composition of a domain that has lost its spots. Each spot
+    belongs to it with a probability of about a thousandth; with a prior of one spot, its composition takes hundreds of
+    epochs to come to rest.
+    """
     share = np.maximum(states.share, 1e-6)
-    return np.asarray(_PRIOR * share / share.sum())
+    weight = max(1.0, _PRIOR * states.features.shape[0])
+    return np.asarray(weight * share / share.sum())
 
 
 def _likelihood(states: States) -> np.ndarray:

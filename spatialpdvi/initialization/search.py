@@ -40,6 +40,7 @@ _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
 _LOCAL = 14  # rounds of a fit within one domain
 SMALLEST = 10  # spots of a domain
+_SMALLEST_SHARE = 0.05  # of the spots of an average domain; domains below that vanish when the whole section is fitted
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
 _PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
 _BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
@@ -57,12 +58,14 @@ class Fit(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What fits are sorted by: first how many of the K domains they lack, which have fewer than 10 spots; then F.
+        """What fits are sorted by: first how many of the K domains they lack; then F.
 
-        F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
+        A domain is lacking that has fewer than 10 spots, or than a twentieth of the average. F has no term that keeps a
+        domain alive. Without the first, a section of K domains would often be given fewer.
         """
-        sizes = np.bincount(self.labels, minlength=self.phi.shape[1])
-        return int((sizes < SMALLEST).sum()), self.neg_elbo
+        n, k = self.phi.shape
+        sizes = np.bincount(self.labels, minlength=k)
+        return int((sizes < max(SMALLEST, _SMALLEST_SHARE * n / k)).sum()), self.neg_elbo
 
 
 class Found(NamedTuple):
@@ -151,6 +154,12 @@ class Landscape:
         """Return the same spots, states and edges with another number of domains."""
         other = copy(self)
         other.k = k
+        return other
+
+    def with_prior_of(self, weight: float) -> Self:
+        """Return the same with a prior whose weights add up to so many spots."""
+        other = copy(self)
+        other.prior_weight = weight * self.prior_weight / self.prior_weight.sum()
         return other
 
     def prior(self, composition: np.ndarray) -> float:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["States", "learn_states", "states_of_section"]
 
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
-_SPOTS_EACH = 50  # at least, on average
+_SPOTS_EACH = 20  # at least, on average
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25

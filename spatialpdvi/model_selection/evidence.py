@@ -28,6 +28,7 @@ SPARE = 2  # domains of the first fit, more than the largest number; more domain
 _BRIEF = 25  # rounds of the first fits, before the best is continued
 _TRIED = 2  # unions that are fitted at each number
 _ROUNDS = 30  # with a Dirichlet posterior
+_PRIOR = 1.0  # spots: a prior that grows with the section, as in a fit, would pay for domains that it resembles
 
 
 class Level(NamedTuple):
@@ -61,6 +62,7 @@ def levels(
     """
     rng = np.random.default_rng(seed)
     spots, landscape = landscape_of(states, coordinates, graph, most + SPARE, rng=rng)
+    landscape = landscape.with_prior_of(_PRIOR)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]
     fit = landscape.go_on(min(first, key=lambda fit: fit.neg_elbo))

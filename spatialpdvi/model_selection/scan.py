@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["fit_range", "scan_domains"]
 
 _WIDEST = 30  # domains of `auto`, where the evidence still rises at 20
+_SETS = 3  # of states, at most
+_SPOTS_EACH = 50  # of a state, at least; smaller sections have too little evidence, and halves of the data decide
 _RESTARTS = 2  # largest `n_init`: the table needs fewer restarts than the fit that follows
 
 
@@ -124,7 +126,8 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
         fewest = replace(options, k=counts[0])  # the components of a fit with few domains
         unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
         settings = StateSettings.of(fewest, number_of_states(section, raw, replace(options, k=counts[-1])))
-        sets = learn_sets(unsmoothed, settings, n_state_sets(unsmoothed.shape[0]), progress)
+        n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
+        sets = learn_sets(unsmoothed, settings, n_sets, progress)
         if not sets:
             break
         with progress.stage("scan") as stage:
@@ -137,7 +140,7 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
 
 
 def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> list[range]:
-    """The range that was asked for, if a fit of its largest number has more states than domains; none if not.
+    """The range that was asked for, if a fit of its largest number has more states than domains, and spots for them.
 
     ``auto`` ends where a small section has states for no more domains, and has a wider range, which is looked at where
     the evidence is still rising at the end of the first.
@@ -145,7 +148,8 @@ def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -
     counts = candidates(str(options.k), section.coordinates.shape[0])
 
     def has_states(most: int) -> bool:
-        return number_of_states(section, raw, replace(options, k=most)) >= most + SPARE
+        n_states = number_of_states(section, raw, replace(options, k=most))
+        return n_states >= most + SPARE and section.coordinates.shape[0] >= _SPOTS_EACH * n_states
 
     if options.k != AUTO:
         return [counts] if has_states(counts[-1]) else []

@@ -15,6 +15,7 @@ __all__ = [
     "SOLVER_OPTIONS",
     "TRANSFORMS",
     "FitOptions",
+    "idle_beside",
     "idle_options",
     "option_table",
 ]
@@ -361,14 +362,21 @@ _IDLE = {
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
-    return [
-        (f.name, chosen)
-        for chosen, idle in _IDLE.items()
-        for f in fields(options)
-        if getattr(options, chosen) not in (None, "auto", "off")
-        and f.name in idle
-        and getattr(options, f.name) != f.default
-    ]
+    chosen = [name for name in _IDLE if getattr(options, name) not in (None, "auto", "off")]
+    return [(idle, name) for name in chosen for idle in idle_beside(options, name)]
+
+
+def idle_beside(options: FitOptions, name: str) -> list[str]:
+    """Return the options that were set but have no effect beside another one, by name; "states" is one that has some.
+
+    Parameters
+    ----------
+    options
+        Of the fit.
+    name
+        Of the other option.
+    """
+    return [f.name for f in fields(options) if f.name in _IDLE[name] and getattr(options, f.name) != f.default]
 
 
 def option_table() -> list[dict[str, Any]]:

@@ -1,11 +1,13 @@
 """Fits whose domains are compositions of states: what is written, its certificate, models, and when there are none."""
 
+import warnings
+
 import anndata
 import numpy as np
 import pytest
 from reference import recompute, stored
 
-from spatialpdvi import FitOptions, InputError, fit_file, predict_file
+from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, predict_file
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
 from spatialpdvi.synthetic import simulate
@@ -151,3 +153,20 @@ def test_a_comparison_runs_on_the_same_problem_as_a_fit(fitted):
     np.testing.assert_array_equal(prepared.initialization.fitted, result.features)
     assert prepared.start.lam.theta.shape == (4, 8)
     assert prepared.found()["search_end"] == result.params["search_end"]
+
+
+_PLACES = np.random.default_rng(0).random((300, 2))
+_CELLS = np.random.default_rng(1).normal(size=(300, 4)) + 30.0 * np.random.default_rng(2).integers(3, size=(300, 4))
+
+
+@pytest.mark.parametrize(("chosen", "said"), [({"tau": 0.5}, "tau"), ({"whiten": False}, "whiten"), ({}, None)])
+def test_options_without_effect_on_states_that_auto_found_are_said(chosen, said, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.initialization.states._SPOTS_EACH", 10)
+    section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_pca": _CELLS})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        fit(section, k=3, rep="X_pca", n_init=1, search=0, **chosen)
+    assert section.uns["pdvi"]["params"]["n_states"] == 20
+    texts = [str(one.message) for one in caught if "no effect" in str(one.message)]
+    assert len(texts) == (said is not None)
+    assert all(text.startswith(f"`{said}` has no effect on domains that are compositions of cell") for text in texts)

@@ -50,8 +50,9 @@ def test_states_that_single_spots_do_not_tell_apart_are_found_out():
     assert not learn_states(_section(apart=0.3)[2], 6, seed=0).are_distinct
 
 
-@pytest.mark.parametrize(("n", "k", "n_states"), [(999, 4, 0), (1000, 4, 20), (1249, 23, 0), (1250, 23, 25)])
-def test_auto_needs_fifty_spots_for_each_state(n, k, n_states):
+@pytest.mark.parametrize(("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25)])
+def test_auto_needs_twenty_spots_for_each_state(n, k, n_states, spots_of_a_state, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.initialization.states._SPOTS_EACH", spots_of_a_state)
     assert states_of_section(n, k) == n_states
 
 

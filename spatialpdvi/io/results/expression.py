@@ -1,4 +1,4 @@
-"""Counts and domains of a fitted section, by which genes are compared."""
+"""Counts of a fitted section, and the domains or states between which genes are compared."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted, stored_params
+from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
@@ -26,13 +26,19 @@ class Expression(NamedTuple):
 
     counts: CountRows  # (n, genes), whole numbers >= 0
     genes: np.ndarray  # (genes,) names, as text
-    domains: pd.Categorical  # (n,); without empty categories
+    groups: pd.Categorical  # (n,) domains or states; without empty categories
 
 
 def read_expression(
-    source: Source, keys: Keys, *, layer: str | None = None, gene_key: str | None = None, memory: int | None = None
+    source: Source,
+    keys: Keys,
+    *,
+    of: str = "domain",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    memory: int | None = None,
 ) -> Expression:
-    """Read and check the domains that a fit has written, and counts from where the fit had them.
+    """Read and check the domains or states that a fit has written, and counts from where the fit had them.
 
     Parameters
     ----------
@@ -40,6 +46,8 @@ def read_expression(
         The fitted section.
     keys
         The names under which the fit was written.
+    of
+        "domain" for the spots' domains, "state" for their likeliest states.
     layer
         Where the counts are; None for where the fit found them, or, after a fit of features, to search for them.
     gene_key
@@ -50,17 +58,23 @@ def read_expression(
     Raises
     ------
     InputError
-        Where there is no fit, or there are no counts.
+        Where there is no fit, there are no counts, or domains share no states whose genes could be compared.
     """
     check_fitted(source, keys)
-    domains = read_domains(source, keys.domain)
+    groups = read_domains(source, keys.domain) if of == "domain" else _likeliest_states(source, keys)
     if layer is None:
         layer = _layer_of_the_fit(source, keys)
     found = read_counts(source, layer, memory=memory, advice=_ADVICE)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:
         names = _named_by(source, gene_key, found.source, names)
-    return Expression(found.matrix, names, domains)
+    return Expression(found.matrix, names, groups)
+
+
+def _likeliest_states(source: Source, keys: Keys) -> pd.Categorical:
+    """The state of each spot (n,) with the largest posterior, by its number as text; of the states that have spots."""
+    found, codes = np.unique(read_states(source, keys).argmax(axis=1), return_inverse=True)
+    return pd.Categorical.from_codes(codes, categories=[str(state) for state in found])
 
 
 def _layer_of_the_fit(source: Source, keys: Keys) -> str | None:

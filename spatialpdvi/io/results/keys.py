@@ -107,6 +107,11 @@ class Keys:
         return f"{self.prefix}_markers"
 
     @property
+    def state_markers(self) -> str:
+        """``uns``: columns of the marker genes of the states."""
+        return f"{self.prefix}_state_markers"
+
+    @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
         return self.prefix
@@ -128,6 +133,7 @@ class Keys:
             ("uns", self.uns),
             ("uns", self.colours),
             ("uns", self.markers),
+            ("uns", self.state_markers),
         )
 
 
