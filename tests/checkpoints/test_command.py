@@ -16,7 +16,7 @@ from conftest import interrupt_at
 
 from spatialpdvi.cli import main
 
-FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1", "--tol", "1e-6", "--step-factor", "4")
+FIT = ("--k", "4", "--rep", "X_pca", "--states", "off", "--n-init", "1", "--tol", "1e-6", "--step-factor", "4")
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kill.py"
 
 
