@@ -44,7 +44,7 @@ class States(NamedTuple):
 def states_of_section(n_spots: int, k: int) -> int:
     """Return the number of states that ``auto`` stands for, or 0 where a section is too small for them.
 
-    There are 20, or two more than domains where these are many. Where a state would have fewer than 50 spots on
+    There are 20, or two more than domains where these are many. Where a state would have fewer than 20 spots on
     average, too little is known about each, and small domains lose all their spots.
 
     Parameters
