@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
-from spatialpdvi.initialization import one_hot, start_from_labels, states
+from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.options import states
 from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, logits_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture

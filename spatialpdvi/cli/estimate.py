@@ -29,6 +29,8 @@ _MATTER = (
     "restarts",
     "n_neighbors",
     "flow_neighbors",
+    "states",
+    "search",
     "max_epochs",
     "memory",
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
+from spatialpdvi.options.states import SEARCHED, n_state_sets
 
 __all__ = [
     "EPOCHS",
@@ -29,8 +30,10 @@ SECONDS = {
     "PCA": {"once": 0.623, "kept": 0.0, "spots": 1.23e-05},
     "smooth": {"once": 0.0302, "scale queries": 0.0, "neighbours": 3.56e-07},
     "start": {"once": 0.683, "trained": 2.14e-08, "labelled": 0.0, "votes": 1.18e-08},
+    "states": {"learnt sets": 0.08, "learnt": 2e-07},
+    "search": {"searched sets": 0.25, "searched": 2.5e-06, "whole": 2.3e-06},
     "graph": {"once": 0.0398, "neighbours": 1.98e-07},
-    "fit": {"once": 0.0723, "updates": 1.63e-09, "gene updates": 3.51e-09},
+    "fit": {"once": 0.0723, "updates": 1.63e-09, "state updates": 2.5e-09, "gene updates": 3.51e-09},
     "scores": {"once": 0.02, "spots": 7.32e-06, "trained": 1.45e-08},
     "markers": {"once": 0.0244, "values": 5.76e-09, "sums": 9.96e-07, "packed": 7.43e-09, "bytes": 1.26e-09},
     "write": {"once": 0.065, "posteriors": 6.67e-08, "file": 4.92e-09},
@@ -43,6 +46,8 @@ PARALLEL = {
     "PCA": 0.06,
     "smooth": 1.0,
     "start": 1.0,
+    "states": 0.0,
+    "search": 0.0,
     "graph": 1.0,
     "fit": 1.0,
     "scores": 0.02,
@@ -57,6 +62,8 @@ MEMORY = {
     "PCA": {"once": 362000000.0, "spots": 2230.0, "counts": 1.0, "kept": 0.0},
     "smooth": {"once": 351000000.0, "spots": 1730.0, "counts": 1.0, "fitted genes": 1.03},
     "start": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "fitted genes": 2.81},
+    "states": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 20.0},
+    "search": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 40.0},
     "graph": {"once": 367000000.0, "spots": 2900.0, "counts": 1.0, "fitted genes": 1.31},
     "fit": {"once": 367000000.0, "spots": 0.0, "posteriors": 97.3, "counts": 1.0, "fitted genes": 2.33},
     "scores": {"once": 368000000.0, "spots": 0.0, "posteriors": 117.0, "counts": 1.0, "fitted genes": 2.28},
@@ -78,6 +85,7 @@ _TRAINED_ON = 20_000  # spots that restarts are trained on, and from which the s
 _SCALE_NEIGHBOURS = 116  # neighbours of each of them, including spare ones
 _MIXTURES = 3  # mixture restarts for each k-means restart
 _SCALES = 3  # smoothing scales of the restarts
+_BEFORE = 4  # rounds of a search that its starts take as long as
 _SPARE = 16  # neighbours that are searched for beyond those needed
 
 
@@ -106,6 +114,8 @@ class Work:
     given_start: bool = False  # the start is made from labels in the file
     labelled: bool = False
     markers: bool = False
+    states: int = 0  # cell states that domains share; 0 for none
+    search: int = 10  # rounds
 
     @property
     def kept(self) -> int:
@@ -117,6 +127,11 @@ class Work:
     def restarts(self) -> int:
         """Number of restarts."""
         return 0 if self.given_start else _SCALES * (self.n_init + -(-self.n_init // _MIXTURES))
+
+    @property
+    def sets(self) -> int:
+        """Number of sets of states that are learnt, and searched unless the start is given."""
+        return 1 if self.given_start else n_state_sets(self.n)
 
     @property
     def reads(self) -> int:
@@ -144,11 +159,22 @@ class Work:
             "labelled": self.restarts * self.n * mixed,
             "votes": self.restarts * self.n * self.k,
         }
+        if self.states:
+            learnt = self.sets * some * self.states * self.width
+            stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
+        if self.states and not self.given_start:
+            searched = self.sets * min(self.n, SEARCHED) * self.k * (_BEFORE + self.search)
+            whole = self.n * self.k * (self.n > SEARCHED)
+            stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": whole}
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
         dense, sparse = (0.0, self.kept) if self.gene_wise else (self.width, 0)
-        stages["fit"] = once | {"updates": rounds * self.n * (dense + 20.0), "gene updates": rounds * sparse}
+        stages["fit"] = once | {
+            "updates": rounds * self.n * (dense + 20.0),
+            "state updates": rounds * self.n * self.states,
+            "gene updates": rounds * sparse,
+        }
         stages["scores"] = once | {"spots": self.n, "trained": self.labelled * some * mixed}
         if self.markers and self.genes:
             again = {name: size * (self.block_bytes > 0) for name, size in reading.items()}
@@ -171,8 +197,12 @@ class Work:
             stages["genes"] = common | {"counts": counts, "kept": kept, "genes": self.genes}
             stages["PCA"] = common | {"counts": 0.0 if self.block_bytes else counts, "kept": kept}
         after = 0.0 if self.block_bytes else counts
-        for name in ("smooth", "start", "graph"):
+        for name in ("smooth", "start"):
             stages[name] = common | genes | {"counts": after}
+        for name in ("states", "search") if self.states else ():
+            if name == "states" or not self.given_start:
+                stages[name] = common | {"counts": after, "likelihoods": self.n * self.states}
+        stages["graph"] = common | genes | {"counts": after}
         for name in ("fit", "scores", "write"):
             stages[name] = common | posteriors | genes | {"counts": after}
         if self.markers and self.genes:

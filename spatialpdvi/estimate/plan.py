@@ -17,6 +17,7 @@ from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.states import states_of_section
 from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
@@ -61,8 +62,9 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
         epochs = min(EPOCHS[1], options.max_epochs)
         assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
-        if options.states != "off":
-            assumed.append("no cell states (a fit that learns them and searches takes two to three times as long)")
+        states = _n_states(options, source.n_obs)
+        if states and options.states == "auto":
+            assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
         common: dict[str, Any] = {
             "n": source.n_obs,
             "file_bytes": file_status(location.table())[0],
@@ -73,6 +75,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "n_neighbors": options.n_neighbors,
             "flow_neighbors": options.flow_neighbors,
             "given_start": options.init is not None,
+            "states": states,
+            "search": options.search,
             "labelled": labelled,
         }
         read = _plan_counts if options.rep is None else _plan_features
@@ -81,6 +85,13 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
     return FitPlan(work, where, layout, memory, needed, tuple(assumed))
+
+
+def _n_states(options: FitOptions, n: int) -> int:
+    """Return how many cell states the fit would have, as far as the size of the section decides."""
+    if options.states == "off" or options.n_pcs == 0:
+        return 0
+    return states_of_section(n, options.n_domains) if options.states == "auto" else int(options.states)
 
 
 def _plan_features(source: H5adSource, options: FitOptions, _: int) -> tuple[str, Layout, int, dict[str, Any]]:

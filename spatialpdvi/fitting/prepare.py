@@ -21,18 +21,17 @@ from spatialpdvi.initialization import (
     consensus,
     in_unit_range,
     learn_states,
-    n_state_sets,
     noise_rotation,
     one_hot,
     restart_labels,
     search_sets,
     start_from_composition,
     start_from_labels,
-    states_of_section,
 )
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, idle_beside
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
+from spatialpdvi.options.states import n_state_sets, states_of_section
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture

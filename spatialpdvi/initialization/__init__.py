@@ -1,7 +1,6 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
 from spatialpdvi.initialization.compositions import (
-    n_state_sets,
     search_compositions,
     search_sets,
     settle_labels,
@@ -11,7 +10,7 @@ from spatialpdvi.initialization.consensus import Consensus, consensus
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
-from spatialpdvi.initialization.states import States, learn_states, states_of_section
+from spatialpdvi.initialization.states import States, learn_states
 
 __all__ = [
     "Consensus",
@@ -23,7 +22,6 @@ __all__ = [
     "kmeans_labels",
     "learn_states",
     "mixture_labels",
-    "n_state_sets",
     "noise_rotation",
     "one_hot",
     "restart_labels",
@@ -32,5 +30,4 @@ __all__ = [
     "settle_labels",
     "start_from_composition",
     "start_from_labels",
-    "states_of_section",
 ]

@@ -11,6 +11,7 @@ from spatialpdvi.initialization.search import SMALLEST, Found, Landscape, compos
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.options.states import SEARCHED
 from spatialpdvi.problems.composition import CompositionGlobals, logits_of
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
@@ -18,7 +19,6 @@ from spatialpdvi.problems.potts_mixture import data_term as state_term
 
 __all__ = [
     "landscape_of",
-    "n_state_sets",
     "search_compositions",
     "search_sets",
     "settle_labels",
@@ -26,21 +26,11 @@ __all__ = [
 ]
 
 _PRIOR = 1e-3  # of the number of spots: the weight of a domain's prior, in spots
-_SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
-_SEARCHED = 10_000  # spots at most
 _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
 _LEAST = 1e-290
-
-
-def n_state_sets(n_spots: int) -> int:
-    """Return how many sets of states are learnt and searched: three, or one for a section that is searched by sample.
-
-    States that are learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
-    """
-    return _SETS if n_spots <= _SEARCHED else 1
 
 
 def search_sets(
@@ -158,7 +148,7 @@ def landscape_of(
         (n,) of which a sample has pieces of each domain; by default those that averaged compositions give.
     """
     n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states), _prior_weight(states)
-    if labels is None and n > _SEARCHED:
+    if labels is None and n > SEARCHED:
         labels = composition_labels(
             Landscape(likelihood, coordinates, graph, k, prior_weight), seed=int(rng.integers(2**32)), scales=(30,)
         )[0]
@@ -234,11 +224,11 @@ def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generato
     Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
     """
     pieces = [np.arange(coordinates.shape[0])]
-    if pieces[0].size <= _SEARCHED:
+    if pieces[0].size <= SEARCHED:
         return pieces[0]
     while pieces[0].size > _PIECE:
         pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
-    n_chosen = _SEARCHED // pieces[0].size
+    n_chosen = SEARCHED // pieces[0].size
     order = rng.permutation(len(pieces))
     chosen = dict.fromkeys(order[: n_chosen // 2])
     main = np.array([np.bincount(labels[piece]).argmax() for piece in pieces])

@@ -12,10 +12,8 @@ from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, ne
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
-__all__ = ["States", "learn_states", "states_of_section"]
+__all__ = ["States", "learn_states"]
 
-_STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
-_SPOTS_EACH = 20  # at least, on average
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
@@ -39,23 +37,6 @@ class States(NamedTuple):
     def are_distinct(self) -> bool:
         """Whether single spots tell states apart well enough for compositions."""
         return self.ambiguity < _MOST_AMBIGUOUS
-
-
-def states_of_section(n_spots: int, k: int) -> int:
-    """Return the number of states that ``auto`` stands for, or 0 where a section is too small for them.
-
-    There are 20, or two more than domains where these are many. Where a state would have fewer than 20 spots on
-    average, too little is known about each, and small domains lose all their spots.
-
-    Parameters
-    ----------
-    n_spots
-        n.
-    k
-        K.
-    """
-    n_states = max(_STATES, k + 2)
-    return n_states if n_spots >= _SPOTS_EACH * n_states else 0
 
 
 def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:

@@ -20,7 +20,7 @@ from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
 from spatialpdvi.graph.build import join_spots
 from spatialpdvi.graph.weights import uniform_weights
-from spatialpdvi.initialization import States, n_state_sets
+from spatialpdvi.initialization import States
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
 from spatialpdvi.model_selection.evidence import SPARE, Level, levels, levels_of, share_of_evidence
@@ -29,6 +29,7 @@ from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.k_range import AUTO, candidates
 from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StateSettings
+from spatialpdvi.options.states import n_state_sets
 from spatialpdvi.runtime.progress import Progress, Stage
 from spatialpdvi.runtime.threads import single_threaded
 

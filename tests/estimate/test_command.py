@@ -60,7 +60,7 @@ def test_table_and_json(toy_file, tmp_path):
 
 def test_stages_are_those_of_a_fit(toy_file, tmp_path):
     report, estimate = tmp_path / "report.json", tmp_path / "estimate.json"
-    for options in ((), ("--rep", "X_pca")):
+    for options in ((), ("--rep", "X_pca"), ("--states", 8, "--search", 1), ("--states", 8, "--init", "annotation")):
         common = (toy_file, "--k", 4, "--n-init", 1, *options)
         run("estimate", *common, "--json", estimate, "-q")
         run("fit", *common, "-o", tmp_path / "out.h5ad", "--report", report, "-q")

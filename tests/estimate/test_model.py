@@ -26,6 +26,7 @@ SECTION = Work(
     packed_bytes=96_000_000,
     file_bytes=30_000_000,
     k=20,
+    states=22,
     labelled=True,
     markers=True,
 )
@@ -49,7 +50,20 @@ def test_every_term_has_a_coefficient_and_none_is_left_over():
 
 @pytest.mark.parametrize(
     "name",
-    ["n", "genes", "values", "counts_bytes", "packed_bytes", "file_bytes", "k", "epochs", "n_init", "flow_neighbors"],
+    [
+        "n",
+        "genes",
+        "values",
+        "counts_bytes",
+        "packed_bytes",
+        "file_bytes",
+        "k",
+        "epochs",
+        "n_init",
+        "flow_neighbors",
+        "states",
+        "search",
+    ],
 )
 def test_more_never_costs_less(name):
     costs = []

@@ -93,8 +93,19 @@ def test_options_are_in_it(toy_file):
     assert plan(toy_file, restarts="best").work.starts == 1 + 24
     assert plan(toy_file, restarts="best", n_init=1).work.starts == 1 + 6
     assert plan(toy_file, init="annotation").work.restarts == 0
+    assert plan(toy_file, states=8, search=3).work.states == 8
+    assert plan(toy_file, states=8, search=3).work.search == 3
+    assert plan(toy_file, states="off").work.states == plan(toy_file, n_pcs=0).work.states == 0
     assert plan(toy_file).assumed[0] == "smoothing over 18 spots (the fit chooses 4 to 80)"
     assert all("smoothing" not in text for text in plan(toy_file, smooth=4).assumed)
+
+
+def test_states_that_auto_would_look_for_are_an_assumption(toy_file, monkeypatch):
+    assert all("states" not in text for text in plan(toy_file).assumed)
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", 20)
+    found = plan(toy_file)
+    assert found.work.states == 20
+    assert "20 cell states that single spots tell apart (if not, the fit does not search)" in found.assumed
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ _CELLS = np.random.default_rng(1).normal(size=(300, 4)) + 30.0 * np.random.defau
 
 @pytest.mark.parametrize(("chosen", "said"), [({"tau": 0.5}, "tau"), ({"whiten": False}, "whiten"), ({}, None)])
 def test_options_without_effect_on_states_that_auto_found_are_said(chosen, said, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.initialization.states._SPOTS_EACH", 10)
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", 10)
     section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_pca": _CELLS})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)

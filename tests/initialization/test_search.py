@@ -8,10 +8,11 @@ from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import compositions as module
-from spatialpdvi.initialization import learn_states, search_compositions, search_sets, states_of_section
+from spatialpdvi.initialization import learn_states, search_compositions, search_sets
 from spatialpdvi.initialization.search import Landscape, composition_labels, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.options.states import states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals, logits_of
 
 
@@ -52,7 +53,7 @@ def test_states_that_single_spots_do_not_tell_apart_are_found_out():
 
 @pytest.mark.parametrize(("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25)])
 def test_auto_needs_twenty_spots_for_each_state(n, k, n_states, spots_of_a_state, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.initialization.states._SPOTS_EACH", spots_of_a_state)
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
     assert states_of_section(n, k) == n_states
 
 
@@ -160,7 +161,7 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
 
 def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
     _, states, truth, xy, graph = _landscape(side=40)
-    monkeypatch.setattr(module, "_SEARCHED", 600)
+    monkeypatch.setattr(module, "SEARCHED", 600)
     monkeypatch.setattr(module, "_PIECE", 60)
     spots = module._sample(xy, truth, np.random.default_rng(0))
     assert 500 <= spots.size <= 600

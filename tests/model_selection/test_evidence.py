@@ -109,7 +109,7 @@ def test_levels_are_nested_and_the_same_again(stripes):
 
 def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
     coordinates, _, x = stripes
-    monkeypatch.setattr("spatialpdvi.initialization.compositions._SEARCHED", 500)
+    monkeypatch.setattr("spatialpdvi.initialization.compositions.SEARCHED", 500)
     monkeypatch.setattr("spatialpdvi.initialization.compositions._PIECE", 60)
     spots, found = _levels(coordinates, x, 6)
     assert 300 < spots.size <= 500

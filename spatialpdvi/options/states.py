@@ -1,0 +1,33 @@
+"""What ``states="auto"`` and the search stand for in a section of a given size."""
+
+__all__ = ["SEARCHED", "n_state_sets", "states_of_section"]
+
+SEARCHED = 10_000  # spots of a section, or of a sample of it, that are searched; at most
+_STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
+_SPOTS_EACH = 20  # at least, on average
+_SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+
+
+def states_of_section(n_spots: int, k: int) -> int:
+    """Return the number of states that ``auto`` stands for, or 0 where a section is too small for them.
+
+    There are 20, or two more than domains where these are many. Where a state would have fewer than 20 spots on
+    average, too little is known about each, and small domains lose all their spots.
+
+    Parameters
+    ----------
+    n_spots
+        n.
+    k
+        K.
+    """
+    n_states = max(_STATES, k + 2)
+    return n_states if n_spots >= _SPOTS_EACH * n_states else 0
+
+
+def n_state_sets(n_spots: int) -> int:
+    """Return how many sets of states are learnt and searched: five, or one for a section that is searched by sample.
+
+    States that are learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
+    """
+    return _SETS if n_spots <= SEARCHED else 1
