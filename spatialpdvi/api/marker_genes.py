@@ -163,5 +163,4 @@ def _markers(
 
 def _columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:
     """Return the table as it is stored, as columns of equal length."""
-    key = keys.markers if of == "domain" else keys.state_markers
-    return {("uns", key): {name: table[name].to_numpy() for name in table}}
+    return {("uns", keys.markers_of(of)): {name: table[name].to_numpy() for name in table}}

@@ -68,6 +68,7 @@ def markers(
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
     from spatialpdvi.api import markers_file
+    from spatialpdvi.io.results.keys import Keys
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output is not None:
@@ -92,8 +93,7 @@ def markers(
         if not quiet:
             _print_table(table, of)
             if store:
-                key = f"{key_added}_markers" if of == "domain" else f"{key_added}_state_markers"
-                click.echo(f"written: {click.format_filename(section)} (uns['{key}'])")
+                click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).markers_of(of)}'])")
             if output is not None:
                 click.echo(f"written: {click.format_filename(output)}")
 

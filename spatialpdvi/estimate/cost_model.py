@@ -134,6 +134,11 @@ class Work:
         return 1 if self.given_start else n_state_sets(self.n)
 
     @property
+    def searches(self) -> bool:
+        """Whether the domains with the lowest F are searched for."""
+        return self.states > 0 and not self.given_start
+
+    @property
     def reads(self) -> int:
         """How often the counts are read again after the first stage: not at all where they stay in memory."""
         return 2 if self.block_bytes else 0
@@ -162,7 +167,7 @@ class Work:
         if self.states:
             learnt = self.sets * some * self.states * self.width
             stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
-        if self.states and not self.given_start:
+        if self.searches:
             searched = self.sets * min(self.n, SEARCHED) * self.k * (_BEFORE + self.search)
             whole = self.n * self.k * (self.n > SEARCHED)
             stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": whole}
@@ -199,9 +204,11 @@ class Work:
         after = 0.0 if self.block_bytes else counts
         for name in ("smooth", "start"):
             stages[name] = common | genes | {"counts": after}
-        for name in ("states", "search") if self.states else ():
-            if name == "states" or not self.given_start:
-                stages[name] = common | {"counts": after, "likelihoods": self.n * self.states}
+        likelihoods = {"counts": after, "likelihoods": self.n * self.states}
+        if self.states:
+            stages["states"] = common | likelihoods
+        if self.searches:
+            stages["search"] = common | likelihoods
         stages["graph"] = common | genes | {"counts": after}
         for name in ("fit", "scores", "write"):
             stages[name] = common | posteriors | genes | {"counts": after}

@@ -17,7 +17,7 @@ from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.states import states_of_section
+from spatialpdvi.options.states import wanted_states
 from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
@@ -62,7 +62,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
         epochs = min(EPOCHS[1], options.max_epochs)
         assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
-        states = _n_states(options, source.n_obs)
+        # genes themselves have none; whether single spots tell states apart is not known yet
+        states = 0 if options.n_pcs == 0 else wanted_states(options.states, source.n_obs, options.n_domains)
         if states and options.states == "auto":
             assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
         common: dict[str, Any] = {
@@ -85,13 +86,6 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
     return FitPlan(work, where, layout, memory, needed, tuple(assumed))
-
-
-def _n_states(options: FitOptions, n: int) -> int:
-    """Return how many cell states the fit would have, as far as the size of the section decides."""
-    if options.states == "off" or options.n_pcs == 0:
-        return 0
-    return states_of_section(n, options.n_domains) if options.states == "auto" else int(options.states)
 
 
 def _plan_features(source: H5adSource, options: FitOptions, _: int) -> tuple[str, Layout, int, dict[str, Any]]:

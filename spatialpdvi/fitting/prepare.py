@@ -31,7 +31,7 @@ from spatialpdvi.initialization import (
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, idle_beside
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
-from spatialpdvi.options.states import n_state_sets, states_of_section
+from spatialpdvi.options.states import n_state_sets, wanted_states
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -327,19 +327,18 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
         As for `prepare_start`.
     """
     n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
-    if options.states == "off" or (options.states == "auto" and not is_dense):
-        return 0
+    wanted = wanted_states(options.states, n, options.n_domains)
     if options.states == "auto":
-        return states_of_section(n, options.n_domains)
-    if not is_dense:
+        return wanted if is_dense else 0
+    if wanted and not is_dense:
         raise InputError(
             f"dense features with {option('states', options.states)}",
             "sparse ones",
             f"Fit their principal components with {option('n_pcs')}, or leave {option('states')} out.",
         )
-    if int(options.states) > n:
+    if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
-    return int(options.states)
+    return wanted
 
 
 def _restarts(

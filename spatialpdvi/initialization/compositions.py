@@ -71,7 +71,7 @@ def search_sets(
 
 
 def _n_domains(labels: np.ndarray) -> int:
-    """Domains that have as many spots as the search wants of each."""
+    """Domains of at least as many spots as the search wants of a domain in the smallest section."""
     return int((np.bincount(labels) >= SMALLEST).sum())
 
 

@@ -120,10 +120,8 @@ def share_of_evidence(found: Sequence[Level], counts: Sequence[int]) -> np.ndarr
 
     Parameters
     ----------
-    found
-        From `levels`.
-    counts
-        The numbers.
+    found, counts
+        As for `levels_of`.
     """
     single = found[0].neg_evidence
     best = single - min(level.neg_evidence for level in found)

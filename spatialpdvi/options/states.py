@@ -1,6 +1,6 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
-__all__ = ["SEARCHED", "n_state_sets", "states_of_section"]
+__all__ = ["SEARCHED", "n_state_sets", "states_of_section", "wanted_states"]
 
 SEARCHED = 10_000  # spots of a section, or of a sample of it, that are searched; at most
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
@@ -23,6 +23,21 @@ def states_of_section(n_spots: int, k: int) -> int:
     """
     n_states = max(_STATES, k + 2)
     return n_states if n_spots >= _SPOTS_EACH * n_states else 0
+
+
+def wanted_states(states: int | str, n_spots: int, k: int) -> int:
+    """Return the number of states that the option ``states`` asks for in a section of this size; 0 for none.
+
+    Parameters
+    ----------
+    states
+        A number, "auto" or "off".
+    n_spots, k
+        As for `states_of_section`.
+    """
+    if states == "off":
+        return 0
+    return states_of_section(n_spots, k) if states == "auto" else int(states)
 
 
 def n_state_sets(n_spots: int) -> int:

@@ -111,6 +111,10 @@ class Keys:
         """``uns``: columns of the marker genes of the states."""
         return f"{self.prefix}_state_markers"
 
+    def markers_of(self, of: str) -> str:
+        """``uns``: columns of the marker genes of each "domain", or of each "state"."""
+        return self.markers if of == "domain" else self.state_markers
+
     @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
