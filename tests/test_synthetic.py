@@ -204,6 +204,14 @@ def test_skin_and_layers_are_thin_and_lie_in_order(mixed):
     assert mean[0] < mean[1] < mean[2]
 
 
+@pytest.mark.parametrize(("n_spots", "k"), [(240, 6), (1500, 8), (3000, 15), (5000, 8)])
+def test_every_domain_of_a_layered_section_has_spots_where_bins_are_large(n_spots, k):
+    from spatialpdvi.synthetic.tissue import draw_tissue
+
+    tissue = draw_tissue(n_spots, k, np.random.default_rng(0), layered=True, n_background=0)
+    assert np.bincount(tissue.domain, minlength=k).min() >= 15
+
+
 def test_spots_off_the_tissue_have_few_counts_and_no_annotation(mixed):
     outside = (mixed.obs["in_tissue"] == 0).to_numpy()
     assert outside.sum() == 300

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cli
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-MADE = ("fitted.h5ad", "scores.json", "embryo.npz", "domains.png", "markers.csv", "scanned.h5ad", "predicted.h5ad")
+MADE = ("fitted.h5ad", "scores.json", "section.npz", "domains.png", "markers.csv", "scanned.h5ad", "predicted.h5ad")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_every_command_runs(project):
     for line in lines:
         done = CliRunner().invoke(main, shlex.split(line))
         assert done.exit_code == 0, f"{line}\n{done.output}"
-        if line.startswith("fit data/embryo.h5ad --k 8"):
+        if line.startswith("fit data/section.h5ad --k 7"):
             assert "Converged" in done.output
     assert {path.name for path in project.iterdir()} == {"data", *MADE}
 

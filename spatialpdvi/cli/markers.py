@@ -22,7 +22,7 @@ __all__ = ["markers"]
 
 @click.command()
 @click.argument("section", type=FILE)
-@click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of genes per domain.")
+@click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of genes per domain or state.")
 @click.option(
     "--of",
     type=click.Choice(["domain", "state"]),
@@ -31,7 +31,11 @@ __all__ = ["markers"]
     help="What the genes mark: each domain, or each cell state that domains share.",
 )
 @click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV to this file. Default: not written.")
-@click.option("--store", is_flag=True, help="Also write the table into SECTION, as uns['pdvi_markers']. Default: off.")
+@click.option(
+    "--store",
+    is_flag=True,
+    help="Also write the table into SECTION, as uns['pdvi_markers'] or uns['pdvi_state_markers']. Default: off.",
+)
 @KEY_ADDED
 @click.option(
     "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."

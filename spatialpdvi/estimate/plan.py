@@ -62,10 +62,6 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
         epochs = min(EPOCHS[1], options.max_epochs)
         assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
-        # genes themselves have none; whether single spots tell states apart is not known yet
-        states = 0 if options.n_pcs == 0 else wanted_states(options.states, source.n_obs, options.n_domains)
-        if states and options.states == "auto":
-            assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
         common: dict[str, Any] = {
             "n": source.n_obs,
             "file_bytes": file_status(location.table())[0],
@@ -76,16 +72,28 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "n_neighbors": options.n_neighbors,
             "flow_neighbors": options.flow_neighbors,
             "given_start": options.init is not None,
-            "states": states,
             "search": options.search,
             "labelled": labelled,
         }
         read = _plan_counts if options.rep is None else _plan_features
         where, layout, needed, sizes = read(source, options, memory)
-    work = Work(**common, **sizes, markers=markers and options.rep is None)
+        states = _states(options, source.n_obs, layout)
+        if states and options.states == "auto":
+            assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
+    work = Work(**common, **sizes, states=states, markers=markers and options.rep is None)
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
     return FitPlan(work, where, layout, memory, needed, tuple(assumed))
+
+
+def _states(options: FitOptions, n_spots: int, layout: Layout) -> int:
+    """Number of states that the fit learns; whether single spots tell them apart, only the fit itself can find.
+
+    It learns none where what is fitted is sparse: genes themselves, except Pearson residuals, or given columns.
+    """
+    genes_are_sparse = options.n_pcs == 0 and options.transform != "pearson"
+    is_sparse = genes_are_sparse if options.rep is None else layout.storage != "dense"
+    return 0 if is_sparse else wanted_states(options.states, n_spots, options.n_domains)
 
 
 def _plan_features(source: H5adSource, options: FitOptions, _: int) -> tuple[str, Layout, int, dict[str, Any]]:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus
-from spatialpdvi.initialization.search import SMALLEST, Found, Landscape, composition_labels, lowest
+from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -46,8 +46,8 @@ def search_sets(
     """Search with several sets of states, and return their consensus with the set that is nearest to it.
 
     F of different states cannot be compared. The consensus of the domains that they give varies less from seed to seed
-    than those of one set do, and is right more often than the average of them. Where it has fewer domains than the
-    nearest search found, because the searches disagree on small ones, the domains of that search are returned.
+    than those of one set do, and is right more often than the average of them. Where it lacks more domains than the
+    nearest search does, because the searches disagree on small ones, the domains of that search are returned.
 
     Parameters
     ----------
@@ -65,14 +65,9 @@ def search_sets(
         n_proposed=sum(own.n_proposed for _, own in results), n_accepted=sum(own.n_accepted for _, own in results)
     )
     states, start = sets[nearest], results[nearest][0]
-    if _n_domains(agreed) >= _n_domains(start.labels):
+    if lacking(agreed, k) <= lacking(start.labels, k):
         start = start_from_composition(states, agreed, k)
     return states, start, found
-
-
-def _n_domains(labels: np.ndarray) -> int:
-    """Domains of at least as many spots as the search wants of a domain in the smallest section."""
-    return int((np.bincount(labels) >= SMALLEST).sum())
 
 
 def search_compositions(

@@ -27,7 +27,7 @@ from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 
-__all__ = ["SMALLEST", "Fit", "Found", "Landscape", "composition_labels", "lowest", "members", "unions"]
+__all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
 _SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
@@ -39,8 +39,8 @@ _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
 _LOCAL = 14  # rounds of a fit within one domain
-SMALLEST = 10  # spots of a domain
-_SMALLEST_SHARE = 0.05  # of the spots of an average domain; domains below that vanish when the whole section is fitted
+_SMALLEST = 10  # spots of a domain
+_SMALLEST_SHARE = 0.15  # of the spots of an average domain
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
 _PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
 _BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
@@ -60,12 +60,9 @@ class Fit(NamedTuple):
     def rank(self) -> tuple[int, float]:
         """What fits are sorted by: first how many of the K domains they lack; then F.
 
-        A domain is lacking that has fewer than 10 spots, or than a twentieth of the average. F has no term that keeps a
-        domain alive. Without the first, a section of K domains would often be given fewer.
+        F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
         """
-        n, k = self.phi.shape
-        sizes = np.bincount(self.labels, minlength=k)
-        return int((sizes < max(SMALLEST, _SMALLEST_SHARE * n / k)).sum()), self.neg_elbo
+        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
 
 
 class Found(NamedTuple):
@@ -177,6 +174,15 @@ class Landscape:
 
     def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._patch.indptr, self._patch.indices, self._patch.weights
+
+
+def lacking(labels: np.ndarray, k: int) -> int:
+    """Return how many of k domains have too few of the spots (n,) to count as found.
+
+    These are fewer than ten, or than 0.15 of what the average domain has. Smaller ones cost F little wherever
+    the tissue is narrow, so that the lowest F cuts off the tips of limbs rather than tell organs apart.
+    """
+    return int((np.bincount(labels, minlength=k) < max(_SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
 
 
 def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
@@ -319,11 +325,11 @@ class _Search:
         self._turn += 1
         for domain in range(self.landscape.k):
             spots = np.flatnonzero(base.labels == domain)
-            if spots.size < 2 * SMALLEST:
+            if spots.size < 2 * _SMALLEST:
                 continue
             half = _cluster(profile[spots], 2, self.rng) == 1
             gain, inside = _cut(self.landscape, base, domain, spots, half)
-            if SMALLEST <= inside.sum() <= spots.size - SMALLEST:
+            if _SMALLEST <= inside.sum() <= spots.size - _SMALLEST:
                 region = np.zeros(self.landscape.n, dtype=bool)
                 region[spots[inside]] = True
                 found.append((gain, domain, region))
@@ -388,7 +394,7 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
     for domain in range(landscape.k):
         region = other.labels == domain
         size = int(region.sum())
-        if size < SMALLEST:
+        if size < _SMALLEST:
             continue
         overlap = np.bincount(base.labels[region], minlength=landscape.k)
         largest = int(overlap.argmax())

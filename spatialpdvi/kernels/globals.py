@@ -29,30 +29,34 @@ def augmented_log_variance(counts, prior_precision, noise_precision, share, dual
 
     ``g(rho) = 1/2 a e^rho - w/2 + gamma + (rho - rho0)/eta = 0`` with ``a = N/s0 + w/s1``
 
-    Newton's method that starts where ``g >= 0`` descends to the root without overshooting. Two such points are known:
-    the root of the linear part alone and, where the constant is negative, the larger of ``rho0`` and the root without
-    the term of the step. The smaller of the two is the start.
+    With ``A = rho0 + eta (w/2 - gamma)``, where the linear part is 0, ``u = 1/2 a eta e^rho`` solves
+    ``u + log u = A + log(a eta / 2)``: it is the Wright omega function of the right side, and ``rho = A - u``.
     """
     # IN counts (K,), *_precision (d,), dual gamma, rho0, inv_step (K, d); OUT out (K, d)
     n_domains, d = rho0.shape
     for k in range(n_domains):
         for f in range(d):
             half = 0.5 * (counts[k] * noise_precision[f] + share * prior_precision[f])
-            pull = 0.5 * share - dual[k, f]
             step = inv_step[k, f]
-            centre = rho0[k, f]
-            rho = centre + pull / step
-            if pull > 0.0:
-                rho = min(rho, max(centre, np.log(pull / half)))
-            else:
-                rho = min(rho, centre)
-            for _ in range(200):
-                growth = half * np.exp(rho)
-                move = (growth - pull + (rho - centre) * step) / (growth + step)
-                rho -= move
-                if abs(move) <= 1e-14 * max(1.0, abs(rho)):
-                    break
-            out[k, f] = rho
+            linear = rho0[k, f] + (0.5 * share - dual[k, f]) / step
+            shift = np.log(half / step)
+            u = _wright_omega(linear + shift)
+            # two forms of the same number: where u is large, A - u would be a difference of large numbers
+            out[k, f] = np.log(u) - shift if u > 1.0 else linear - u
+
+
+@compiled
+def _wright_omega(z):
+    """The root u > 0 of ``u + log u = z`` (Corless and Jeffrey 2002)."""
+    if z < -40.0:
+        return np.exp(z)  # u^2 is below rounding
+    u = z - np.log(z) if z > 1.0 else np.exp(z) / (1.0 + np.exp(z))
+    for _ in range(8):  # the function is concave and increasing: from the second step on, Newton's method rises to it
+        move = u * (z - u - np.log(u)) / (1.0 + u)
+        u += move
+        if abs(move) <= 1e-15 * u:
+            break
+    return u
 
 
 @compiled

@@ -84,7 +84,8 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
 def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
     """Sort each spot's neighbours, without the spot itself, by distance and, where distances tie, by row number.
 
-    Distances are rounded to multiples of ``1 / digits`` of the ``n_neighbors``-th one, so ties survive rounding errors.
+    Distances are rounded to multiples of ``1 / digits`` of the ``n_neighbors``-th one, or of the smallest beyond it
+    where that one is 0, so ties survive rounding errors.
     Insertion sort suits rows that a tree search returns almost sorted.
     """
     # IN distance, index (b, q + 1) by distance, spots (b,) row numbers; OUT rank (b, q) float64, near (b, q) int64
@@ -94,16 +95,16 @@ def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
         itself = 0  # spots at the same place may have pushed it out of the row; then the last entry is left out
         while itself < q and index[i, itself] != spots[i]:
             itself += 1
-        scale = distance[i, kth if kth < itself else kth + 1]
+        last = kth if kth < itself else kth + 1
+        while last < q and distance[i, last] == 0.0:  # so many spots at one place: the first that lies elsewhere
+            last += 1
+        scale = distance[i, last]
         n_sorted = 0
         for e in range(q + 1):
             if e == itself:
                 continue
             j = index[i, e]
-            if scale > 0.0:
-                value = np.rint(distance[i, e] / scale * digits)
-            else:  # so many spots are at the same place that all others are beyond the n_neighbors-th
-                value = 0.0 if distance[i, e] == 0.0 else np.inf
+            value = np.rint(distance[i, e] / scale * digits) if scale > 0.0 else 0.0
             place = n_sorted
             while place > 0 and (
                 rank[i, place - 1] > value or (rank[i, place - 1] == value and near[i, place - 1] > j)

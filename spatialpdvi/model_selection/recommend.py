@@ -25,16 +25,23 @@ def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     counts, share, allowed = table["k"], table["evidence"], _allowed(table)
     best = int(np.where(allowed, share, -np.inf).argmax())
     chosen = int(np.flatnonzero(allowed & (share >= min(_ENOUGH, share[best])))[0])
-    near = [f"{share[i]:.0%} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
-    reasons = [
-        f"The first number with at least {_ENOUGH:.0%} of the evidence that the best number has over a single domain.",
-        f"It has {share[chosen]:.0%} ({', '.join(near)}).",
-    ]
+    near = [f"{_percent(share[i])} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
+    what = "of the evidence that the best number has over a single domain"
+    reason = f"The first number with at least {_ENOUGH:.0%} {what}."
+    if share[best] <= 0:
+        reason = "No number of the range explains the section better than a single domain does; this one is nearest."
+    elif share[best] < _ENOUGH:
+        reason = f"The number of the range with the most {what}, which lies outside."
+    reasons = [reason, f"It has {_percent(share[chosen])} ({', '.join(near)})."]
     if best != chosen:
         reasons.append(f"The best is K = {counts[best]}, whose other domains are small or weak.")
     if chosen == counts.size - 1:
         reasons.append(_LARGEST)
     return int(counts[chosen]), " ".join(reasons)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share > 0 else "none"
 
 
 def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:

@@ -76,6 +76,7 @@ _CAPSULES = (
 _BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners of a box that contains the outline
 _BLEND = 0.05  # width of the smooth transition between two shapes
 _THICKNESS = 0.025  # of the skin and of each layer: two bins of a section of 20,000
+_THINNEST = 1.2  # bins: the same where bins are large
 _LAYERED_ORGANS = 2
 _MOST_LAYERS = 4  # of each
 _FEWEST_LAYERED = 6  # domains
@@ -108,13 +109,14 @@ def draw_tissue(n_spots: int, k: int, rng: np.random.Generator, *, layered: bool
     names = [name for name in _organ_names(k) if name != "skin"][: k - 1 - _LAYERED_ORGANS * n_layers]
     domain = _grow_organs(position, len(names), rng)
     n_organs = len(names)
-    _peel(domain, -_outline(position, warp), new=n_organs, thickness=_THICKNESS)
+    thickness = max(_THICKNESS, _THINNEST * _pitch(cKDTree(position)))
+    _peel(domain, -_outline(position, warp), new=n_organs, thickness=thickness)
     names.append("skin")
     for organ in np.argsort(-np.bincount(domain)[:n_organs], kind="stable")[:_LAYERED_ORGANS]:
         depth, _ = cKDTree(position[domain != organ]).query(position)
         for layer in range(1, n_layers + 1):  # from the outermost; each takes a share of what would leave equal parts
             own = np.where(domain == organ, depth, np.inf)
-            _peel(domain, own, new=len(names), thickness=layer * _THICKNESS, most=1 / (n_layers + 2 - layer))
+            _peel(domain, own, new=len(names), thickness=layer * thickness, most=1 / (n_layers + 2 - layer))
             names.append(f"{names[organ]} layer {layer}")
     return Tissue(bins, position, domain, names)
 
@@ -233,8 +235,7 @@ def _seeds(position: Floats, k: int, rng: np.random.Generator) -> tuple[Ints, Fl
 
 def _resistance(position: Floats, tree: cKDTree, rng: np.random.Generator) -> coo_array:
     """Cost of each step between touching bins; it varies with place and direction."""
-    n = len(position)
-    pitch = tree.query(position, k=[2])[0].min() if n > 1 else 1.0
+    n, pitch = len(position), _pitch(tree)
     pairs = tree.query_pairs(1.5 * pitch, output_type="ndarray")
     step = position[pairs[:, 1]] - position[pairs[:, 0]]
     middle = (position[pairs[:, 0]] + position[pairs[:, 1]]) / 2
@@ -244,6 +245,11 @@ def _resistance(position: Floats, tree: cKDTree, rng: np.random.Generator) -> co
     across = step[:, 1] * np.cos(angle) - step[:, 0] * np.sin(angle)
     cost = np.hypot(along, 1.6 * across) * np.exp(0.4 * wide(middle) + 0.5 * fine(middle))
     return coo_array((cost, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+
+
+def _pitch(tree: cKDTree) -> float:
+    """Distance between neighbouring bins; 1 where there is only one bin."""
+    return float(tree.query(tree.data, k=[2])[0].min()) if tree.n > 1 else 1.0
 
 
 def _first_arrival(graph: coo_array, seeds: Ints, delay: Floats) -> Ints:

@@ -100,6 +100,17 @@ def test_options_are_in_it(toy_file):
     assert all("smoothing" not in text for text in plan(toy_file, smooth=4).assumed)
 
 
+def test_sparse_features_have_no_states(toy_section, tmp_path):
+    dense = np.asarray(toy_section.X.toarray()[:, :20], dtype=np.float32)
+    section = toy_section.copy()
+    section.obsm["dense"], section.obsm["sparse"] = dense, sp.csr_matrix(dense)
+    section.write_h5ad(tmp_path / "section.h5ad")
+    expected = {("dense", None): 8, ("dense", 10): 8, ("sparse", None): 0, ("sparse", 10): 0}
+    for (rep, n_pcs), states in expected.items():
+        assert plan(tmp_path / "section.h5ad", states=8, rep=rep, n_pcs=n_pcs).work.states == states
+    assert plan(tmp_path / "section.h5ad", states=8, transform="pearson").work.states == 8
+
+
 def test_states_that_auto_would_look_for_are_an_assumption(toy_file, monkeypatch):
     assert all("states" not in text for text in plan(toy_file).assumed)
     monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", 20)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spatialpdvi.graph.flow import border_directions, flow_directions
-from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots
+from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
 from spatialpdvi.graph.weights import weigh_edges
 
 
@@ -55,6 +55,23 @@ def test_a_lattice_has_full_shells_in_any_unit(scale):
 def test_an_outlier_is_isolated():
     points = np.concatenate([_lattice(5), [[1000.0, 1000.0]]])
     assert mutual_knn(points, 4)[25].nnz == 0
+
+
+@pytest.mark.parametrize("sizes", [(12, 16), (16, 12), (11, 30), (40, 40)])
+def test_spots_at_one_place_are_joined_to_each_other_alone(sizes):
+    points = np.repeat([[0.0, 0.0], [5.0, 0.0]], sizes, axis=0)
+    pattern = mutual_knn(points, 10).tocoo()
+    assert pattern.nnz
+    assert (points[pattern.row, 0] == points[pattern.col, 0]).all()
+
+
+def test_spots_beyond_those_at_one_place_come_by_distance():
+    from scipy.spatial import cKDTree
+
+    points = np.array([[0.0, 0.0]] * 6 + [[3.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    rank, near = order_nearest(cKDTree(points), np.array([0]), 3)
+    assert near.tolist() == [[1, 2, 3, 4, 5, 7, 8, 9, 6]]
+    np.testing.assert_allclose(rank[0] / rank[0, 5], [0, 0, 0, 0, 0, 1, 2, 2, 3])
 
 
 def test_median_spacing_ignores_duplicates():

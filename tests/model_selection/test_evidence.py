@@ -1,6 +1,7 @@
 """The evidence for numbers of domains that are compositions of states."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -173,3 +174,17 @@ def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
     assert "found_again" in few.scan.table
     off = spatialpdvi.fit(section.copy(), k="2:5", **{**options, "states": "off"})
     assert "found_again" in off.scan.table
+
+
+@pytest.mark.parametrize(
+    ("share", "chosen", "said"),
+    [
+        ([0.4, 0.7, 0.8], 4, r"The number of the range with the most .* lies outside\. It has 80% \(70% for K = 3\)\."),
+        ([-0.5, -2.0, -3.0], 2, r"No number of the range explains .* It has none \(none for K = 3\)\."),
+    ],
+)
+def test_a_range_without_the_best_number_says_so(share, chosen, said):
+    table = {"k": np.arange(2, 5), "evidence": np.array(share), "n_empty": np.zeros(3)}
+    number, reason = recommend_by_evidence(table)
+    assert number == chosen
+    assert re.match(said, reason)

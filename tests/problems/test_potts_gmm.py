@@ -166,6 +166,21 @@ def test_the_root_in_rho_is_found_from_extreme_duals(pull):
     assert np.abs(gradient).max() <= 1e-9 * max(1.0, abs(pull))
 
 
+@pytest.mark.parametrize("rho0", [-800.0, -300.0, 0.0, 30.0, 300.0, 800.0, 1e6])
+def test_the_root_in_rho_is_found_from_any_distance(rho0):
+    """Newton's method alone would need a step for each unit of rho, and e^800 overflows."""
+    toy = make_toy(side=6, n_patches=2)
+    zero = np.zeros_like(toy.lam.m)
+    far = PottsGlobals(toy.lam.m, zero + rho0)
+    statistics = toy.problem.statistics(toy.phi, 0, toy.lam)
+    for step in (1e-3, 1.0, 1e3):
+        inv_step = PottsGlobals(zero + 1, zero + step)
+        lam = toy.problem.augmented_globals(statistics, 0, far, PottsGlobals(zero, zero), inv_step)
+        gradient = toy.problem.gradient(statistics, 0, lam).rho + (lam.rho - rho0) * step
+        scale = max(1.0, step * abs(rho0))
+        assert np.abs(gradient).max() <= 1e-12 * scale
+
+
 def test_residual_and_stationarity_are_zero_exactly_at_a_fixed_point():
     toy = make_toy(side=8, strength=0.3)
     phi, lam = toy.phi, toy.lam
