@@ -1,6 +1,8 @@
 """What the benchmarks of speed and scaling say: exponents, tables, and that nothing which dies is left out."""
 
 import importlib
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -211,3 +213,31 @@ def test_labels_of_ours_are_scored_where_the_truth_is_known(load, section, tmp_p
         file["obs/pdvi_domain/codes"][:100] = 0
     assert load("speed").score(partly, "annotation", output) == {"ari": 1.0, "domains": 3}
     assert load("speed").score(section, "annotation", output)["ari"] < 1.0
+
+
+@pytest.mark.slow
+def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
+    everything = BENCHMARKS / "experiments" / "everything.py"
+    command = [sys.executable, str(everything), "--quick", "--output", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("mixture", "rates", "quadratic", "random_scan"):
+        assert json.loads((tmp_path / f"{name}.json").read_text())
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    rates = json.loads((tmp_path / "rates.json").read_text())
+    proven = rates["strongly_convex"]["guaranteed"]
+    assert set(proven) == {"p2dvi", "pdvi"}
+    assert all(found["one_draw"] <= found["rho"] for found in proven.values())
+    assert {path.name for path in (tmp_path / "tissue").iterdir()} == {
+        "simulated.md",
+        "simulated_convergence.png",
+        "simulated_maps.png",
+    }
+
+
+@pytest.mark.cli
+def test_a_quick_run_does_not_replace_the_numbers_of_the_documentation():
+    everything = BENCHMARKS / "experiments" / "everything.py"
+    done = subprocess.run([sys.executable, str(everything), "--quick"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Expected --output with --quick" in done.stderr

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from common import run_epochs
 
-from spatialpdvi.fitting.loop import step
+from spatialpdvi.engines import LocalEngine
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.quadratic import Quadratic, QuadraticGlobals, QuadraticStatistics
 from spatialpdvi.solvers import SolverSettings
@@ -67,7 +67,10 @@ PROVEN = {"p2dvi": Drawing, "pdvi": DrawingPDVI}
 
 
 class Eliminated:
-    """The quadratic as a function of lambda alone; a `Problem` in which one round solves line 2 exactly."""
+    """The quadratic as a function of lambda alone; a `Problem` in which one round solves line 2 exactly.
+
+    Its local variables are an empty array.
+    """
 
     def __init__(self, problem: Quadratic) -> None:
         self._whole = problem
@@ -75,17 +78,17 @@ class Eliminated:
         self.augmented_globals, self.gradient = problem.augmented_globals, problem.gradient
         self.parts = _parts(problem)
 
-    def halo(self, phi: None, patch: int) -> None:
+    def halo(self, phi: np.ndarray, patch: int) -> None:
         """There are no locals."""
 
-    def update_locals(self, phi: None, patch: int, halo: None, lam: QuadraticGlobals) -> None:
+    def update_locals(self, phi: np.ndarray, patch: int, halo: None, lam: QuadraticGlobals) -> None:
         """There are no locals."""
 
-    def statistics(self, phi: None, patch: int, lam: QuadraticGlobals) -> QuadraticStatistics:
+    def statistics(self, phi: np.ndarray, patch: int, lam: QuadraticGlobals) -> QuadraticStatistics:
         """Hessian and linear term of g_b."""
         return self.parts[patch]
 
-    def evaluate(self, phi: None, lam: QuadraticGlobals, *, each: object = map) -> Evaluation:
+    def evaluate(self, phi: np.ndarray, lam: QuadraticGlobals, *, each: object = map) -> Evaluation:
         """Evaluate with the locals at their optimum, so that curvature and steps are those of the whole problem."""
         return self._whole.evaluate(self._whole.best_locals(lam), lam)
 
@@ -125,13 +128,13 @@ def measure_contraction(problem: Quadratic, name: str) -> dict[str, Any]:
     runs, one_draw = [], []
     for seed in range(PROVEN_RUNS):
         away = width * np.random.default_rng([seed, 1]).normal(size=width.size)
-        states = run_epochs(eliminated, solver, (None, QuadraticGlobals(optimum.lam + away)), seed=seed)
+        states = run_epochs(eliminated, solver, (np.empty(0), QuadraticGlobals(optimum.lam + away)), seed=seed)
         first, *later = (state for state, _ in islice(states, PROVEN_EPOCHS + 1))
         distance = _Lyapunov(eliminated.parts, optimum, _constant([state.shared.inv_step.lam for state in later]))
         values = [distance(state) for state in (first, *later)]
         runs.append(np.divide(values, values[0]))
         for state, now in zip(later, values[1:], strict=True):
-            after = [distance(step(eliminated, solver, state, np.array([b]))) for b in range(problem.n_patches)]
+            after = [distance(_drawn(eliminated, solver, state, b)) for b in range(problem.n_patches)]
             one_draw.append(np.mean(after) / now)
     typical = np.exp(np.mean(np.log(runs), axis=0))
     epochs = np.arange(typical.size)
@@ -143,6 +146,13 @@ def measure_contraction(problem: Quadratic, name: str) -> dict[str, Any]:
         "epochs_over": int(np.sum(typical[1:] > distance.bound.rho ** (problem.n_patches * epochs[1:]))),
         "typical": typical,
     }
+
+
+def _drawn(problem: Eliminated, solver: P2DVI, state: State, patch: int) -> State:
+    """The state after one more draw, of this patch."""
+    engine = LocalEngine(problem)
+    shared = engine.begin(solver, state)
+    return engine.state(solver.merge(problem, shared, engine.visit(shared, np.array([patch]))))
 
 
 def _constant(inv_steps: list[np.ndarray]) -> np.ndarray:

@@ -19,18 +19,20 @@ ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 class Experiment(NamedTuple):
     """How a script of this folder is called."""
 
-    options: tuple[str, ...] = ()
+    quick: tuple[str, ...]  # options of a run that takes seconds, and says only that the script works
     folder: str = "."  # folder below the output
     is_alone: bool = False  # runs alone, since it starts processes itself
 
 
 # the longest first, so that the others run beside it
 EXPERIMENTS = {
-    "mixture": Experiment(),
-    "rates": Experiment(),
-    "quadratic": Experiment(),
-    "random_scan": Experiment(),
-    "tissue": Experiment(folder="tissue", is_alone=True),
+    "mixture": Experiment(("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1")),
+    "rates": Experiment(("--samples", "1000", "--epochs", "8", "--seeds", "1")),
+    "quadratic": Experiment(("--samples", "1000", "--epochs", "12")),
+    "random_scan": Experiment(("--seeds", "10", "--sweeps", "20")),
+    "tissue": Experiment(
+        ("--n-spots", "400", "--seeds", "1", "--max-epochs", "3", "--only", "simulated"), folder="tissue", is_alone=True
+    ),
 }
 
 
@@ -43,9 +45,14 @@ class Outcome(NamedTuple):
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(EXPERIMENTS)), help="Repeatable. Default: all.")
-@click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
-def main(*, only: tuple[str, ...], output: Path) -> None:
+@click.option("--quick", is_flag=True, help="Run each for seconds, only to see that it works. Needs --output.")
+@click.option("--output", type=click.Path(path_type=Path), help="Default: docs/experiments.")
+def main(*, only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     """Run the experiments and print the seconds of each; if some fail, print their names and exit with 1."""
+    if quick and output is None:
+        msg = "Expected --output with --quick, since its numbers must not replace those of the documentation."
+        raise click.UsageError(msg)
+    output = output or Path("docs/experiments")
     began = time.perf_counter()
     chosen = [name for name in EXPERIMENTS if not only or name in only]
     outcomes: dict[str, Outcome] = {}
@@ -54,7 +61,7 @@ def main(*, only: tuple[str, ...], output: Path) -> None:
         ([name for name in chosen if EXPERIMENTS[name].is_alone], 1),
     ):
         with ThreadPoolExecutor(at_once) as pool:
-            outcomes.update(zip(names, pool.map(lambda name: _run(name, output), names), strict=True))
+            outcomes.update(zip(names, pool.map(lambda name: _run(name, output, quick=quick), names), strict=True))
     print()
     print_table(["experiment", "seconds", "exit"], [[n, f"{o.seconds:.0f}", o.status] for n, o in outcomes.items()])
     print(f"\n{time.perf_counter() - began:.0f} s in total")
@@ -63,10 +70,10 @@ def main(*, only: tuple[str, ...], output: Path) -> None:
         sys.exit(1)
 
 
-def _run(name: str, output: Path) -> Outcome:
+def _run(name: str, output: Path, *, quick: bool) -> Outcome:
     """Run one script to its end and print its output line by line as it appears."""
     experiment = EXPERIMENTS[name]
-    command = [sys.executable, str(HERE / f"{name}.py"), *experiment.options]
+    command = [sys.executable, str(HERE / f"{name}.py"), *(experiment.quick if quick else ())]
     command += ["--output", str(output / experiment.folder)]
     began = time.perf_counter()
     with subprocess.Popen(

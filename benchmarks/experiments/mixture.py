@@ -60,13 +60,10 @@ class Run(NamedTuple):
 @click.option("--k", default=5, show_default=True, help="Number of clusters.")
 @click.option("--epochs", default=24, show_default=True)
 @click.option("--seeds", default=5, show_default=True)
-@click.option("--quick", is_flag=True, help="Use a tenth of the spots and of the batch size, which takes seconds.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
-def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, quick: bool, output: Path) -> None:
+def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, output: Path) -> None:
     """Print the distance to the true mixture for each solver; write mixture.json and mixture.png."""
     began = time.perf_counter()
-    if quick:
-        n, batch = n // 10, max(1, batch // 10)
     size = {"n": n, "batch": batch, "d": d, "k": k}
     # as many batches with the same bias but a tenth of the work; steps are dimensionless
     pilot = draw_mixture(n=n // 10, batch=max(1, batch // 10), d=d, k=k, seed=TUNING_SEED)

@@ -25,26 +25,36 @@ from spatialpdvi.synthetic import simulate, write_simulation
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from sections import Section, sections
 
-EMBRYO = "simulated_20k"
+EMBRYO = "simulated"
 PICTURED = (EMBRYO, "dlpfc_151673")
 FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # not mini-batch methods: their steps need sums over all patches
 
 
 @click.command()
+@click.option("--n-spots", default=20_000, show_default=True, help="Spots of the simulated section.")
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--max-epochs", default=100, show_default=True)
 @click.option("--workers", default=2, show_default=True, help="Number of sections at a time, with one thread each.")
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--work", type=click.Path(path_type=Path), help="Folder of the runs, from which a comparison resumes.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments/tissue"), show_default=True)
-def main(*, seeds: int, max_epochs: int, workers: int, only: tuple[str, ...], work: Path | None, output: Path) -> None:
+def main(
+    *,
+    n_spots: int,
+    seeds: int,
+    max_epochs: int,
+    workers: int,
+    only: tuple[str, ...],
+    work: Path | None,
+    output: Path,
+) -> None:
     """Print how far above the best F each solver ends on each section; write tables, pictures and tissue.json."""
     began = time.perf_counter()
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        cases = [case for case in _cases(folder) if not only or case.path.stem in only]
+        cases = [case for case in _cases(folder, n_spots) if not only or case.path.stem in only]
         options = ["--seeds", str(seeds), "--max-epochs", str(max_epochs), "--threads", "1"]
         with ThreadPoolExecutor(workers) as pool:
             found = list(pool.map(lambda case: _compare(case, folder / case.path.stem, options), cases))
@@ -61,11 +71,11 @@ def main(*, seeds: int, max_epochs: int, workers: int, only: tuple[str, ...], wo
     print(f"{time.perf_counter() - began:.0f} s")
 
 
-def _cases(folder: Path) -> list[Section]:
+def _cases(folder: Path, n_spots: int) -> list[Section]:
     """All sections, with the simulated one first because it takes longest."""
     path = folder / f"{EMBRYO}.h5ad"
     if not path.exists():
-        write_simulation(path, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True))
+        write_simulation(path, simulate(n_spots=n_spots, n_genes=n_spots * 2 // 5, k=20, seed=0, easy=True))
     return [Section(path, 20, {}), *sections()]
 
 
