@@ -110,7 +110,7 @@ def _print(record: dict[str, Any]) -> None:
     """Print the gaps to the best F of each seed, convergence, ARI, and the rank of P2D-VI among mini-batch solvers."""
     names = list(record["sections"])
     tables = {name: {row["solver"]: row for row in record["sections"][name]["solvers"]} for name in names}
-    print("\nF above the lowest of any solver for the seed, in per cent of |F|, mean over seeds\n")
+    print("\nF above the lowest of any solver for the seed, in per cent of the problem's scale, mean over seeds\n")
     print_table(["solver", *names], [[s, *(_per_cent(tables[n][s]["gap"]) for n in names)] for s in SOLVERS])
     print("\nNumber of seeds that converged\n")
     print_table(["solver", *names], [[s, *(tables[n][s]["n_converged"] for n in names)] for s in SOLVERS])
@@ -123,7 +123,7 @@ def _print(record: dict[str, Any]) -> None:
 def _place(name: str, table: dict[str, dict[str, Any]]) -> list[str]:
     ends = {s: row["neg_elbo"] for s, row in table.items() if s not in FULL_BATCH and row["neg_elbo"] is not None}
     best = min(ends, key=ends.__getitem__)
-    return [name, best, _per_cent((ends["p2dvi"] - ends[best]) / abs(ends[best]))]
+    return [name, best, _per_cent(table["p2dvi"]["gap"] - table[best]["gap"])]
 
 
 def _per_cent(gap: float | None) -> str:

@@ -46,8 +46,8 @@ _PANELS = (
     _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
     _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
     _Panel("epoch", "ari", "ARI"),
-    _Panel("epoch", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
-    _Panel("seconds", "gap", "F above the seed's best, relative (from 1e-8)", 1e-8),
+    _Panel("epoch", "gap", "F above the seed's best, of the scale (from 1e-8)", 1e-8),
+    _Panel("seconds", "gap", "F above the seed's best, of the scale (from 1e-8)", 1e-8),
     _Panel("epoch", "gradient_norm", "gradient norm of the globals (from 1e-6)", 1e-6),
 )
 
@@ -74,7 +74,8 @@ def draw_convergence(runs: Sequence[Run]) -> Figure:
 
     Every seed has its own start, and therefore its own lowest F. Curves of F are moved so that the lowest F of each
     seed falls on the mean over seeds; otherwise the bands would show only the differences between seeds. Because
-    solvers differ little in F, it is drawn a second time as the relative distance from the lowest F. Curves on a
+    solvers differ little in F, it is drawn a second time as the distance from the lowest F, relative to the scale of
+    the problem, which unlike |F| does not depend on where zero is. Curves on a
     logarithmic axis are means of logarithms. Failed runs are left out, and the legend says so. The curve of a solver
     ends in a dot if all of its runs converged.
 
@@ -131,7 +132,7 @@ def _values(run: Run, panel: _Panel, best: dict[int, float]) -> Floats:
     """Return what the panel shows of a run; on a logarithmic axis, its decimal logarithm."""
     own, y = best[run.seed], run.column("neg_elbo" if panel.y == "gap" else panel.y)
     if panel.y == "gap":
-        y = (y - own) / abs(own)
+        y = (y - own) / run.scale
     elif panel.y == "neg_elbo":
         y = y - own + np.mean(list(best.values()))
     return y if panel.floor is None else np.log10(np.maximum(y, panel.floor))

@@ -34,8 +34,10 @@ class Run:
         F at the end, in nats; None where the run failed.
     ari
         Adjusted Rand index of the domains at the end and the labels; None without labels, or where the run failed.
+    scale
+        The scale of the problem (`spatialpdvi.problems.base.Evaluation`), to which differences of F are compared.
     epochs, seconds
-        Number of epochs, and the time spent in the solver's own steps.
+        Number of epochs, and the time spent in the solver's own steps and in the evaluations that these need.
     converged, failed
         Whether the run converged, and whether F became infinite or NaN.
     trace
@@ -49,6 +51,7 @@ class Run:
     step: float | None
     neg_elbo: float | None
     ari: float | None
+    scale: float
     epochs: int
     seconds: float
     converged: bool
@@ -123,6 +126,7 @@ def run_solver(
         step=step,
         neg_elbo=None if failed else float(last.evaluation.neg_elbo),
         ari=_number(ari[-1]) if ari and not failed else None,
+        scale=float(optimum.trace[0].evaluation.scale),
         epochs=last.epoch,
         seconds=last.seconds,
         converged=optimum.stop is Stop.CONVERGED,

@@ -9,7 +9,7 @@ from spatialpdvi.compare.runs import Run
 
 __all__ = ["NEAR", "best_by_seed", "markdown", "spread", "summarise"]
 
-NEAR = 1e-3  # relative distance to the best F of the seed that counts as reaching it
+NEAR = 1e-3  # distance to the best F of the seed that counts as reaching it, relative to the problem's scale
 
 
 def best_by_seed(runs: Iterable[Run]) -> dict[int, float]:
@@ -54,7 +54,7 @@ def _row(runs: list[Run], best: dict[int, float]) -> dict[str, Any]:
         "step": runs[0].step,
         "n_runs": len(runs),
         "neg_elbo": _mean(list(final.values())),
-        "gap": _mean([(final[seed] - best[seed]) / abs(best[seed]) for seed in final]),
+        "gap": _mean([(final[run.seed] - best[run.seed]) / run.scale for run in good]),
         "n_near_best": len(reached),
         "epochs_to_near_best": _mean([epoch for epoch, _ in reached]),
         "seconds_to_near_best": _mean([seconds for _, seconds in reached]),
@@ -67,7 +67,7 @@ def _row(runs: list[Run], best: dict[int, float]) -> dict[str, Any]:
 
 def _reach(run: Run, best: float) -> tuple[float, float] | None:
     """Return the epoch and the seconds at which F was first within `NEAR` of the best, or None if it never was."""
-    near = run.column("neg_elbo") <= best + NEAR * abs(best)
+    near = run.column("neg_elbo") <= best + NEAR * run.scale
     if not near.any():
         return None
     first = int(near.argmax())

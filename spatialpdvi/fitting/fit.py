@@ -123,7 +123,7 @@ def fit_features(
     with progress.stage("fit") as stage:
         with engine_of(prepared, cluster) as engine:
             solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
-        domains = _domains(prepared, solved)
+        domains = _domains(prepared, solved, run.solver)
     _warn_of_empty(domains, options.n_domains)
     agreed = start.agreed
     calibration = None if agreed is None else calibrate(domains.posterior, agreed.pair_agreement)
@@ -162,7 +162,7 @@ def fit_features(
     )
 
 
-def _domains(prepared: Prepared, solved: Solved) -> _Domains:
+def _domains(prepared: Prepared, solved: Solved, solver: Solver) -> _Domains:
     """Posteriors rounded to float32, as they are written, and F of these, which the certificate describes."""
     phi = solved.phi.astype(np.float32)
     final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
@@ -170,8 +170,7 @@ def _domains(prepared: Prepared, solved: Solved) -> _Domains:
         raise InputError(
             "F to stay finite",
             f"{final.neg_elbo} after {solved.last[-1].epoch} epochs",
-            "The steps are too large, or the features are too large for their squares. Raise "
-            f"{option('step_factor')}, lower {option('step_size')}, or leave fixed steps out.",
+            f"The steps are too large, or the features are too large for their squares. {_smaller_steps(solver)}",
         )
     posterior = np.empty_like(phi)
     posterior[prepared.graph.patching.order] = phi
@@ -181,6 +180,17 @@ def _domains(prepared: Prepared, solved: Solved) -> _Domains:
     return _Domains(
         posterior, posterior.argmax(axis=1), np.argsort(by_size)[labels], _reordered(solved.lam, by_size), final
     )
+
+
+def _smaller_steps(solver: Solver) -> str:
+    """Advice about the steps of a solver, in terms of the options that it has."""
+    means = {
+        "step_factor": f"raise {option('step_factor')}",
+        "step_size": f"lower {option('step_size')}",
+        "step_mean": f"leave {option('step_mean')} and {option('step_log_variance')} out",
+    }
+    advice = " or ".join(text for name, text in means.items() if name in solver.options)
+    return f"{advice[:1].upper()}{advice[1:]}." if advice else "Lower the features."
 
 
 def _reordered(lam: Blocks, domains: np.ndarray) -> Blocks:

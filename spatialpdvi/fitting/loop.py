@@ -21,7 +21,7 @@ class Stop(enum.Enum):
 
     CONVERGED = "Converged: every block is stationary within the tolerance and the objective has settled."
     EPOCHS = "Not converged: the limit of epochs was reached first; allow more epochs or a larger tolerance."
-    NOT_FINITE = "Not converged: the objective is no longer finite; the steps are too large; raise step_factor."
+    NOT_FINITE = "Not converged: the objective is no longer finite; the steps are too large."
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TraceRow(NamedTuple):
     """One epoch, epoch 0 being the start."""
 
     epoch: int
-    seconds: float  # spent in the solver's steps, without evaluations
+    seconds: float  # of the solver's steps so far, with the evaluations that they need (`Solver.needs_evaluation`)
     evaluation: Evaluation
 
 
@@ -113,9 +113,13 @@ def optimise(
         trace.append(start.row)
     else:
         shared, seconds = engine.begin(solver, start), 0.0
+    needed = 0.0  # seconds of the last evaluation, where the next steps need it
 
     def record(epoch: int) -> Evaluation:
+        nonlocal needed
+        clock = time.perf_counter()
         evaluation = engine.evaluate(shared.lam)
+        needed = time.perf_counter() - clock if solver.needs_evaluation else 0.0
         trace.append(TraceRow(epoch, seconds, evaluation))
         if on_epoch is not None:
             on_epoch(trace[-1])
@@ -127,7 +131,7 @@ def optimise(
         for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
             clock = time.perf_counter()
             shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
-            seconds += time.perf_counter() - clock
+            seconds += time.perf_counter() - clock + needed
             before, evaluation = evaluation, record(epoch)
             if not np.isfinite(evaluation.neg_elbo):
                 stop = Stop.NOT_FINITE

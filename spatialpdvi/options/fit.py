@@ -221,17 +221,18 @@ class FitOptions:
     )
     step_size: float | None = _option(
         None,
-        "Step size of svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv. Default: that of the solver.",
+        "Step size of pdvi, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv, relative to the curvature. Default: "
+        "that of the solver.",
         group="Solver",
     )
     step_mean: float | None = _option(
         None,
-        "Fixed step of the means (p2dvi and pdvi only). Default: computed from the curvature.",
+        "Fixed step of the means (p2dvi only). Default: computed from the curvature.",
         group="Solver",
     )
     step_log_variance: float | None = _option(
         None,
-        "Fixed step of the log variances (p2dvi and pdvi only). Default: computed from the curvature.",
+        "Fixed step of the log variances (p2dvi only). Default: computed from the curvature.",
         group="Solver",
     )
     max_epochs: int = _option(
@@ -363,7 +364,21 @@ _IDLE = {
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
     chosen = [name for name in _IDLE if getattr(options, name) not in (None, "auto", "off")]
-    return [(idle, name) for name in chosen for idle in idle_beside(options, name)]
+    found = [(idle, name) for name in chosen for idle in idle_beside(options, name)]
+    genes = options.n_pcs == 0 and options.rep is None
+    others = (
+        # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
+        ("whiten", "n_pcs", genes and not options.whiten),
+        ("smooth", "init", genes and options.smooth is not None and options.init is not None),
+        ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
+        ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
+    )
+    return found + [(idle, name) for idle, name, is_idle in others if is_idle]
+
+
+def _has_fixed_steps(options: FitOptions) -> bool:
+    """Whether every block has a step that the user fixed; compositions have a block without such an option."""
+    return options.states == "off" and options.step_mean is not None and options.step_log_variance is not None
 
 
 def idle_beside(options: FitOptions, name: str) -> list[str]:

@@ -30,10 +30,9 @@ class SolverSettings:
     step_factor
         c in ``1/eta = c * (curvature that one visit meets)``: larger values give smaller steps.
     steps
-        Fixed scalar steps eta, block by block, instead of the automatic ones; None leaves a block automatic.
+        Fixed scalar steps eta of P2D-VI, block by block, instead of the automatic ones; None leaves a block automatic.
     step_size
-        The step of a stochastic method (a solver whose ``has_step`` is true), dimensionless, > 0; None takes the
-        default of the method.
+        The step of a solver whose ``has_step`` is true, dimensionless, > 0; None takes the default of the method.
     """
 
     batch_patches: int = 1
@@ -65,6 +64,9 @@ class Solver(Protocol):
 
     has_step: bool
     """Whether `SolverSettings.step_size` matters; such methods are tuned before they are compared."""
+
+    needs_evaluation: bool
+    """Whether its steps follow the evaluation of every epoch, whose time is then part of the solver's own."""
 
     sequential: bool
     """Whether the patches of a batch see each other's new local variables (coordinate methods) or not (Algorithm 1)."""
@@ -116,6 +118,7 @@ class MiniBatchSolver:
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
     has_step = True
+    needs_evaluation = False
     sequential = False
     default_step = 0.1
 

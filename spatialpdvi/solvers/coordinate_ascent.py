@@ -38,6 +38,7 @@ class CAVI:
 
     options: tuple[str, ...] = ()
     has_step = False
+    needs_evaluation = False
     sequential = True
 
     def __init__(self, settings: SolverSettings) -> None:

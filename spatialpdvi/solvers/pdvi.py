@@ -80,6 +80,7 @@ class P2DVI:
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_mean", "step_log_variance")
     has_step = False
+    needs_evaluation = True
     sequential = False
     grows_cautious = True
 
@@ -102,7 +103,7 @@ class P2DVI:
         """Set 1/eta from the curvature, and rescale h accordingly: ``h = eta * mean_b dual_b``."""
         if self.grows_cautious:
             shared = _update_caution(shared, evaluation)
-        inv_step = self._inverse_steps(evaluation, shared.caution * self.settings.step_factor)
+        inv_step = self._inverse_steps(shared, evaluation)
         mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *patch_states())
         h = blockwise(np.divide, mean_dual, inv_step)
         return shared._replace(h=h, inv_step=inv_step)
@@ -139,13 +140,10 @@ class P2DVI:
         lam = blockwise(lambda total, h: total / len(messages) + h, total, h)
         return shared._replace(lam=lam, h=h)
 
-    def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
-        """1/eta = c L, coordinate by coordinate, or the value that the user fixed; ``factor`` is c."""
+    def _inverse_steps(self, shared: Shared, evaluation: Evaluation) -> Blocks:
+        """1/eta = c L, coordinate by coordinate, or the value that the user fixed."""
+        factor = shared.caution * self.settings.step_factor
         inv_step = blockwise(lambda curvature: factor * curvature, evaluation.visit_curvature)
-        return self._fixed(inv_step)
-
-    def _fixed(self, inv_step: Blocks) -> Blocks:
-        """Replace the blocks whose step the user fixed."""
         steps = self.settings.steps + (None,) * (len(inv_step) - len(self.settings.steps))
         return type(inv_step)(
             *(
@@ -156,16 +154,28 @@ class P2DVI:
 
 
 class PDVI(P2DVI):
-    """Algorithm 1 with oracle I: one scalar step, set by the steepest coordinate of all blocks.
+    """Algorithm 1 with oracle I: one scalar step for all blocks, set by the steepest coordinate.
 
-    Flat coordinates make slow progress with such a step. This is no reason to make it smaller, so c does not grow.
+    By default it follows the curvature, 1/eta = c L. `SolverSettings.step_size`, s, makes it constant: 1/eta = L / s
+    with L at the start. Flat coordinates make slow progress with either, which is no reason for smaller steps, so c
+    does not grow.
     """
 
+    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_size")
+    has_step = True
     grows_cautious = False
 
-    def _inverse_steps(self, evaluation: Evaluation, factor: float) -> Blocks:
-        largest = max(factor * float(block.max()) for block in evaluation.visit_curvature)
-        return self._fixed(blockwise(lambda block: np.full_like(block, largest), evaluation.curvature))
+    def __init__(self, settings: SolverSettings) -> None:
+        super().__init__(settings)
+        self.needs_evaluation = settings.step_size is None
+
+    def _inverse_steps(self, shared: Shared, evaluation: Evaluation) -> Blocks:
+        size = self.settings.step_size
+        if size is not None and any(block.any() for block in shared.inv_step):
+            return shared.inv_step
+        largest = max(float(block.max()) for block in evaluation.visit_curvature)
+        inverse = self.settings.step_factor * largest if size is None else largest / size
+        return blockwise(lambda block: np.full_like(block, inverse), evaluation.curvature)
 
 
 def _update_caution(shared: Shared, evaluation: Evaluation) -> Shared:

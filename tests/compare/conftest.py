@@ -7,7 +7,7 @@ from spatialpdvi.compare.runs import Run
 def make_run():
     """A run with a given course of F, one second an epoch."""
 
-    def make(solver, seed, values, *, ari=None, failed=False, converged=False, domains=None, step=None):
+    def make(solver, seed, values, *, scale=2000.0, ari=None, failed=False, converged=False, domains=None, step=None):
         n = len(values)
         trace = {
             "epoch": list(range(n)),
@@ -23,6 +23,7 @@ def make_run():
             step=step,
             neg_elbo=None if failed else values[-1],
             ari=None if failed else ari,
+            scale=scale,
             epochs=n - 1,
             seconds=float(n - 1),
             converged=converged,

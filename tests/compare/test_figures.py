@@ -37,8 +37,8 @@ def test_convergence_has_every_panel_and_the_curves_of_runs_that_did_not_fail(ma
         ("epoch", "negative ELBO F"),
         ("seconds in the solver", "negative ELBO F"),
         ("epoch", "ARI"),
-        ("epoch", "F above the seed's best, relative"),
-        ("seconds in the solver", "F above the seed's best, relative"),
+        ("epoch", "F above the seed's best, of the scale"),
+        ("seconds in the solver", "F above the seed's best, of the scale"),
         ("epoch", "gradient norm of the globals"),
     }
     objective = panels["epoch", "negative ELBO F"]

@@ -36,6 +36,17 @@ def test_a_row_per_solver(runs):
     assert wild["neg_elbo"] is wild["gap"] is wild["ari_mean"] is wild["epochs_to_near_best"] is None
 
 
+def test_gaps_do_not_depend_on_where_zero_is(make_run):
+    rows = []
+    for zero in (0.0, 1e6):
+        values = {"good": [0.0, -3.0], "slow": [0.0, -1.5]}
+        rows.append(
+            summarise([make_run(name, 0, [zero + f for f in own], scale=100.0) for name, own in values.items()])
+        )
+    assert rows[0][1]["gap"] == rows[1][1]["gap"] == 0.015
+    assert rows[0][1]["n_near_best"] == rows[1][1]["n_near_best"] == 0
+
+
 def test_the_table_in_words(runs):
     lines = markdown(summarise(runs)).splitlines()
     assert len({len(line) for line in lines}) == 1

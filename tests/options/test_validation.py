@@ -44,6 +44,16 @@ def test_what_is_optional_may_be_none():
         ({"init": "leiden", "n_init": 2, "graph": "g"}, [("n_init", "init")]),
         ({"rep": "X_pca", "n_pcs": 5}, []),
         ({"clip": 3.0}, []),
+        ({"n_pcs": 0, "whiten": False}, [("whiten", "n_pcs")]),
+        ({"n_pcs": 0, "smooth": 5}, []),
+        ({"n_pcs": 0, "smooth": 5, "init": "leiden"}, [("smooth", "init")]),
+        ({"solver": "pdvi", "step_factor": 2.0, "step_size": 0.1}, [("step_factor", "step_size")]),
+        ({"step_factor": 2.0, "step_mean": 0.1}, []),
+        ({"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1}, []),
+        (
+            {"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1, "states": "off"},
+            [("step_factor", "step_mean")],
+        ),
     ],
 )
 def test_options_without_effect_are_known(options, idle):

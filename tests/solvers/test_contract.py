@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from conftest import make_composition_toy, make_toy
+from reference import central_difference
 from scipy.special import softmax
 
 from spatialpdvi.engines import LocalEngine
@@ -208,13 +209,94 @@ def test_p2dvi_on_compositions_ends_with_duals_minus_the_gradients():
             np.testing.assert_allclose(mu, -slope, atol=1e-4)
 
 
-def test_pg_svi_is_svi_with_the_step_of_its_proximal_weight(toy):
-    """r = 1 / (1 + beta): the linearised term is exact here, so the bits are equal."""
-    beta = 0.25
-    a = _run(toy, "pg-svi", rule=StopRule(max_epochs=6), step_size=beta)
-    b = _run(toy, "svi", rule=StopRule(max_epochs=6), step_size=beta / (1 + beta))
-    np.testing.assert_array_equal(a.phi, b.phi)
-    np.testing.assert_array_equal(a.lam.m, b.lam.m)
+def _divergence(q, p):
+    """KL(q || p) of Gaussians, coordinate by coordinate, summed."""
+    variance = np.exp(q.rho - p.rho)
+    return 0.5 * float(np.sum(p.rho - q.rho + variance + (q.m - p.m) ** 2 * np.exp(-p.rho) - 1.0))
+
+
+def test_pg_svi_minimises_its_proximal_problem(toy):
+    """F over the globals plus KL(q, q_old) / beta (Khan et al. 2015, eq. 8): no other point is lower."""
+    beta, n = 0.25, toy.problem.n_patches
+    end = _run(toy, "pg-svi", rule=StopRule(max_epochs=1), step_size=beta, batch_patches=n)
+
+    def objective(lam):
+        return toy.problem.evaluate(end.phi, lam).neg_elbo + _divergence(lam, toy.lam) / beta
+
+    at_end = objective(end.lam)
+    rng = np.random.default_rng(0)
+    for block in range(2):
+        slope = central_difference(
+            lambda x, block=block: objective(end.lam._replace(**{end.lam._fields[block]: x})), end.lam[block]
+        )
+        assert np.abs(slope).max() < 1e-4 * toy.problem.evaluate(end.phi, toy.lam).curvature[block].max()
+    for size in (1e-3, 1e-2, 1e-1):
+        near = blockwise(lambda x, size=size: x + size * rng.normal(size=x.shape), end.lam)
+        assert objective(near) > at_end
+
+
+def test_sngvi_steps_along_the_natural_gradient(toy):
+    """In natural parameters the step is -s Fisher^-1 grad F; Fisher^-1 grad is the gradient in the expectations.
+
+    For q = N(m, v) the expectations are (m, m^2 + v), and the natural parameters (m / v, -1 / (2 v)).
+    """
+    size, n = 0.4, toy.problem.n_patches
+    end = _run(toy, "sngvi", rule=StopRule(max_epochs=1), step_size=size, batch_patches=n)
+
+    def natural(lam):
+        return np.stack([lam.m * np.exp(-lam.rho), -0.5 * np.exp(-lam.rho)])
+
+    def neg_elbo(expectations):
+        first, second = expectations
+        return toy.problem.evaluate(end.phi, type(toy.lam)(first, np.log(second - first**2))).neg_elbo
+
+    before = np.stack([toy.lam.m, toy.lam.m**2 + np.exp(toy.lam.rho)])
+    gradient = central_difference(neg_elbo, before, step=1e-6)
+    np.testing.assert_allclose(natural(end.lam) - natural(toy.lam), -size * gradient, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "falls"), [("sngvi", lambda t: 2 / (t + 2)), ("svi-rm", lambda t: (1 + t) ** -0.7)])
+def test_falling_steps_are_seen_over_several_steps(toy, name, falls):
+    """Recovered from the natural parameters before and after each step, which are mixed with the step as weight."""
+    solver, problem = make_solver(name, SolverSettings(step_size=0.8)), toy.problem
+    shared, rng = solver.init_shared(problem, toy.lam, []), np.random.default_rng(0)
+    for t in range(6):
+        patch = int(rng.integers(problem.n_patches))
+        statistics = problem.statistics(toy.phi, patch, toy.lam)
+        target = problem.global_optimum(type(statistics)(*(problem.n_patches * part for part in statistics)))
+        old = np.exp(-shared.lam.rho)
+        shared = solver.merge(problem, shared, [statistics])
+        step = (np.exp(-shared.lam.rho) - old) / (np.exp(-target.rho) - old)
+        np.testing.assert_allclose(step, min(1.0, 0.8 * falls(t)), rtol=1e-6)
+
+
+def test_pd_vi_has_one_step_for_all_blocks_also_where_it_is_constant(toy):
+    first = _run(toy, "pdvi", rule=StopRule(max_epochs=1), step_size=0.5).state.shared.inv_step
+    later = _run(toy, "pdvi", rule=StopRule(max_epochs=7), step_size=0.5).state.shared.inv_step
+    (one,) = np.unique(np.concatenate([block.ravel() for block in first]))
+    np.testing.assert_array_equal(one, np.unique(np.concatenate([block.ravel() for block in later])))
+    largest = max(block.max() for block in toy.problem.evaluate(toy.phi, toy.lam).visit_curvature)
+    assert one == pytest.approx(largest / 0.5)
+    with pytest.raises(InputError, match="Expected an option of `solver='pdvi'`, found `step_mean`"):
+        make_solver("pdvi", given=["step_mean"])
+
+
+@pytest.mark.parametrize(("name", "counted"), [("p2dvi", True), ("cavi", False), ("svi", False)])
+def test_seconds_hold_the_evaluations_that_steps_need(toy, monkeypatch, name, counted):
+    """With a clock that only evaluations move, each epoch takes the one second of the evaluation before it, or none."""
+    now = [0.0]
+    monkeypatch.setattr("spatialpdvi.fitting.loop.time.perf_counter", lambda: now[0])
+    engine = LocalEngine(toy.problem)
+    evaluate = engine.evaluate
+
+    def slow(lam):
+        now[0] += 1.0
+        return evaluate(lam)
+
+    monkeypatch.setattr(engine, "evaluate", slow)
+    rng = np.random.default_rng(0)
+    end = optimise(engine, make_solver(name), (toy.phi.copy(), toy.lam), rule=StopRule(max_epochs=3), rng=rng)
+    assert [row.seconds for row in end.trace] == [epoch * counted for epoch in range(4)]
 
 
 def test_sngvi_and_robbins_monro_are_svi_with_falling_steps(toy):
