@@ -228,6 +228,9 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
     proven = rates["strongly_convex"]["guaranteed"]
     assert set(proven) == {"p2dvi", "pdvi"}
     assert all(found["one_draw"] <= found["rho"] for found in proven.values())
+    theorem = rates["strongly_convex"]["theorem"]
+    assert theorem["r"] * theorem["one_draw"] <= 1.0
+    assert theorem["eta"] == pytest.approx(1 / (200 * theorem["L"]), rel=1e-4)  # the smallest of the three bounds
     assert {path.name for path in (tmp_path / "tissue").iterdir()} == {
         "simulated.md",
         "simulated_convergence.png",

@@ -1,9 +1,16 @@
-"""A proven rate of P2D-VI and PD-VI, and runs under the conditions of the proof.
+"""Proven rates of P2D-VI and PD-VI, and runs under the conditions of the proofs.
 
-Theorem 4.6 of the paper states a linear rate. We do not know its constant, so a rate to compare runs with is derived
-here. Let g_b = min_phi f_b, let each step draw one patch uniformly, and let line 2 of Algorithm 1 be solved exactly. A
-visit leaves dual_b = -grad g_b(lambda_b), h is eta times the mean of the duals, and lambda_0 - h after the visit is
-lambda_b. With s_c = -dual_c, w = lambda_0 - h therefore moves as
+The paper's own rate (Theorem 4.6 (i), with the constants of its Theorem B.17 and Lemma B.19) is for PD-VI, a batch of m
+of n patches and terms f_i that are mu-strongly convex and L-smooth in their local variables and lambda together. With
+
+    eta <= min{ 1 / (200 L), 1 / (2 mu), m / (8 mu (n - m)) },    r = 1 + mu eta,    V = |gamma - lambda*|^2 + c_1 G
+
+where gamma is the mean of the batch's copies of lambda, and G the mean squared distance of the terms' gradients from
+those at the optimum, Lemma B.19 gives r E V+ <= V for every draw. `measure_theorem` checks it.
+
+A rate that is less cautious is derived here. Let g_b = min_phi f_b, let each step draw one patch uniformly, and let
+line 2 of Algorithm 1 be solved exactly. A visit leaves dual_b = -grad g_b(lambda_b), h is eta times the mean of the
+duals, and lambda_0 - h after the visit is lambda_b. With s_c = -dual_c, w = lambda_0 - h therefore moves as
 
     z = w + eta (s_b - mean_c s_c);    w <- the p with p + eta grad g_b(p) = z;    s_b <- grad g_b(p)
 
@@ -35,7 +42,7 @@ from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.base import State
 from spatialpdvi.solvers.pdvi import P2DVI, PDVI
 
-__all__ = ["PROVEN", "PROVEN_EPOCHS", "PROVEN_RUNS", "measure_contraction"]
+__all__ = ["PROVEN", "PROVEN_EPOCHS", "PROVEN_RUNS", "measure_contraction", "measure_theorem"]
 
 PROVEN_RUNS, PROVEN_EPOCHS = 10, 25  # later epochs are dominated by rounding
 
@@ -145,6 +152,46 @@ def measure_contraction(problem: Quadratic, name: str) -> dict[str, Any]:
         "measured_decades_per_epoch": -np.polyfit(epochs, np.log10(typical), 1)[0],
         "epochs_over": int(np.sum(typical[1:] > distance.bound.rho ** (problem.n_patches * epochs[1:]))),
         "typical": typical,
+    }
+
+
+def measure_theorem(problem: Quadratic) -> dict[str, Any]:
+    """The rate of Theorem 4.6 (i), and the same V along a run of PD-VI with the largest step that it allows."""
+    eliminated, (_, optimum), n = Eliminated(problem), problem.optimum(), problem.n_patches
+    curvatures = [np.linalg.eigvalsh(problem.term_hessian(b))[[0, -1]] for b in range(n)]
+    mu, top = float(min(low for low, _ in curvatures)), float(max(high for _, high in curvatures))
+    eta, share = min(1.0 / (200.0 * top), 1.0 / (2.0 * mu), 1.0 / (8.0 * mu * (n - 1))), 1.0 / n
+    r, squares = 1.0 + mu * eta, (top * eta) ** 2
+    room = (1.0 - 4.0 * squares) * (share - mu * eta * (1.0 - share)) - 16.0 * squares * share * r
+    weight = 8.0 * eta**2 * (1.0 + eta * top) / room  # c_1
+    at_optimum = np.array([part.curvature @ optimum.lam - part.pull for part in eliminated.parts])
+
+    def distance(state: State) -> float:
+        gamma = state.shared.lam.lam - state.shared.h.lam
+        gradients = -np.array([dual.lam for dual in state.own])  # those in the local variables are 0 after every visit
+        return float(
+            np.sum((gamma - optimum.lam) ** 2) + weight * np.mean(np.sum((gradients - at_optimum) ** 2, axis=1))
+        )
+
+    width = 1.0 / np.sqrt(np.diag(problem.profile_hessian()))
+    away = width * np.random.default_rng([0, 1]).normal(size=width.size)
+    start = (np.empty(0), QuadraticGlobals(optimum.lam + away))
+    steepest = float(eliminated.evaluate(*start).visit_curvature.lam.max())
+    solver = DrawingPDVI(SolverSettings(inner_rounds=1, step_size=eta * steepest))
+    states = [state for state, _ in islice(run_epochs(eliminated, solver, start, seed=0), PROVEN_EPOCHS + 1)]
+    values = [distance(state) for state in states]
+    one_draw = [
+        np.mean([distance(_drawn(eliminated, solver, state, b)) for b in range(n)]) / now
+        for state, now in zip(states[1:], values[1:], strict=True)
+    ]
+    return {
+        "mu": mu,
+        "L": top,
+        "eta": eta,
+        "r": r,
+        "one_draw": max(one_draw),
+        "decades_per_epoch": n * np.log10(r),
+        "measured_decades_per_epoch": -np.polyfit(np.arange(len(values)), np.log10(values), 1)[0],
     }
 
 

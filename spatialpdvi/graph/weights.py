@@ -1,4 +1,4 @@
-"""Edge weights ``r_ij = |g.u| + tau (cos(x_i, x_j) + 1)``, times the Potts strength beta."""
+"""Edge weights ``r_ij = (|g_i.u| + |g_j.u|) / 2 + tau (cos(x_i, x_j) + 1)``, times the Potts strength beta."""
 
 import numpy as np
 import scipy.sparse as sp

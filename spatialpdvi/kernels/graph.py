@@ -119,41 +119,33 @@ def order_neighbours(distance, index, spots, n_neighbors, digits, rank, near):
 
 @parallel_if_large(lambda coordinates, normals, rows, cols, out: 30 * rows.size)
 def flow_term(coordinates, normals, rows, cols, out):
-    """Measure how well each edge runs along the local border: ``|sin|`` of its angle to the averaged normal.
+    """Measure how well each edge runs along the local border: ``|sin|`` of its angle to the normal, mean of both ends.
 
     In the plane this is ``|g . u|``, the geometry term of the paper, with the flow direction g (the normal turned by 90
     degrees) and the unit vector u of the edge; in three dimensions it is the length of the projection of u onto the
-    plane of the border. The normals of both ends are averaged after their signs are aligned. The term is 0 where either
-    vector is 0.
+    plane of the border. The paper takes the g of i for r_ij, and of j for r_ji; here both are their mean. The part of
+    an end is 0 where either vector is 0.
     """
     # IN coordinates, normals (n, 3), rows, cols (n_edges,); OUT out (n_edges,)
     for e in prange(rows.size):
         i = rows[e]
         j = cols[e]
         out[e] = 0.0
-        agreement = 0.0
-        for a in range(3):
-            agreement += normals[i, a] * normals[j, a]
-        sign = -1.0 if agreement < 0.0 else 1.0
-        nn = 0.0
-        uu = 0.0
-        for a in range(3):
-            normal = normals[i, a] + sign * normals[j, a]
-            step = coordinates[j, a] - coordinates[i, a]
-            nn += normal * normal
-            uu += step * step
-        if nn > 0.0 and uu > 0.0:
-            # the cross product, because 1 - cos^2 loses half the digits at small angles
-            nx = normals[i, 0] + sign * normals[j, 0]
-            ny = normals[i, 1] + sign * normals[j, 1]
-            nz = normals[i, 2] + sign * normals[j, 2]
-            ux = coordinates[j, 0] - coordinates[i, 0]
-            uy = coordinates[j, 1] - coordinates[i, 1]
-            uz = coordinates[j, 2] - coordinates[i, 2]
-            cx = ny * uz - nz * uy
-            cy = nz * ux - nx * uz
-            cz = nx * uy - ny * ux
-            out[e] = min(1.0, np.sqrt((cx * cx + cy * cy + cz * cz) / (nn * uu)))
+        ux = coordinates[j, 0] - coordinates[i, 0]
+        uy = coordinates[j, 1] - coordinates[i, 1]
+        uz = coordinates[j, 2] - coordinates[i, 2]
+        uu = ux * ux + uy * uy + uz * uz
+        for end in (i, j):
+            nx = normals[end, 0]
+            ny = normals[end, 1]
+            nz = normals[end, 2]
+            nn = nx * nx + ny * ny + nz * nz
+            if nn > 0.0 and uu > 0.0:
+                # the cross product, because 1 - cos^2 loses half the digits at small angles
+                cx = ny * uz - nz * uy
+                cy = nz * ux - nx * uz
+                cz = nx * uy - ny * ux
+                out[e] += 0.5 * min(1.0, np.sqrt((cx * cx + cy * cy + cz * cz) / (nn * uu)))
 
 
 @parallel_if_large(lambda x, rows, cols, out: rows.size * x.shape[1])

@@ -157,6 +157,17 @@ class Quadratic:
         """R (d, d) in ``min_phi F - F* = 1/2 (lambda - lambda*)^T R (lambda - lambda*)``: no cancellation occurs."""
         return self._reduced().sum(axis=0)
 
+    def term_hessian(self, patch: int) -> np.ndarray:
+        """Hessian of a patch's term in its own local variables and lambda, (n_b p + d) squared, lambda last."""
+        rows, p = self._rows[patch], self.n_local
+        n_local = (rows.stop - rows.start) * p
+        hessian = np.zeros((n_local + self.n_global,) * 2)
+        for i, (pp, pl) in enumerate(zip(self._pp[rows], self._pl[rows], strict=True)):
+            own = slice(i * p, (i + 1) * p)
+            hessian[own, own], hessian[own, n_local:], hessian[n_local:, own] = pp, pl, pl.T
+        hessian[n_local:, n_local:] = self._curvature[patch]
+        return hessian
+
     def _reduced(self) -> np.ndarray:
         """Each sample's form with its local variables eliminated (n, d, d), ``Q_ll - Q_lp Q_pp^-1 Q_pl``."""
         return self._ll + np.einsum("ilp,ipm->ilm", self._lp, self._response)

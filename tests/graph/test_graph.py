@@ -139,9 +139,8 @@ def test_weights_are_the_formula():
     pattern = mutual_knn(points, 4).toarray()
     expected = np.zeros((40, 40))
     for i, j in zip(*np.nonzero(pattern), strict=True):
-        mean = g[i] + (-1 if g[i] @ g[j] < 0 else 1) * g[j]
         step = points[j] - points[i]
-        along = 0.0 if not mean.any() else abs(mean @ step) / np.linalg.norm(mean) / np.linalg.norm(step)
+        along = 0.5 * (abs(g[i] @ step) + abs(g[j] @ step)) / np.linalg.norm(step)  # (r_ij + r_ji) / 2 of the paper
         a, b = x[i].astype(float), x[j].astype(float)
         expected[i, j] = 1.3 * (along + 0.7 * (a @ b / np.linalg.norm(a) / np.linalg.norm(b) + 1))
     np.testing.assert_allclose(_weights(points, normals, x), expected, atol=1e-12)
@@ -164,8 +163,8 @@ def test_zero_vectors_weigh_nothing_and_are_never_nan():
         weights = _weights(points, normals, features, pattern=full, tau=1.0, beta=1.0)
         assert np.isfinite(weights).all()
         assert weights[0, 1] == 0.0  # one place, no expression in 1
-        assert weights[1, 2] == pytest.approx(1.0)  # along the flow of 1, no expression in 1
-        assert weights[0, 2] == pytest.approx(3.0)  # along the flow, and twice tau for the same expression
+        assert weights[1, 2] == pytest.approx(0.5)  # along the flow of 1, no direction in 2, no expression in 1
+        assert weights[0, 2] == pytest.approx(2.5)  # along the flow of 0, and twice tau for the same expression
 
 
 def test_values_of_a_given_graph_multiply():

@@ -55,6 +55,19 @@ def test_patches_sum_to_the_whole(n_patches):
     np.testing.assert_allclose(sum(parts), problem.evaluate(phi, lam).gradient.lam, rtol=1e-10)
 
 
+def test_the_hessian_of_a_term_is_that_of_its_samples():
+    """A quadratic's value along any direction is half its Hessian's form, once the linear part cancels."""
+    forms, centres, problem, phi, lam = _case(n=12, n_patches=3)
+    rows, rng = slice(4, 8), np.random.default_rng(1)
+    locals_, move = rng.normal(size=(4, 2)), rng.normal(size=3)
+    values = [
+        _written_out(forms[rows], centres[rows], phi[rows] + sign * locals_, lam.lam + sign * move)
+        for sign in (1, -1, 0)
+    ]
+    direction = np.concatenate([locals_.ravel(), move])
+    assert direction @ problem.term_hessian(1) @ direction == pytest.approx(values[0] + values[1] - 2 * values[2])
+
+
 def test_locals_are_stationary_where_they_are_updated_and_untouched_elsewhere():
     forms, centres, problem, phi, lam = _case()
     before = phi.copy()
