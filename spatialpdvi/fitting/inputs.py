@@ -10,7 +10,7 @@ from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section, read_section
-from spatialpdvi.options.fit import FitOptions, idle_options
+from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options
 from spatialpdvi.options.k_range import candidates
 from spatialpdvi.runtime.memory import free_memory, parse_size
 
@@ -44,7 +44,7 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         spatial_key=options.spatial_key,
         label_key=options.label_key,
         rep=options.rep,
-        init=options.init,
+        init=_initial_column(source, options.init),
         graph=options.graph,
         sample=options.sample_key,
         memory=memory if cluster is None else 0,  # its workers read the counts
@@ -54,6 +54,19 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
     from spatialpdvi.distributed import ClusterRows
 
     return section._replace(counts=ClusterRows(cluster, section.counts))
+
+
+def _initial_column(source: Source, init: str | None) -> str | None:
+    """The column of obs that a fit starts from, if it starts from one."""
+    if init != KMEANS:
+        return init
+    if KMEANS in source.obs_keys():
+        raise InputError(
+            f"no column obs[{KMEANS!r}] with {option('init', KMEANS)}, which clusters the features",
+            "one",
+            "Rename it, to start from its labels or from new ones.",
+        )
+    return None
 
 
 def check_section(section: Section, options: FitOptions) -> None:

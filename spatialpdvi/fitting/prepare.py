@@ -20,6 +20,7 @@ from spatialpdvi.initialization import (
     States,
     consensus,
     in_unit_range,
+    kmeans_labels,
     learn_states,
     noise_rotation,
     one_hot,
@@ -29,7 +30,7 @@ from spatialpdvi.initialization import (
     start_from_labels,
 )
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions, idle_beside
+from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
 from spatialpdvi.options.states import n_state_sets, wanted_states
 from spatialpdvi.problems.base import Blocks
@@ -127,14 +128,14 @@ def initialize(
     *,
     checkpoint: Checkpoint | None = None,
 ) -> Initialization:
-    """Find a start: the given labels, or the consensus of restarts, and the parameters that follow from it.
+    """Find a start: given labels, one k-means, or the consensus of restarts, and the parameters that follow from it.
 
     Parameters
     ----------
     features
         Of the section, with those at every scale, which restarts cluster.
     given
-        (n,) labels to start from; None to make restarts.
+        (n,) labels to start from; None to find some.
     settings
         Of this stage.
     progress
@@ -146,7 +147,10 @@ def initialize(
     agreed, fitted, rotation = None, features.fitted, None
     with progress.stage("start") as stage, single_threaded():
         labels = given
-        if labels is None:
+        if labels is None and settings.init == KMEANS:
+            dense = isinstance(fitted, np.ndarray)
+            labels = kmeans_labels(in_unit_range(fitted) if dense else fitted, settings.n_domains, seed=settings.seed)
+        elif labels is None:
             restarts = _restarts(features.by_scale, settings, checkpoint)
             agreed = consensus(restarts, settings.n_domains)
             _warn_of_collapse(agreed, settings.n_domains)

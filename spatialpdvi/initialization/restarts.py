@@ -4,8 +4,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from spatialpdvi.runtime.threads import n_threads
 
@@ -14,6 +16,7 @@ __all__ = ["LEARNT_FROM", "in_unit_range", "kmeans_labels", "mixture_labels", "r
 LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
 _MOST_STEPS = 200
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
+_Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
 
 
@@ -42,7 +45,7 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
         return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]), tasks))
 
 
-def kmeans_labels(features: np.ndarray, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
+def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
     """Return k-means labels (n,) by scikit-learn, the best of ``n_init`` starts, learnt from at most 20,000 spots.
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`: its sums depend on the number of threads.
@@ -71,7 +74,7 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     return np.asarray(centred / (np.abs(centred).max() or 1.0)).astype(np.float32)
 
 
-def _kmeans(features: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
+def _kmeans(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
     from sklearn.cluster import KMeans
 
     means = KMeans(k, n_init=n_init, random_state=seed).fit(subset(features, LEARNT_FROM, seed))
@@ -119,7 +122,7 @@ def _are_few(features: np.ndarray, k: int) -> bool:
     return np.unique(features[:, 0]).size <= k and np.unique(features, axis=0).shape[0] <= k
 
 
-def subset(features: np.ndarray, most: int, seed: int) -> np.ndarray:
+def subset(features: _Rows, most: int, seed: int) -> _Rows:
     """Return ``most`` random rows of features (n, d), in their order; all of them where there are no more."""
     n = features.shape[0]
     if n <= most:

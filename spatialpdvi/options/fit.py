@@ -10,6 +10,8 @@ from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
     "CORRECTIONS",
+    "DUALS",
+    "KMEANS",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
@@ -24,6 +26,8 @@ LEAST_N_PCS = 15  # the smallest default of n_pcs
 TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
 CORRECTIONS = ("none", "center", "harmony")
+DUALS = ("gradient", "zero")
+KMEANS = "kmeans"  # a start that is no column of obs
 
 # Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
 # the registry of solvers.
@@ -142,7 +146,10 @@ class FitOptions:
     )
 
     init: str | None = _option(
-        None, "Column of obs with labels to start from. Default: the consensus of the restarts.", group="Start"
+        None,
+        "Column of obs with labels to start from, or kmeans for one k-means clustering of the features. Default: the "
+        "consensus of the restarts.",
+        group="Start",
     )
     n_init: int = _option(
         6,
@@ -214,6 +221,12 @@ class FitOptions:
         "Number of rounds of local updates in each visit of a patch (mini-batch solvers only). Default: 3.",
         group="Solver",
     )
+    duals: str | None = _option(
+        None,
+        f"Where dual variables start, one of {', '.join(DUALS)}: at minus the gradient of their patch, or at 0 as in "
+        "Algorithm 1 of the paper (p2dvi and pdvi only). Default: gradient.",
+        group="Solver",
+    )
     step_factor: float | None = _option(
         None,
         "Factor c of the step 1 / (c x curvature); a larger c takes smaller steps (p2dvi and pdvi only). Default: 1.",
@@ -270,8 +283,9 @@ class FitOptions:
         for f in fields(self):
             check_range(f.name, getattr(self, f.name))
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise InputError(f"one of {', '.join(known)}", repr(getattr(self, name)), option=name)
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise InputError(f"one of {', '.join(known)}", repr(value), option=name)
         if self.memory is not None:
             parse_size(self.memory)
         self._check_combinations()
@@ -347,10 +361,18 @@ def _parameters() -> str:
 if FitOptions.__doc__:  # there is none with `python -OO`
     FitOptions.__doc__ = FitOptions.__doc__.replace("    Raises\n", f"{_parameters()}    Raises\n", 1)
 
-_CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS}
+_CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS, "duals": DUALS}
 
 # options that some solvers have and others do not
-SOLVER_OPTIONS = ("batch_patches", "inner_rounds", "step_factor", "step_size", "step_mean", "step_log_variance")
+SOLVER_OPTIONS = (
+    "batch_patches",
+    "inner_rounds",
+    "duals",
+    "step_factor",
+    "step_size",
+    "step_mean",
+    "step_log_variance",
+)
 
 # an option -> those that have no effect when it is given
 _IDLE = {

@@ -54,6 +54,7 @@ class StartSettings(_Settings):
     """How a start is found on smoothed features."""
 
     n_domains: int
+    init: str | None
     n_init: int
     whiten: bool
     seed: int

@@ -29,6 +29,8 @@ class SolverSettings:
         Alternations between posteriors and globals within one visit of a patch.
     step_factor
         c in ``1/eta = c * (curvature that one visit meets)``: larger values give smaller steps.
+    duals
+        Where the dual variables of PD-VI and P2D-VI start: "gradient", minus that of their patch, or "zero".
     steps
         Fixed scalar steps eta of P2D-VI, block by block, instead of the automatic ones; None leaves a block automatic.
     step_size
@@ -38,6 +40,7 @@ class SolverSettings:
     batch_patches: int = 1
     inner_rounds: int = 3
     step_factor: float = 1.0
+    duals: str = "gradient"
     steps: tuple[float | None, ...] = ()
     step_size: float | None = None
 

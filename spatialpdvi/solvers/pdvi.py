@@ -20,8 +20,8 @@ the duals sum to 0, and h = 0.
 
 Three points differ from the paper.
 
-Duals start at -grad f_b(lambda_0), as the proofs in the paper assume. The paper's code starts them at 0, and then the
-first visits wander.
+Duals start at -grad f_b(lambda_0), as the proofs in the paper assume. Its Algorithm 1 and its code start them at 0, and
+then the first visits wander; `SolverSettings.duals` chooses.
 
 L is the mean curvature that visits meet, weighted by curvature: sum_b L_b^2 / sum_b L_b. For a domain that is spread
 evenly over the patches it is the mean L/B; for a domain in a single patch it is the L of that patch. With the mean,
@@ -78,7 +78,14 @@ class Message(NamedTuple):
 class P2DVI:
     """Algorithm 1 with oracle II: every coordinate has its own step."""
 
-    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_mean", "step_log_variance")
+    options: tuple[str, ...] = (
+        "batch_patches",
+        "inner_rounds",
+        "duals",
+        "step_factor",
+        "step_mean",
+        "step_log_variance",
+    )
     has_step = False
     needs_evaluation = True
     sequential = False
@@ -88,7 +95,9 @@ class P2DVI:
         self.settings = settings
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
-        """Start the dual at -grad f_b(lambda_0)."""
+        """Start the dual at -grad f_b(lambda_0), or at 0."""
+        if self.settings.duals == "zero":
+            return blockwise(np.zeros_like, lam), None
         gradient = problem.gradient(problem.statistics(phi, patch, lam), patch, lam)
         return blockwise(np.negative, gradient), None
 
@@ -161,7 +170,7 @@ class PDVI(P2DVI):
     does not grow.
     """
 
-    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_factor", "step_size")
+    options: tuple[str, ...] = ("batch_patches", "inner_rounds", "duals", "step_factor", "step_size")
     has_step = True
     grows_cautious = False
 

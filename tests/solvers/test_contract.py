@@ -363,7 +363,10 @@ def test_too_large_a_step_ends_the_run_and_raises_nothing():
         (
             "p2dvi",
             "step_size",
-            "Its options are `batch_patches`, `inner_rounds`, `step_factor`, `step_mean`, `step_log_variance`.",
+            (
+                "Its options are `batch_patches`, `inner_rounds`, `duals`, `step_factor`, `step_mean`, "
+                "`step_log_variance`."
+            ),
         ),
     ],
 )
@@ -398,6 +401,16 @@ def test_at_the_fixed_point_duals_are_minus_the_gradients_and_sum_to_zero(name):
     assert np.abs(sum(dual.m for dual in state.own)).max() < 1e-6 * largest
     assert np.abs(state.shared.h.m).max() < 1e-6
     assert np.abs(state.shared.h.rho).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["p2dvi", "pdvi"])
+def test_duals_that_start_at_zero_end_at_the_same_fixed_point(name):
+    toy = make_toy(signal=3.0)
+    start = _run(toy, name, rule=StopRule(max_epochs=0), duals="zero").state
+    assert all(not dual.m.any() and not dual.rho.any() for dual in start.own)
+    end = _run(toy, name, duals="zero", rule=StopRule(1e-8, 1e-12, 20_000))
+    assert end.stop is Stop.CONVERGED
+    assert np.abs(end.lam.m - _run(toy, "cavi").lam.m).max() < 1e-6
 
 
 def test_steps_can_be_fixed_and_the_fixed_point_does_not_care():
