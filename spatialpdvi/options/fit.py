@@ -234,8 +234,8 @@ class FitOptions:
     )
     step_size: float | None = _option(
         None,
-        "Step size of pdvi, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv, relative to the curvature. Default: "
-        "that of the solver.",
+        "Step size of pdvi, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv; it has no unit. Default: that of the "
+        "solver.",
         group="Solver",
     )
     step_mean: float | None = _option(
