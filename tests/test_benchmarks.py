@@ -224,6 +224,12 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
     for name in ("mixture", "rates", "quadratic", "random_scan"):
         assert json.loads((tmp_path / f"{name}.json").read_text())
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    scans = json.loads((tmp_path / "random_scan.json").read_text())
+    assert scans["shipped"]["over"] == scans["log_concave"]["over"] == 0
+    for target in scans["targets"].values():
+        for run in target["runs"].values():
+            assert run["over_convex"] == 0
+            assert run["gap_by_distance"] >= 0.999 * target["lambda_star"]
     rates = json.loads((tmp_path / "rates.json").read_text())
     proven = rates["strongly_convex"]["guaranteed"]
     assert set(proven) == {"p2dvi", "pdvi"}
