@@ -80,7 +80,8 @@ def test_a_second_run_replaces_the_first(toy_file):
     assert adata.uns["pdvi"]["params"]["k"] == 3
     for group, key in (("obsp", "pdvi_connectivities"), ("obsm", "pdvi_flow"), ("obsm", "X_pdvi")):
         assert key not in getattr(adata, group)
-    assert toy_file.stat().st_size <= 1.05 * size
+    # HDF5 does not reuse all of the space of what is replaced; without any, three more results would double the file
+    assert toy_file.stat().st_size <= 1.1 * size
 
 
 def test_another_prefix_stands_beside_the_first(toy_file):
