@@ -32,6 +32,7 @@ def fit(
     adata: "AnnData",
     *,
     k: int | str,
+    preset: str | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
@@ -46,6 +47,9 @@ def fit(
         ``obsm['spatial']``.
     k
         Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen, and ``result.scan`` explains the choice.
+    preset
+        Name of a set of options, of which those in ``options`` win: ``"paper"`` is the published setting
+        (`spatialpdvi.FitOptions.of_preset`).
     progress
         Shows the stages; by default nothing is shown.
     checkpoint
@@ -79,7 +83,7 @@ def fit(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    chosen = FitOptions(k=k, **options)
+    chosen = FitOptions.of_preset(preset, k=k, **options)
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
     check_free(source, keys)

@@ -7,9 +7,8 @@ import click
 
 from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
-from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, ComparisonPlan, parse_solvers
-from spatialpdvi.options.fit import FitOptions
 
 __all__ = ["compare"]
 
@@ -24,6 +23,7 @@ __all__ = ["compare"]
     help="Folder to write to. It is created if it does not exist; finished runs in it are not repeated.",
 )
 @table_options(SHARED)
+@PRESET
 @click.option("--solvers", help="Solvers to compare, separated by commas. Default: all solvers.")
 @click.option(
     "--seeds", default=DEFAULT_SEEDS, show_default=True, help="Number of seeds, 0, 1, ... Each seed has its own start."
@@ -46,6 +46,7 @@ def compare(
     seeds: int,
     tune_epochs: int,
     threads: int | None,
+    preset: str | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -60,7 +61,7 @@ def compare(
       spatialpdvi compare slice.h5ad --k 7 -o slice_solvers
       spatialpdvi compare slice.h5ad --k 7 --solvers p2dvi,cavi,adam --seeds 3 -o slice_solvers
     """
-    chosen = FitOptions(**options)
+    chosen = options_of(preset, options, quiet=quiet)
     plan = ComparisonPlan(options=chosen, solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
     limit_threads(threads)
     from spatialpdvi.compare.comparison import compare_file

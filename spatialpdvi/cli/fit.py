@@ -23,8 +23,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -58,6 +57,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     help="File to write the result to; with several sections, an existing folder. Default: the input is updated.",
 )
 @table_options()
+@PRESET
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @click.option(
     "--report",
@@ -102,6 +102,7 @@ def fit(
     checkpoint: Path | None,
     checkpoint_every: int | None,
     resume: bool,
+    preset: str | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -121,7 +122,7 @@ def fit(
       spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
       spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
     """
-    chosen = FitOptions(**options)
+    chosen = options_of(preset, options, quiet=quiet)
     check_options(checkpoint, every=checkpoint_every, resume=resume)
     limit_threads(threads)
     from spatialpdvi import api

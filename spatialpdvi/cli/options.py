@@ -4,11 +4,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from spatialpdvi.errors import as_flag, in_words
-from spatialpdvi.options.fit import option_table
+from spatialpdvi.options.fit import PRESETS, FitOptions, option_table
 
-__all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "GroupedCommand", "table_options"]
+__all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "PRESET", "GroupedCommand", "options_of", "table_options"]
 
 # options of several commands on fitted sections
 KEY_ADDED = click.option(
@@ -20,6 +21,11 @@ COUNTS_MEMORY = click.option(
     help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
     "free memory.",
 )
+PRESET = click.option(
+    "--preset",
+    help=f"Name of a set of options, one of {', '.join(PRESETS)}. Options that are given win over it. paper is the "
+    "setting of the paper on P2D-VI. Default: none.",
+)
 
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # groups of the options that only some commands have; options in no group are shown under Run
@@ -30,6 +36,7 @@ _GROUPS = {
     "model": "Model",
     "table": "Input",
     "correct": "Features",
+    "preset": "Model",
     "solvers": "Comparison",
     "seeds": "Comparison",
     "tune_epochs": "Comparison",
@@ -64,6 +71,28 @@ def table_options(
         return command
 
     return add
+
+
+def options_of(preset: str | None, options: dict[str, Any], *, quiet: bool) -> FitOptions:
+    """Return the options of a command: those that were given, then those of a preset, then the defaults.
+
+    Parameters
+    ----------
+    preset
+        Its name, or None.
+    options
+        Values of the `table_options` of the command that is being run, defaults included.
+    quiet
+        Whether nothing is printed. Otherwise stderr has a line of what the preset set.
+    """
+    if preset is None:
+        return FitOptions(**options)
+    source = click.get_current_context().get_parameter_source
+    given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
+    chosen = FitOptions.of_preset(preset, **given)
+    if not quiet:
+        click.echo(f"preset {preset}: {' '.join(as_flag(*item) for item in chosen.set_by(preset).items())}", err=True)
+    return chosen
 
 
 def _option(row: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -107,7 +107,10 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled_counts = None
         if settings.transform != "pearson":
-            scaled_counts = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
+            taken, totals = take_genes(counts, genes), tallied.totals
+            if settings.totals == "selected":
+                totals = np.asarray(taken.sum(axis=1, dtype=np.float64)).ravel()
+            scaled_counts = scaled_genes(taken, genes, totals, **recipe)
         scaled = pearson_residuals(counts, genes) if scaled_counts is None else scaled_counts.values
     fits_genes = settings.n_pcs == 0
     with progress.stage("PCA") as stage:
@@ -122,7 +125,8 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         warnings.warn(InputWarning(text), stacklevel=2)
     projection = None
     if scaled_counts is not None and not fits_genes:
-        projection = learn_projection(scaled_counts, pca, section.gene_names, **recipe)
+        counted = genes if settings.totals == "selected" else np.arange(counts.shape[1])
+        projection = learn_projection(scaled_counts, pca, section.gene_names, counted=counted, **recipe)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     full = scaled if fits_genes else None
     return RawFeatures(pca.scores, found, full=full, scaled=scaled, projection=projection)

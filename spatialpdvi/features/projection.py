@@ -36,7 +36,7 @@ class Components(NamedTuple):
 class GeneProjection(NamedTuple):
     """The steps from the counts of a section to its principal components; genes are identified by their names."""
 
-    counted: np.ndarray  # (G,) names of all genes of the section, whose counts add up to a spot's total
+    counted: np.ndarray  # (G,) names of the genes whose counts add up to a spot's total
     genes: np.ndarray  # (g,) names of the selected genes
     sd: np.ndarray  # (g,) of their normalised and transformed values
     mean: np.ndarray  # (g,) of their scaled and clipped values
@@ -146,6 +146,7 @@ def learn_projection(
     components: Components,
     gene_names: pd.Index,
     *,
+    counted: np.ndarray,
     target_sum: float,
     transform: str,
     clip: float,
@@ -160,12 +161,14 @@ def learn_projection(
         `principal_components` of them.
     gene_names
         Names of all genes of the section.
+    counted
+        (G,) columns of the genes whose counts add up to a spot's total.
     target_sum, transform, clip
         How the genes were normalised, transformed and clipped (`scaled_genes`).
     """
     names = np.asarray(gene_names, dtype=str)
     return GeneProjection(
-        counted=names,
+        counted=names[counted],
         genes=names[counts.genes],
         sd=counts.sd,
         mean=components.mean,

@@ -1,7 +1,7 @@
 """The options of a fit: defaults, help texts and checks. The command line's options are made from this table."""
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
@@ -12,9 +12,11 @@ __all__ = [
     "CORRECTIONS",
     "DUALS",
     "KMEANS",
+    "PRESETS",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
+    "TOTALS",
     "TRANSFORMS",
     "FitOptions",
     "idle_beside",
@@ -27,7 +29,27 @@ TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
 CORRECTIONS = ("none", "center", "harmony")
 DUALS = ("gradient", "zero")
+TOTALS = ("all", "selected")
 KMEANS = "kmeans"  # a start that is no column of obs
+
+# sets of options under one name; each of them can also be given by itself
+PRESETS: dict[str, dict[str, Any]] = {
+    # appendix C.1 of Lyu, Yu, Ma and Shi, arXiv 2602.07632 (docs/math.md, "Differences from the paper")
+    "paper": {
+        "n_top_genes": 5_000,
+        "totals": "selected",
+        "transform": "log1p",
+        "n_pcs": 0,
+        "smooth": 0,
+        "whiten": False,
+        "states": "off",
+        "init": KMEANS,
+        "n_patches": 30,
+        "cross_patch_edges": False,
+        "duals": "zero",
+        "step_size": 1.0,
+    }
+}
 
 # Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
 # the registry of solvers.
@@ -46,6 +68,7 @@ SOLVERS = (
     "adam",
     "cv",
 )
+PRIMAL_DUAL = ("p2dvi", "pdvi")
 
 
 def _option(default: Any, text: str, *, group: str) -> Any:
@@ -112,6 +135,12 @@ class FitOptions:
 
     n_top_genes: int = _option(3_000, "Number of highly variable genes to keep (seurat_v3).", group="Features")
     target_sum: float = _option(1e4, "Total counts of each spot after normalisation.", group="Features")
+    totals: str = _option(
+        "all",
+        "Genes that count towards the total of a spot by which its counts are normalised: all, or selected for the "
+        "highly variable ones alone.",
+        group="Features",
+    )
     transform: str = _option(
         "none",
         f"Transformation of the normalised counts before scaling, one of {', '.join(TRANSFORMS)}.",
@@ -234,8 +263,8 @@ class FitOptions:
     )
     step_size: float | None = _option(
         None,
-        "Step size of pdvi, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv; it has no unit. Default: that of the "
-        "solver.",
+        "Step size of pdvi, svi, svi-rm, pg-svi, sngvi, sgd, rmsprop, adam or cv, or of a p2dvi with one constant step "
+        "for each block; it has no unit. Default: that of the solver; for p2dvi, steps that follow the curvature.",
         group="Solver",
     )
     step_mean: float | None = _option(
@@ -326,6 +355,40 @@ class FitOptions:
                 option="n_pcs",
             )
 
+    @classmethod
+    def of_preset(cls, preset: str | None, **given: Any) -> Self:
+        """Return the options of a preset, of which those that are given win.
+
+        What a preset sets without effect beside the given options is left at its default.
+
+        Parameters
+        ----------
+        preset
+            One of `PRESETS`; None for no preset.
+        given
+            Options by name, at least ``k``.
+
+        Raises
+        ------
+        InputError
+            Where there is no such preset, or the options cannot be used.
+        """
+        if preset is None:
+            return cls(**given)
+        if preset not in PRESETS:
+            raise InputError(f"one of {', '.join(PRESETS)}", repr(preset), option="preset")
+        chosen = {name: value for name, value in PRESETS[preset].items() if name not in given}
+        if given.get("rep") is not None:
+            chosen.pop("n_pcs", None)  # says which features are made from counts
+        if given.get("solver", cls.solver) not in PRIMAL_DUAL:
+            chosen = {name: value for name, value in chosen.items() if name not in SOLVER_OPTIONS}
+        idle = {name for name, _ in idle_options(cls(**chosen, **given))}
+        return cls(**{name: value for name, value in chosen.items() if name not in idle}, **given)
+
+    def set_by(self, preset: str) -> dict[str, Any]:
+        """Return the options that have the value of a preset."""
+        return {name: value for name, value in PRESETS[preset].items() if getattr(self, name) == value}
+
     def components_of(self, k: int) -> int:
         """Return the number of principal components to fit for k domains.
 
@@ -361,7 +424,14 @@ def _parameters() -> str:
 if FitOptions.__doc__:  # there is none with `python -OO`
     FitOptions.__doc__ = FitOptions.__doc__.replace("    Raises\n", f"{_parameters()}    Raises\n", 1)
 
-_CHOICES = {"solver": SOLVERS, "transform": TRANSFORMS, "restarts": RESTARTS, "correct": CORRECTIONS, "duals": DUALS}
+_CHOICES = {
+    "solver": SOLVERS,
+    "totals": TOTALS,
+    "transform": TRANSFORMS,
+    "restarts": RESTARTS,
+    "correct": CORRECTIONS,
+    "duals": DUALS,
+}
 
 # options that some solvers have and others do not
 SOLVER_OPTIONS = (
@@ -376,7 +446,7 @@ SOLVER_OPTIONS = (
 
 # an option -> those that have no effect when it is given
 _IDLE = {
-    "rep": ("layer", "n_top_genes", "target_sum", "transform", "clip"),
+    "rep": ("layer", "n_top_genes", "totals", "target_sum", "transform", "clip"),
     "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
     "states": ("whiten", "tau"),
@@ -392,6 +462,7 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
+        ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
     )

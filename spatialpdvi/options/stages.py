@@ -23,6 +23,7 @@ class FeatureSettings(_Settings):
     """How features are made of counts, or of the columns that are given, before they are smoothed."""
 
     n_top_genes: int
+    totals: str
     target_sum: float
     transform: str
     clip: float

@@ -30,7 +30,9 @@ depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point
 
 How small is "small enough" is found during the run. Large steps escape poor optima (F ends lower), so c starts at 1;
 but when almost all posteriors are 0 or 1, single spots can flip back and forth for ever. P2D-VI therefore multiplies c
-by `CAUTION` after `PATIENCE` epochs without a better stationarity. Steps that the user fixed do not change.
+by `CAUTION` after `PATIENCE` epochs without a better stationarity. Steps that the user fixed do not change, nor do
+those of `SolverSettings.step_size`, s, which are constant as in the paper: 1/eta = L / s, with L the largest curvature
+that a visit meets at the start, in each block (oracle II) or in all of them (oracle I).
 """
 
 from collections.abc import Callable
@@ -83,16 +85,17 @@ class P2DVI:
         "inner_rounds",
         "duals",
         "step_factor",
+        "step_size",
         "step_mean",
         "step_log_variance",
     )
     has_step = False
-    needs_evaluation = True
     sequential = False
     grows_cautious = True
 
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
+        self.needs_evaluation = settings.step_size is None  # steps follow the curvature unless they are constant
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
         """Start the dual at -grad f_b(lambda_0), or at 0."""
@@ -110,6 +113,8 @@ class P2DVI:
         self, problem: Problem, shared: Shared, evaluation: Evaluation, patch_states: Callable[[], tuple[Any, ...]]
     ) -> Shared:
         """Set 1/eta from the curvature, and rescale h accordingly: ``h = eta * mean_b dual_b``."""
+        if self.settings.step_size is not None and any(block.any() for block in shared.inv_step):
+            return shared  # constant steps, set before the first epoch
         if self.grows_cautious:
             shared = _update_caution(shared, evaluation)
         inv_step = self._inverse_steps(shared, evaluation)
@@ -150,9 +155,12 @@ class P2DVI:
         return shared._replace(lam=lam, h=h)
 
     def _inverse_steps(self, shared: Shared, evaluation: Evaluation) -> Blocks:
-        """1/eta = c L, coordinate by coordinate, or the value that the user fixed."""
-        factor = shared.caution * self.settings.step_factor
-        inv_step = blockwise(lambda curvature: factor * curvature, evaluation.visit_curvature)
+        """1/eta = c L, coordinate by coordinate, or L / s block by block, or the value that the user fixed."""
+        size, factor = self.settings.step_size, shared.caution * self.settings.step_factor
+        if size is None:
+            inv_step = blockwise(lambda curvature: factor * curvature, evaluation.visit_curvature)
+        else:
+            inv_step = blockwise(lambda block: np.full_like(block, block.max() / size), evaluation.visit_curvature)
         steps = self.settings.steps + (None,) * (len(inv_step) - len(self.settings.steps))
         return type(inv_step)(
             *(
@@ -165,23 +173,16 @@ class P2DVI:
 class PDVI(P2DVI):
     """Algorithm 1 with oracle I: one scalar step for all blocks, set by the steepest coordinate.
 
-    By default it follows the curvature, 1/eta = c L. `SolverSettings.step_size`, s, makes it constant: 1/eta = L / s
-    with L at the start. Flat coordinates make slow progress with either, which is no reason for smaller steps, so c
-    does not grow.
+    By default it follows the curvature, 1/eta = c L. `SolverSettings.step_size` makes it constant. Flat coordinates
+    make slow progress with either, which is no reason for smaller steps, so c does not grow.
     """
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "duals", "step_factor", "step_size")
     has_step = True
     grows_cautious = False
 
-    def __init__(self, settings: SolverSettings) -> None:
-        super().__init__(settings)
-        self.needs_evaluation = settings.step_size is None
-
     def _inverse_steps(self, shared: Shared, evaluation: Evaluation) -> Blocks:
         size = self.settings.step_size
-        if size is not None and any(block.any() for block in shared.inv_step):
-            return shared.inv_step
         largest = max(float(block.max()) for block in evaluation.visit_curvature)
         inverse = self.settings.step_factor * largest if size is None else largest / size
         return blockwise(lambda block: np.full_like(block, inverse), evaluation.curvature)
