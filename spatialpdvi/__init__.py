@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spatialpdvi.errors import InputError, InputWarning
     from spatialpdvi.fitting.result import FitResult
     from spatialpdvi.options.fit import FitOptions
+    from spatialpdvi.options.presets import preset_options
     from spatialpdvi.plotting import plot_section
     from spatialpdvi.synthetic import simulate
 
@@ -51,6 +52,7 @@ __all__ = [
     "plot_section",
     "predict",
     "predict_file",
+    "preset_options",
     "report_files",
     "save_model",
     "simulate",
@@ -74,6 +76,7 @@ _HOME = {
     "plot_section": "plotting",
     "predict": "api",
     "predict_file": "api",
+    "preset_options": "options.presets",
     "report_files": "api",
     "save_model": "api",
     "simulate": "synthetic",

@@ -1,7 +1,8 @@
 """Run `spatialpdvi compare` with every solver and five seeds on a simulated section and on every real section.
 
 Each section is a separate command with one thread, so that the times of its solvers are comparable. Two sections run
-side by side. Each section has a Markdown file with a table of the solvers, and tissue.json has all numbers.
+side by side. Each section has a Markdown file with a table of the solvers, and tissue.json has all numbers. With
+`--preset paper` features, start, patches and steps are those of the paper.
 """
 
 import json
@@ -20,6 +21,7 @@ import numpy as np
 from common import print_table
 
 from spatialpdvi.options.fit import SOLVERS
+from spatialpdvi.options.presets import PRESETS
 from spatialpdvi.synthetic import simulate, write_simulation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -27,6 +29,7 @@ from sections import Section, sections
 
 EMBRYO = "simulated"
 PICTURED = (EMBRYO, "dlpfc_151673")
+EPOCHS = (1, 3, 10, 40)  # at which the descent is compared
 FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # not mini-batch methods: their steps need sums over all patches
 
 
@@ -34,6 +37,8 @@ FULL_BATCH = ("cavi", "rs-cavi", "memoized")  # not mini-batch methods: their st
 @click.option("--n-spots", default=20_000, show_default=True, help="Spots of the simulated section.")
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--max-epochs", default=100, show_default=True)
+@click.option("--tune-epochs", default=10, show_default=True)
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Of `compare`. Default: none.")
 @click.option("--workers", default=2, show_default=True, help="Number of sections at a time, with one thread each.")
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--work", type=click.Path(path_type=Path), help="Folder of the runs, from which a comparison resumes.")
@@ -43,6 +48,8 @@ def main(
     n_spots: int,
     seeds: int,
     max_epochs: int,
+    tune_epochs: int,
+    preset: str | None,
     workers: int,
     only: tuple[str, ...],
     work: Path | None,
@@ -56,6 +63,7 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
         cases = [case for case in _cases(folder, n_spots) if not only or case.path.stem in only]
         options = ["--seeds", str(seeds), "--max-epochs", str(max_epochs), "--threads", "1"]
+        options += ["--tune-epochs", str(tune_epochs), *([] if preset is None else ["--preset", preset])]
         with ThreadPoolExecutor(workers) as pool:
             found = list(pool.map(lambda case: _compare(case, folder / case.path.stem, options), cases))
         for case in cases:
@@ -63,6 +71,8 @@ def main(
     record = {
         "seeds": seeds,
         "max_epochs": max_epochs,
+        "tune_epochs": tune_epochs,
+        "preset": preset,
         "sections": {case.path.stem: {"k": case.k, "solvers": rows} for case, rows in zip(cases, found, strict=True)},
     }
     if not only:
@@ -95,8 +105,22 @@ def _compare(case: Section, folder: Path, options: list[str]) -> list[dict[str, 
         msg = f"{case.path.stem}: exit {done.returncode}\n{done.stderr}"
         raise SystemExit(msg)
     print(f"{case.path.stem}: {time.perf_counter() - began:.0f} s", flush=True)
-    rows: list[dict[str, Any]] = json.loads((folder / "compare.json").read_text())["table"]
-    return rows
+    content = json.loads((folder / "compare.json").read_text())
+    rows: list[dict[str, Any]] = content["table"]
+    left = _left(content["runs"])
+    return [row | {"left": left[row["solver"]]} for row in rows]
+
+
+def _left(runs: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """How much of the descent from the start to the lowest F of any solver is left at `EPOCHS`, mean over seeds."""
+    curves = {(run["solver"], run["seed"]): np.array(run["trace"]["neg_elbo"], dtype=float) for run in runs}
+    lowest = {seed: min(np.nanmin(f) for (_, s), f in curves.items() if s == seed) for _, seed in curves}
+    found: dict[str, list[list[float]]] = {}
+    for (solver, seed), f in curves.items():
+        shares = (f - lowest[seed]) / max(f[0] - lowest[seed], np.finfo(float).tiny)
+        found.setdefault(solver, []).append([float(shares[min(epoch, f.size - 1)]) for epoch in EPOCHS])
+    means = {solver: np.mean(shares, axis=0).tolist() for solver, shares in found.items()}
+    return {solver: [x if np.isfinite(x) else None for x in mean] for solver, mean in means.items()}
 
 
 def _keep(folder: Path, name: str, output: Path) -> None:
@@ -112,6 +136,10 @@ def _print(record: dict[str, Any]) -> None:
     tables = {name: {row["solver"]: row for row in record["sections"][name]["solvers"]} for name in names}
     print("\nF above the lowest of any solver for the seed, in per cent of the problem's scale, mean over seeds\n")
     print_table(["solver", *names], [[s, *(_per_cent(tables[n][s]["gap"]) for n in names)] for s in SOLVERS])
+    for place, epoch in enumerate(EPOCHS):
+        print(f"\nPer cent of the descent from the start to the lowest F that is left after epoch {epoch}\n")
+        rows = [[s, *(_per_cent(tables[n][s]["left"][place], digits=1) for n in names)] for s in SOLVERS]
+        print_table(["solver", *names], rows)
     print("\nNumber of seeds that converged\n")
     print_table(["solver", *names], [[s, *(tables[n][s]["n_converged"] for n in names)] for s in SOLVERS])
     print("\nARI, mean over seeds\n")
@@ -126,8 +154,8 @@ def _place(name: str, table: dict[str, dict[str, Any]]) -> list[str]:
     return [name, best, _per_cent(table["p2dvi"]["gap"] - table[best]["gap"])]
 
 
-def _per_cent(gap: float | None) -> str:
-    return "failed" if gap is None or not np.isfinite(gap) else f"{100 * gap:.3f}"
+def _per_cent(gap: float | None, *, digits: int = 3) -> str:
+    return "failed" if gap is None or not np.isfinite(gap) else f"{100 * gap:.{digits}f}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, locate
 from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.presets import preset_options
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def fit(
         Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen, and ``result.scan`` explains the choice.
     preset
         Name of a set of options, of which those in ``options`` win: ``"paper"`` is the published setting
-        (`spatialpdvi.FitOptions.of_preset`).
+        (`spatialpdvi.preset_options`).
     progress
         Shows the stages; by default nothing is shown.
     checkpoint
@@ -83,7 +84,7 @@ def fit(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    chosen = FitOptions.of_preset(preset, k=k, **options)
+    chosen = FitOptions(k=k, **options) if preset is None else preset_options(preset, k=k, **options)
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
     check_free(source, keys)

@@ -1,5 +1,6 @@
 """``spatialpdvi compare``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ __all__ = ["compare"]
     show_default=True,
     help="Number of epochs of each trial in the search for a solver's step size. The search uses the first seed.",
 )
+@click.option(
+    "--constant-steps",
+    is_flag=True,
+    help="Give p2dvi one constant step for each block, which is tuned, instead of steps that follow the curvature. "
+    "Default: off.",
+)
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @verbosity
 @user_errors
@@ -45,6 +52,7 @@ def compare(
     solvers: str | None,
     seeds: int,
     tune_epochs: int,
+    constant_steps: bool,
     threads: int | None,
     preset: str | None,
     quiet: bool,
@@ -60,9 +68,16 @@ def compare(
     Example:
       spatialpdvi compare slice.h5ad --k 7 -o slice_solvers
       spatialpdvi compare slice.h5ad --k 7 --solvers p2dvi,cavi,adam --seeds 3 -o slice_solvers
+      spatialpdvi compare slice.h5ad --k 7 --preset paper -o slice_as_published
     """
-    chosen = options_of(preset, options, quiet=quiet)
-    plan = ComparisonPlan(options=chosen, solvers=parse_solvers(solvers), n_seeds=seeds, tune_epochs=tune_epochs)
+    chosen = options_of(preset, options, quiet=quiet, instead={"step_size": "--constant-steps"})
+    plan = ComparisonPlan(
+        options=replace(chosen, step_size=None),
+        solvers=parse_solvers(solvers),
+        n_seeds=seeds,
+        tune_epochs=tune_epochs,
+        constant_steps=constant_steps or chosen.step_size is not None,
+    )
     limit_threads(threads)
     from spatialpdvi.compare.comparison import compare_file
     from spatialpdvi.io.storage.locks import claimed

@@ -1,13 +1,14 @@
 """Click options made from the table of a fit's options, and options that several commands share."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from spatialpdvi.errors import as_flag, in_words
-from spatialpdvi.options.fit import PRESETS, FitOptions, option_table
+from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
 __all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "PRESET", "GroupedCommand", "options_of", "table_options"]
 
@@ -40,6 +41,7 @@ _GROUPS = {
     "solvers": "Comparison",
     "seeds": "Comparison",
     "tune_epochs": "Comparison",
+    "constant_steps": "Comparison",
 }
 
 
@@ -73,7 +75,9 @@ def table_options(
     return add
 
 
-def options_of(preset: str | None, options: dict[str, Any], *, quiet: bool) -> FitOptions:
+def options_of(
+    preset: str | None, options: dict[str, Any], *, quiet: bool, instead: Mapping[str, str] | None = None
+) -> FitOptions:
     """Return the options of a command: those that were given, then those of a preset, then the defaults.
 
     Parameters
@@ -84,14 +88,17 @@ def options_of(preset: str | None, options: dict[str, Any], *, quiet: bool) -> F
         Values of the `table_options` of the command that is being run, defaults included.
     quiet
         Whether nothing is printed. Otherwise stderr has a line of what the preset set.
+    instead
+        What the command calls options that it does not have.
     """
     if preset is None:
         return FitOptions(**options)
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
-    chosen = FitOptions.of_preset(preset, **given)
+    chosen = preset_options(preset, **given)
     if not quiet:
-        click.echo(f"preset {preset}: {' '.join(as_flag(*item) for item in chosen.set_by(preset).items())}", err=True)
+        flags = {name: as_flag(name, value) for name, value in set_by(preset, chosen).items()} | dict(instead or {})
+        click.echo(f"preset {preset}: {' '.join(flags.values())}", err=True)
     return chosen
 
 

@@ -125,6 +125,7 @@ def _params(path: str | Path, plan: ComparisonPlan, section: Section) -> dict[st
         "solvers": list(plan.solvers),
         "seeds": list(range(plan.n_seeds)),
         "tune_epochs": plan.tune_epochs,
+        "constant_steps": plan.constant_steps,
         "n_spots": int(section.coordinates.shape[0]),
         "counts": section.counts_source or None,
         "label_key": section.label_key,
@@ -212,7 +213,7 @@ def _jobs(plan: ComparisonPlan) -> list[_Job]:
 
 
 def _with_step(plan: ComparisonPlan) -> list[str]:
-    return [name for name in plan.solvers if has_step(name)]
+    return [name for name in plan.solvers if has_step(name, also_p2dvi=plan.constant_steps)]
 
 
 def _tuning_name(solver: str) -> str:
@@ -227,7 +228,7 @@ def _tune_one(name: str, plan: ComparisonPlan, bench: Bench, *, stage: Stage, pl
     def objective(step: float) -> float:
         nonlocal tried
         stage.advance(place[0] * per_solver + tried, place[1] * per_solver)
-        run = run_solver(prepared, name, seed=_FIRST_SEED, rule=rule, step=step)
+        run = run_solver(prepared, name, seed=_FIRST_SEED, rule=rule, step=step, duals=plan.options.duals)
         tried += 1
         shown = "failed" if run.neg_elbo is None else f"F {run.neg_elbo:.6g}"
         stage.note(f"{name}, step {step:.2g}: {shown}")
@@ -241,7 +242,7 @@ def _run_one(job: _Job, plan: ComparisonPlan, bench: Bench, *, step: float | Non
     prepared = bench.prepared(job.seed)
     if job.solver not in warm:
         # the first calls compile or load the kernels, which must not count as time of the solver
-        run_solver(prepared, job.solver, seed=job.seed, rule=_rule(plan, 1), step=step)
+        run_solver(prepared, job.solver, seed=job.seed, rule=_rule(plan, 1), step=step, duals=plan.options.duals)
         warm.add(job.solver)
 
     def on_epoch(row: TraceRow) -> None:
@@ -249,7 +250,13 @@ def _run_one(job: _Job, plan: ComparisonPlan, bench: Bench, *, step: float | Non
         stage.note(f"{job.solver}, seed {job.seed}: epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e}")
 
     run = run_solver(
-        prepared, job.solver, seed=job.seed, rule=_rule(plan, plan.options.max_epochs), step=step, on_epoch=on_epoch
+        prepared,
+        job.solver,
+        seed=job.seed,
+        rule=_rule(plan, plan.options.max_epochs),
+        step=step,
+        duals=plan.options.duals,
+        on_epoch=on_epoch,
     )
     return run if job.seed == _FIRST_SEED else replace(run, domains=None)
 

@@ -17,7 +17,10 @@ _UNUSED = {
     "restarts": "For each seed all solvers begin at the same start.",
     "key_added": "Nothing is written into the section.",
     "save_graph": "Nothing is written into the section.",
-    **dict.fromkeys(SOLVER_OPTIONS, "Step sizes are tuned, and each solver has its default settings."),
+    **dict.fromkeys(
+        (name for name in SOLVER_OPTIONS if name != "duals"),
+        "Step sizes are tuned, and each solver has its default settings.",
+    ),
 }
 # options of a fit that all solvers of a comparison share
 SHARED = tuple(row["name"] for row in option_table() if row["name"] not in _UNUSED)
@@ -37,6 +40,8 @@ class ComparisonPlan:
         Number of seeds. They are 0, 1, ..., n_seeds - 1, and each has its own start.
     tune_epochs
         Number of epochs of each trial in the search for a step size.
+    constant_steps
+        Whether P2D-VI has one constant step for each block, which is tuned as well.
 
     Raises
     ------
@@ -48,6 +53,7 @@ class ComparisonPlan:
     solvers: tuple[str, ...] = SOLVERS
     n_seeds: int = DEFAULT_SEEDS
     tune_epochs: int = DEFAULT_TUNE_EPOCHS
+    constant_steps: bool = False
 
     def __post_init__(self) -> None:
         for row in option_table():

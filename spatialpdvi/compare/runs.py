@@ -68,9 +68,9 @@ class Run:
         return np.array(self.trace[name], dtype=np.float64)
 
 
-def has_step(name: str) -> bool:
-    """Whether the solver has a step size, which must be tuned."""
-    return SOLVERS[name].has_step
+def has_step(name: str, *, also_p2dvi: bool = False) -> bool:
+    """Whether the solver has a step size, which must be tuned; P2D-VI has one where its steps are constant."""
+    return SOLVERS[name].has_step or (also_p2dvi and name == "p2dvi")
 
 
 def run_solver(
@@ -80,6 +80,7 @@ def run_solver(
     seed: int,
     rule: StopRule,
     step: float | None = None,
+    duals: str | None = None,
     on_epoch: Callable[[TraceRow], None] | None = None,
 ) -> Run:
     """Run a solver from a prepared start, with the random numbers of a fit with that solver and seed.
@@ -96,6 +97,8 @@ def run_solver(
         When the run ends.
     step
         Step size, for a solver that has one.
+    duals
+        Where the dual variables start, for a solver that has some; None for its default.
     on_epoch
         Called after every epoch.
     """
@@ -112,7 +115,7 @@ def run_solver(
 
     optimum = optimise(
         engine,
-        make_solver(name, SolverSettings(step_size=step)),
+        make_solver(name, SolverSettings(step_size=step, duals=duals or SolverSettings.duals)),
         prepared.initial(),
         rule=rule,
         rng=np.random.default_rng(seed),

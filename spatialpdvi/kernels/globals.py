@@ -51,10 +51,12 @@ def _wright_omega(z):
     if z < -40.0:
         return np.exp(z)  # u^2 is below rounding
     u = z - np.log(z) if z > 1.0 else np.exp(z) / (1.0 + np.exp(z))
-    for _ in range(8):  # the function is concave and increasing: from the second step on, Newton's method rises to it
-        move = u * (z - u - np.log(u)) / (1.0 + u)
+    for _ in range(8):  # each step takes the relative error to its fourth power (Fritsch, Shafer and Crowley 1973)
+        residual = z - u - np.log(u)
+        square = (1.0 + u) * (1.0 + u + 2.0 / 3.0 * residual)
+        move = u * residual / (1.0 + u) * (square - 0.5 * residual) / (square - residual)
         u += move
-        if abs(move) <= 1e-15 * u:
+        if abs(move) <= 1e-5 * u:
             break
     return u
 

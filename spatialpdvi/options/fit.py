@@ -1,7 +1,7 @@
 """The options of a fit: defaults, help texts and checks. The command line's options are made from this table."""
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Self
+from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
@@ -12,7 +12,6 @@ __all__ = [
     "CORRECTIONS",
     "DUALS",
     "KMEANS",
-    "PRESETS",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
@@ -32,25 +31,6 @@ DUALS = ("gradient", "zero")
 TOTALS = ("all", "selected")
 KMEANS = "kmeans"  # a start that is no column of obs
 
-# sets of options under one name; each of them can also be given by itself
-PRESETS: dict[str, dict[str, Any]] = {
-    # appendix C.1 of Lyu, Yu, Ma and Shi, arXiv 2602.07632 (docs/math.md, "Differences from the paper")
-    "paper": {
-        "n_top_genes": 5_000,
-        "totals": "selected",
-        "transform": "log1p",
-        "n_pcs": 0,
-        "smooth": 0,
-        "whiten": False,
-        "states": "off",
-        "init": KMEANS,
-        "n_patches": 30,
-        "cross_patch_edges": False,
-        "duals": "zero",
-        "step_size": 1.0,
-    }
-}
-
 # Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
 # the registry of solvers.
 SOLVERS = (
@@ -68,7 +48,6 @@ SOLVERS = (
     "adam",
     "cv",
 )
-PRIMAL_DUAL = ("p2dvi", "pdvi")
 
 
 def _option(default: Any, text: str, *, group: str) -> Any:
@@ -354,40 +333,6 @@ class FitOptions:
                 + advice.format(option("transform")),
                 option="n_pcs",
             )
-
-    @classmethod
-    def of_preset(cls, preset: str | None, **given: Any) -> Self:
-        """Return the options of a preset, of which those that are given win.
-
-        What a preset sets without effect beside the given options is left at its default.
-
-        Parameters
-        ----------
-        preset
-            One of `PRESETS`; None for no preset.
-        given
-            Options by name, at least ``k``.
-
-        Raises
-        ------
-        InputError
-            Where there is no such preset, or the options cannot be used.
-        """
-        if preset is None:
-            return cls(**given)
-        if preset not in PRESETS:
-            raise InputError(f"one of {', '.join(PRESETS)}", repr(preset), option="preset")
-        chosen = {name: value for name, value in PRESETS[preset].items() if name not in given}
-        if given.get("rep") is not None:
-            chosen.pop("n_pcs", None)  # says which features are made from counts
-        if given.get("solver", cls.solver) not in PRIMAL_DUAL:
-            chosen = {name: value for name, value in chosen.items() if name not in SOLVER_OPTIONS}
-        idle = {name for name, _ in idle_options(cls(**chosen, **given))}
-        return cls(**{name: value for name, value in chosen.items() if name not in idle}, **given)
-
-    def set_by(self, preset: str) -> dict[str, Any]:
-        """Return the options that have the value of a preset."""
-        return {name: value for name, value in PRESETS[preset].items() if getattr(self, name) == value}
 
     def components_of(self, k: int) -> int:
         """Return the number of principal components to fit for k domains.

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import interrupt_at
 
-from spatialpdvi import FitOptions, fit_file
+from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.runtime.progress import LiveProgress, PlainProgress
 from spatialpdvi.version import __version__
@@ -67,6 +67,48 @@ def test_output_leaves_the_input_alone_and_python_does_the_same(toy_file, toy_se
     np.testing.assert_array_equal(written.obsm["pdvi_posterior"], in_memory.obsm["pdvi_posterior"])
     np.testing.assert_array_equal(written.uns["pdvi"]["domain_mean"], in_memory.uns["pdvi"]["domain_mean"])
     np.testing.assert_array_equal(written.X.toarray(), toy_section.X.toarray())
+
+
+PUBLISHED = [
+    *("--n-top-genes", "5000", "--totals", "selected", "--transform", "log1p", "--n-pcs", "0", "--states", "off"),
+    *("--init", "kmeans", "--n-patches", "30", "--no-cross-patch-edges", "--duals", "zero", "--step-size", "1.0"),
+]
+
+
+def test_the_preset_of_the_paper_is_its_single_options_to_the_bit(toy_file, toy_section, tmp_path):
+    import spatialpdvi
+
+    limit = ("--max-epochs", "20")
+    shown = _run("fit", toy_file, "--k", "4", "--preset", "paper", *limit, "-o", tmp_path / "a.h5ad", code=3)
+    assert f"preset paper: {' '.join(PUBLISHED)}\n" in shown.stderr
+    shown = _run("fit", toy_file, "--k", "4", *PUBLISHED, *limit, "-o", tmp_path / "b.h5ad", code=3)
+    assert "preset" not in shown.stderr
+    with pytest.warns(InputWarning, match="fewer than `n_top_genes=5000`"):
+        spatialpdvi.fit(toy_section, k=4, preset="paper", max_epochs=20)
+    first, second = (anndata.read_h5ad(tmp_path / f"{name}.h5ad") for name in "ab")
+    for other in (second, toy_section):
+        np.testing.assert_array_equal(first.obsm["pdvi_posterior"], other.obsm["pdvi_posterior"])
+        assert list(first.uns["pdvi"]["trace"]["neg_elbo"]) == list(other.uns["pdvi"]["trace"]["neg_elbo"])
+        assert dict(first.uns["pdvi"]["params"]) == dict(other.uns["pdvi"]["params"])
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_given_options_win_over_a_preset(toy_file, tmp_path, where):
+    given, preset = ["--transform", "none", "--init", "annotation"], ["--preset", "paper", "--max-epochs", "2"]
+    words = [*given, *preset] if where == "before" else [*preset, *given]
+    shown = _run("fit", toy_file, "--k", "4", *words, "-o", tmp_path / "a.h5ad", code=3)
+    (line,) = (line for line in shown.stderr.splitlines() if line.startswith("preset"))
+    assert "--transform" not in line
+    assert "--init" not in line
+    params = anndata.read_h5ad(tmp_path / "a.h5ad").uns["pdvi"]["params"]
+    assert (params["transform"], params["init"], params["totals"]) == ("none", "annotation", "selected")
+
+
+def test_a_preset_is_silent_and_known(toy_file, tmp_path):
+    shown = _run("estimate", toy_file, "--k", "4", "--preset", "paper", "--quiet")
+    assert shown.stderr == ""
+    wrong = _run("fit", toy_file, "--k", "4", "--preset", "published", "-o", tmp_path / "a.h5ad", code=2)
+    assert wrong.stderr == "Error: Expected `--preset` to be one of paper, found 'published'.\n"
 
 
 def test_a_second_run_replaces_the_first(toy_file):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import interrupt_at
 
-from spatialpdvi import FitOptions, InputError, fit_file
+from spatialpdvi import FitOptions, InputError, fit_file, preset_options
 from spatialpdvi.cli import main
 from spatialpdvi.compare import runs as runs_module
 from spatialpdvi.compare.plan import SHARED, ComparisonPlan, parse_solvers
@@ -94,10 +94,10 @@ def _watch_runs(monkeypatch):
     made = []
     original = comparison.run_solver
 
-    def watched(prepared, name, *, seed, rule, step=None, on_epoch=None):
+    def watched(prepared, name, *, on_epoch=None, seed, **others):
         if on_epoch is not None:
             made.append((name, seed))
-        return original(prepared, name, seed=seed, rule=rule, step=step, on_epoch=on_epoch)
+        return original(prepared, name, seed=seed, on_epoch=on_epoch, **others)
 
     monkeypatch.setattr(comparison, "run_solver", watched)
     return made
@@ -270,7 +270,7 @@ def test_options_of_a_single_fit_are_refused(options, words):
 
 def test_options_are_either_shared_or_refused(toy_file, tmp_path):
     rest = set(FitOptions.__dataclass_fields__) - set(SHARED)
-    assert rest == {"solver", "seed", "restarts", "key_added", "save_graph", *SOLVER_OPTIONS}
+    assert rest == {"solver", "seed", "restarts", "key_added", "save_graph", *SOLVER_OPTIONS} - {"duals"}
     shown = _run(toy_file, *FAST, "--restarts", "best", "-o", tmp_path / "out", code=2)
     assert "No such option" in shown.stderr
     assert not (tmp_path / "out").exists()
@@ -298,3 +298,18 @@ def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
     assert kept[0] == "cavi.seed0.json"
     assert len(kept) < 100
     assert sorted(path.name for path in out.iterdir()) == ["runs"]
+
+
+def test_the_preset_of_the_paper_tunes_one_constant_step_for_p2d_vi(toy_file, tmp_path):
+    words = ["--k", "4", "--n-top-genes", "50", "--tune-epochs", "1", "--seeds", "1", "--max-epochs", "2"]
+    shown = _run(toy_file, *words, "--preset", "paper", "--solvers", "p2dvi,pdvi,cavi", "-o", tmp_path / "out")
+    assert "--duals zero --constant-steps\n" in shown.stderr
+    assert "--step-size" not in shown.stderr
+    content = _content(tmp_path / "out")
+    assert list(content["tuning"]) == ["p2dvi", "pdvi"]
+    assert content["params"]["constant_steps"] is True
+    assert content["params"]["duals"] == "zero"
+    run = content["runs"][0]
+    options = {"n_top_genes": 50, "step_size": run["step"], "max_epochs": 2}
+    fit = fit_file(toy_file, preset_options("paper", k=4, **options), output=tmp_path / "fit.h5ad")
+    assert run["trace"]["neg_elbo"] == fit.trace["neg_elbo"].tolist()

@@ -1,7 +1,9 @@
 """Features before and after smoothing: which of them are a matrix of the file, unchanged, and need not be written."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import scanpy as sc
 import scipy.sparse as sp
 
 from spatialpdvi import FitOptions
@@ -79,3 +81,28 @@ def test_leading_components_lose_the_space_of_all(section):
     some = raw.leading(4)
     assert some.space is None
     np.testing.assert_array_equal(some.fitted, raw.components[:, :4])
+
+
+def test_totals_of_the_selected_genes_are_those_of_scanpy_after_selection(section):
+    """Genes first, then totals: what `sc.pp.normalize_total` does on a section that was cut to its genes."""
+    options = {"n_top_genes": 60, "totals": "selected", "transform": "log1p", "n_pcs": 0, "clip": 3.0}
+    read, raw, _ = _features(section, **options)
+    adata = section.copy()
+    adata.X = read.counts.astype(np.float32)
+    sc.pp.highly_variable_genes(adata, n_top_genes=60, flavor="seurat_v3", subset=True)
+    sc.pp.normalize_total(adata, target_sum=1e4)
+    sc.pp.log1p(adata)
+    sc.pp.scale(adata, zero_center=False, max_value=3.0)
+    scaled = sp.csr_matrix(adata.X).toarray()
+    varying = np.ptp(scaled, axis=0) > 0  # a gene above the clip in every spot tells no domains apart
+    np.testing.assert_allclose(raw.full.toarray(), scaled[:, varying], rtol=1e-4, atol=1e-5)
+    everything = _features(section, **(options | {"totals": "all"}))[1]
+    assert abs(everything.full - raw.full).max() > 0.1
+
+
+def test_another_section_is_normalised_by_the_selected_genes_as_well(section):
+    read, raw, _ = _features(section, n_top_genes=60, totals="selected", smooth=0)
+    genes = raw.space.genes
+    assert set(genes.counted) >= set(genes.genes)
+    assert genes.counted.size == 60
+    np.testing.assert_allclose(genes.apply(read.counts, pd.Index(read.gene_names)), raw.components, atol=1e-3)

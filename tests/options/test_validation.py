@@ -5,6 +5,7 @@ import pytest
 
 from spatialpdvi import FitOptions, InputError
 from spatialpdvi.options.fit import idle_options
+from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,37 @@ def test_what_is_optional_may_be_none():
 )
 def test_options_without_effect_are_known(options, idle):
     assert idle_options(FitOptions(k=3, **options)) == idle
+
+
+def test_a_preset_is_its_options_and_given_ones_win():
+    # whiten and smooth are of averaged components, which nothing here has
+    set_here = {name: value for name, value in PRESETS["paper"].items() if name not in ("whiten", "smooth")}
+    assert preset_options("paper", k=7) == FitOptions(k=7, **set_here)
+    chosen = preset_options("paper", k=7, transform="none", init="leiden", n_patches=None)
+    assert (chosen.transform, chosen.init, chosen.n_patches, chosen.duals) == ("none", "leiden", None, "zero")
+    assert set_by("paper", chosen).keys() == set_here.keys() - {"transform", "init", "n_patches"}
+
+
+@pytest.mark.parametrize(
+    ("given", "set_here"),
+    [
+        ({"n_pcs": 15}, set(PRESETS["paper"]) - {"n_pcs"}),
+        (
+            {"rep": "X_pca"},
+            {"smooth", "whiten", "states", "init", "n_patches", "cross_patch_edges", "duals", "step_size"},
+        ),
+        ({"solver": "cavi"}, set(PRESETS["paper"]) - {"smooth", "whiten", "duals", "step_size"}),
+        ({"solver": "pdvi"}, set(PRESETS["paper"]) - {"smooth", "whiten"}),
+        ({"transform": "pearson", "n_pcs": 15}, set(PRESETS["paper"]) - {"n_pcs", "transform", "totals"}),
+    ],
+)
+def test_a_preset_sets_nothing_that_has_no_effect(given, set_here):
+    chosen = preset_options("paper", k=7, **given)
+    assert set_by("paper", chosen).keys() == set_here
+    assert idle_options(chosen) == []
+    assert chosen == FitOptions(k=7, **given, **set_by("paper", chosen))
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(InputError, match="Expected `preset` to be one of paper, found 'pape'"):
+        preset_options("pape", k=7)

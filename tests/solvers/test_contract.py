@@ -281,6 +281,23 @@ def test_pd_vi_has_one_step_for_all_blocks_also_where_it_is_constant(toy):
         make_solver("pdvi", given=["step_mean"])
 
 
+def test_constant_steps_of_p2d_vi_are_one_for_each_block(toy):
+    first = _run(toy, "p2dvi", rule=StopRule(max_epochs=1), step_size=0.5)
+    later = _run(toy, "p2dvi", rule=StopRule(max_epochs=40), step_size=0.5)
+    begun = toy.problem.evaluate(toy.phi, toy.lam).visit_curvature
+    for one, other, curvature in zip(first.state.shared.inv_step, later.state.shared.inv_step, begun, strict=True):
+        np.testing.assert_array_equal(one, np.full_like(one, curvature.max() / 0.5))
+        np.testing.assert_array_equal(one, other)
+    assert not make_solver("p2dvi", SolverSettings(step_size=0.5)).needs_evaluation
+
+
+def test_constant_steps_lead_to_the_fixed_point_of_those_that_follow_the_curvature(toy):
+    rule = StopRule(1e-6, 1e-12, 2000)
+    own, constant = _run(toy, "p2dvi", rule=rule), _run(toy, "p2dvi", rule=rule, step_size=0.5, duals="zero")
+    assert own.stop is constant.stop is Stop.CONVERGED
+    np.testing.assert_allclose(constant.lam.m, own.lam.m, atol=1e-4)
+
+
 @pytest.mark.parametrize(("name", "counted"), [("p2dvi", True), ("cavi", False), ("svi", False)])
 def test_seconds_hold_the_evaluations_that_steps_need(toy, monkeypatch, name, counted):
     """With a clock that only evaluations move, each epoch takes the one second of the evaluation before it, or none."""
@@ -361,12 +378,9 @@ def test_too_large_a_step_ends_the_run_and_raises_nothing():
         ("cavi", "step_factor", "It has no options."),
         ("svi", "step_factor", "Its options are `batch_patches`, `inner_rounds`, `step_size`."),
         (
-            "p2dvi",
-            "step_size",
-            (
-                "Its options are `batch_patches`, `inner_rounds`, `duals`, `step_factor`, `step_mean`, "
-                "`step_log_variance`."
-            ),
+            "pdvi",
+            "step_mean",
+            "Its options are `batch_patches`, `inner_rounds`, `duals`, `step_factor`, `step_size`.",
         ),
     ],
 )
