@@ -52,6 +52,7 @@ class ClusterEngine:
         self._halos = [np.searchsorted(self._rows, p.halo_rows) for p in patches]
         self._owned = [slice(*np.searchsorted(self._rows, [p.start, p.stop])) for p in patches]
         self._border: np.ndarray  # (rows, K)
+        self._kept_border: np.ndarray  # (rows, K)
         self._home: dict[int, str] = {}  # worker of each patch
         self._solver: Solver
         self._run = ""
@@ -64,11 +65,30 @@ class ClusterEngine:
         states = start.own if isinstance(start, State) else (None,) * self.problem.n_patches
         self._place(phi, states)
         self._border = phi[self._rows]
-        if isinstance(start, State):
-            return start.shared
-        lam = start[1]
-        messages = self._collect(self._on_all(worker.begin, solver, lam))
-        return solver.init_shared(self.problem, lam, messages)
+        return start.shared if isinstance(start, State) else self._start(solver, start[1])
+
+    def restart(self, solver: Solver, lam: Blocks, *, kept: bool) -> Any:
+        """Begin again with the posteriors that the workers have, or have kept."""
+        self._solver = solver
+        if kept:
+            self._on_all(worker.recall)
+            self._border = self._kept_border.copy()
+        return self._start(solver, lam)
+
+    def keep(self, phi: Any = None) -> None:
+        """Let workers keep a copy of their posteriors."""
+        if phi is None:
+            self._on_all(worker.keep, None)
+            self._kept_border = self._border.copy()
+            return
+        homes = self._by_home(range(self.problem.n_patches))
+        rows = {address: {b: self._rows_of(phi, b) for b in own} for address, own in homes.items()}
+        self._run_jobs(worker.keep, {address: (self._run, parts) for address, parts in rows.items()})
+        self._kept_border = phi[self._rows]
+
+    def kept(self) -> np.ndarray:
+        """Fetch the posteriors that the workers have kept."""
+        return self._posteriors(kept=True)
 
     def visit(self, shared: Any, batch: np.ndarray) -> list[Any]:
         """Send one task to each worker; a sequential solver visits one patch after another, each in its own task."""
@@ -97,17 +117,27 @@ class ClusterEngine:
 
     def state(self, shared: Any) -> State:
         """Fetch all posteriors and states of patches from the workers."""
-        phi = np.empty((self.problem.features.shape[0], self._border.shape[1]))
-        for own in self._on_all(worker.posteriors).values():
-            for b, rows in own.items():
-                phi[self.problem.patches[b].start : self.problem.patches[b].stop] = rows
-        return State(phi, shared, self.patch_states())
+        return State(self._posteriors(kept=False), shared, self.patch_states())
 
     def close(self) -> None:
         """Free the memory of the workers."""
         if self._run:
             run, self._run = self._run, ""
             self._cluster.run_without_waiting(worker.drop, dict.fromkeys(self._home.values()), run)
+
+    def _start(self, solver: Solver, lam: Blocks) -> Any:
+        return solver.init_shared(self.problem, lam, self._collect(self._on_all(worker.begin, solver, lam)))
+
+    def _posteriors(self, *, kept: bool) -> np.ndarray:
+        phi = np.empty((self.problem.features.shape[0], self._border.shape[1]))
+        for own in self._on_all(worker.posteriors, kept).values():
+            for b, rows in own.items():
+                self._rows_of(phi, b)[:] = rows
+        return phi
+
+    def _rows_of(self, phi: np.ndarray, b: int) -> np.ndarray:
+        """A view of the rows of a patch."""
+        return phi[self.problem.patches[b].start : self.problem.patches[b].stop]
 
     def _place(self, phi: np.ndarray, states: tuple[Any, ...]) -> None:
         """Send every patch to a worker that is connected now."""
@@ -129,7 +159,7 @@ class ClusterEngine:
 
     def _parcel(self, b: int, phi: np.ndarray, state: Any) -> worker.Parcel:
         p = self.problem.patches[b]
-        own = phi[p.start : p.stop]
+        own = self._rows_of(phi, b)
         labels = own.argmax(axis=1).astype(np.uint16)
         is_one_hot = bool((own == one_hot(labels, own.shape[1])).all())
         return worker.Parcel(

@@ -25,8 +25,10 @@ __all__ = [
     "call_unpacked",
     "drop",
     "evaluate",
+    "keep",
     "patch_states",
     "posteriors",
+    "recall",
     "store",
     "table",
     "versions",
@@ -57,6 +59,7 @@ class _Patch:
     def __init__(self, parcel: Parcel) -> None:
         self.problem, self.codes, self.border, self.state = parcel.problem, parcel.codes, parcel.border, parcel.state
         self.phi = parcel.phi if parcel.phi.ndim == 2 else one_hot(parcel.phi, parcel.n_domains)
+        self.kept: np.ndarray | None = None
 
 
 def store(run: str, parcels: Sequence[Parcel]) -> None:
@@ -108,9 +111,22 @@ def patch_states(run: str) -> dict[int, Any]:
     return {number: patch.state for number, patch in _patches(run).items()}
 
 
-def posteriors(run: str) -> dict[int, np.ndarray]:
-    """Return the posteriors (n_b, K) of each patch."""
-    return {number: patch.phi for number, patch in _patches(run).items()}
+def posteriors(run: str, kept: bool) -> dict[int, np.ndarray | None]:  # noqa: FBT001 - arguments are sent by place
+    """Return the posteriors (n_b, K) of each patch, the present or the kept ones."""
+    return {number: patch.kept if kept else patch.phi for number, patch in _patches(run).items()}
+
+
+def keep(run: str, phi: dict[int, np.ndarray] | None) -> None:
+    """Keep a copy of the posteriors of each patch, the present ones unless some are given."""
+    for number, patch in _patches(run).items():
+        patch.kept = (patch.phi if phi is None else phi[number]).copy()
+
+
+def recall(run: str) -> None:
+    """Go back to the posteriors that were kept."""
+    for patch in _patches(run).values():
+        assert patch.kept is not None  # the loop keeps a point before it goes back to one
+        patch.phi = patch.kept.copy()
 
 
 def table(run: str, n_labels: int) -> np.ndarray:

@@ -24,6 +24,15 @@ class Engine(Protocol):
     def begin(self, solver: Solver, start: tuple[Any, Blocks] | State) -> Any:
         """Start at (phi, lambda), or resume from a state; return the shared state of the solver."""
 
+    def restart(self, solver: Solver, lam: Blocks, *, kept: bool) -> Any:
+        """Begin with another solver, at the present local variables or at the kept ones; return its shared state."""
+
+    def keep(self, phi: Any = None) -> None:
+        """Keep a copy of the local variables, the present ones unless some are given, in place of an earlier copy."""
+
+    def kept(self) -> Any:
+        """Return the local variables that were kept, which must not be changed."""
+
     def visit(self, shared: Any, batch: np.ndarray) -> list[Any]:
         """Let the solver visit the patches of a batch; return their messages in the order of the batch.
 

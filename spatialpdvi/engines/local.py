@@ -39,6 +39,7 @@ class LocalEngine:
         self._threads: ThreadPoolExecutor | None = None
         self._solver: Solver
         self._phi: Any
+        self._kept: Any
         self._states: list[Any]
 
     def begin(self, solver: Solver, start: tuple[Any, Blocks] | State) -> Any:
@@ -56,6 +57,20 @@ class LocalEngine:
         )
         self._states = [state for state, _ in started]
         return solver.init_shared(self.problem, lam, [message for _, message in started])
+
+    def restart(self, solver: Solver, lam: Blocks, *, kept: bool) -> Any:
+        """Overwrite the present local variables with the kept ones, or begin at the present ones."""
+        if kept:
+            self._phi[...] = self._kept
+        return self.begin(solver, (self._phi, lam))
+
+    def keep(self, phi: Any = None) -> None:
+        """Copy all local variables."""
+        self._kept = (self._phi if phi is None else phi).copy()
+
+    def kept(self) -> Any:
+        """Return the copy itself."""
+        return self._kept
 
     def visit(self, shared: Any, batch: np.ndarray) -> list[Any]:
         """Visit a batch; threads share its patches or, where it has only one patch, the spots of that patch."""

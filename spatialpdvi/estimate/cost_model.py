@@ -65,7 +65,7 @@ MEMORY = {
     "states": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 20.0},
     "search": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 40.0},
     "graph": {"once": 367000000.0, "spots": 2900.0, "counts": 1.0, "fitted genes": 1.31},
-    "fit": {"once": 367000000.0, "spots": 0.0, "posteriors": 97.3, "counts": 1.0, "fitted genes": 2.33},
+    "fit": {"once": 367000000.0, "spots": 0.0, "posteriors": 105.3, "counts": 1.0, "fitted genes": 2.33},
     "scores": {"once": 368000000.0, "spots": 0.0, "posteriors": 117.0, "counts": 1.0, "fitted genes": 2.28},
     "write": {"once": 370000000.0, "spots": 0.0, "posteriors": 115.0, "counts": 1.0, "fitted genes": 2.28},
     "markers": {

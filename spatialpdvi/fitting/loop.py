@@ -13,7 +13,11 @@ from spatialpdvi.engines.base import Engine
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.solvers.base import Solver, State
 
-__all__ = ["Optimum", "Stop", "StopRule", "TraceRow", "Underway", "one_epoch", "optimise"]
+__all__ = ["Best", "Optimum", "Stop", "StopRule", "TraceRow", "Underway", "one_epoch", "optimise"]
+
+
+_SAME = 1e-6  # of the problem's scale: a point is as good as the best if its F is less than this above
+_NOISE = 1e-4  # of the problem's scale: F may rise by this, since large steps escape from poor optima
 
 
 class Stop(enum.Enum):
@@ -62,6 +66,21 @@ class Underway(NamedTuple):
 
     state: State
     row: TraceRow  # of the last epoch
+    best: "Best | None" = None  # the point with the lowest F; None where the solver has no fallback
+
+
+class Best(NamedTuple):
+    """The point with the lowest F so far, to which a run goes back where an epoch gives up what was gained."""
+
+    begun: float  # F at the start
+    lowest: float  # F here
+    lam: Blocks
+    phi: Any = None  # in a checkpoint; None where the point is that of the last epoch
+
+    def is_given_up(self, now: Evaluation, *, ends: bool) -> bool:
+        """Whether F has risen by half of what was gained, or a run would end above this point."""
+        allowed = _SAME * now.scale if ends else 0.5 * (self.begun - self.lowest) + _NOISE * now.scale
+        return not now.neg_elbo <= self.lowest + allowed  # NaN is given up as well
 
 
 class Optimum(NamedTuple):
@@ -108,31 +127,49 @@ def optimise(
         a value, saved and read again, begins with the row of that epoch.
     """
     trace: list[TraceRow] = []
+    best: Best | None = None
     if isinstance(start, Underway):
-        shared, seconds = engine.begin(solver, start.state), start.row.seconds
+        shared, seconds, best = engine.begin(solver, start.state), start.row.seconds, start.best
         trace.append(start.row)
     else:
         shared, seconds = engine.begin(solver, start), 0.0
     needed = 0.0  # seconds of the last evaluation, where the next steps need it
 
-    def record(epoch: int) -> Evaluation:
+    def evaluated() -> Evaluation:
         nonlocal needed
         clock = time.perf_counter()
         evaluation = engine.evaluate(shared.lam)
         needed = time.perf_counter() - clock if solver.needs_evaluation else 0.0
+        return evaluation
+
+    def record(epoch: int, evaluation: Evaluation) -> Evaluation:
         trace.append(TraceRow(epoch, seconds, evaluation))
         if on_epoch is not None:
             on_epoch(trace[-1])
         return evaluation
 
-    evaluation = trace[-1].evaluation if trace else record(0)
+    evaluation = trace[-1].evaluation if trace else record(0, evaluated())
+    if solver.fallback is not None:
+        best = best or Best(evaluation.neg_elbo, evaluation.neg_elbo, shared.lam)
+        engine.keep(best.phi)
     stop = Stop.EPOCHS
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
         for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
             clock = time.perf_counter()
             shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
             seconds += time.perf_counter() - clock + needed
-            before, evaluation = evaluation, record(epoch)
+            before, evaluation = evaluation, evaluated()
+            if best is not None:
+                ends = epoch == rule.max_epochs or rule.is_met(evaluation, before)
+                if best.is_given_up(evaluation, ends=ends):
+                    clock = time.perf_counter()
+                    shared = _descend(engine, solver, best, failed=shared, evaluation=evaluation, rng=rng)
+                    seconds += time.perf_counter() - clock + needed
+                    evaluation = evaluated()
+                if evaluation.neg_elbo < best.lowest:
+                    best = best._replace(lowest=evaluation.neg_elbo, lam=shared.lam)
+                    engine.keep()
+            record(epoch, evaluation)
             if not np.isfinite(evaluation.neg_elbo):
                 stop = Stop.NOT_FINITE
                 break
@@ -140,13 +177,26 @@ def optimise(
                 stop = Stop.CONVERGED
                 break
             if on_state is not None and epoch < rule.max_epochs:
-                on_state(epoch, partial(_gather, engine, shared, trace[-1]))
+                on_state(epoch, partial(_gather, engine, shared, trace[-1], best))
     state = engine.state(shared)
     return Optimum(state.phi, shared.lam, state, trace, stop)
 
 
-def _gather(engine: Engine, shared: Any, row: TraceRow) -> Underway:
-    return Underway(engine.state(shared), row)
+def _gather(engine: Engine, shared: Any, row: TraceRow, best: Best | None) -> Underway:
+    if best is not None:
+        best = best._replace(phi=None if best.lowest == row.evaluation.neg_elbo else engine.kept())
+    return Underway(engine.state(shared), row, best)
+
+
+def _descend(
+    engine: Engine, solver: Solver, best: Best, *, failed: Any, evaluation: Evaluation, rng: np.random.Generator
+) -> Any:
+    """Make an epoch of the fallback from the best point so far, and return there with smaller steps."""
+    assert solver.fallback is not None  # there is a best point
+    descended = one_epoch(
+        engine, solver.fallback, engine.restart(solver.fallback, best.lam, kept=True), evaluation, rng=rng
+    )
+    return solver.with_smaller_steps(engine.restart(solver, descended.lam, kept=False), failed)
 
 
 def one_epoch(engine: Engine, solver: Solver, shared: Any, evaluation: Evaluation, *, rng: np.random.Generator) -> Any:

@@ -12,7 +12,7 @@ from spatialpdvi.checkpoints import Checkpoint, digest, named_types, same_shapes
 from spatialpdvi.engines import Engine, PatchesLostError
 from spatialpdvi.errors import InputWarning
 from spatialpdvi.fitting.certificate import gradient_norm
-from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, Underway, optimise
+from spatialpdvi.fitting.loop import Best, Stop, StopRule, TraceRow, Underway, optimise
 from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.initialization import Start
 from spatialpdvi.metrics.clustering import ari_of_table
@@ -100,7 +100,7 @@ class _Job(NamedTuple):
     checkpoint: Checkpoint | None
 
 
-_TYPES = (Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
+_TYPES = (Best, Evaluation, Solved, State, Stop, TraceRow, Underway, _Snapshot)
 
 
 @contextmanager
@@ -246,6 +246,8 @@ def _reader(job: _Job, n_starts: int) -> Callable[[Any, dict[str, np.ndarray]], 
             raise ValueError(msg)
         lam = expected.shared.lam
         fits = same_shapes(found.run.state, expected) and same_shapes(found.run.row.evaluation.curvature, lam)
+        if found.run.best is not None:
+            fits = fits and same_shapes((found.run.best.phi, found.run.best.lam), (expected.phi, lam))
         if found.best is not None:
             fits = fits and same_shapes((found.best.phi, found.best.lam), (expected.phi, lam))
         if not fits:

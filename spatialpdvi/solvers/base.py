@@ -74,9 +74,19 @@ class Solver(Protocol):
     sequential: bool
     """Whether the patches of a batch see each other's new local variables (coordinate methods) or not (Algorithm 1)."""
 
+    fallback: "Solver | None"
+    """A solver that never raises F. Its epochs replace those of this one that give up what was gained; None: nothing
+    is replaced."""
+
     settings: SolverSettings
 
     def __init__(self, settings: SolverSettings) -> None: ...
+
+    def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
+        """Return the shared state of a restart with smaller steps than ``failed`` has, that of a replaced epoch.
+
+        It is called only where there is a `fallback`.
+        """
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """Make the state of one patch at the start (phi, lambda), and its message."""
@@ -123,11 +133,16 @@ class MiniBatchSolver:
     has_step = True
     needs_evaluation = False
     sequential = False
+    fallback: Solver | None = None
     default_step = 0.1
 
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
         self.step_size = settings.step_size or self.default_step
+
+    def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
+        """Return the state as it is: no epoch is replaced."""
+        return shared
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Every patch once per epoch, in a new order."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
-from spatialpdvi.solvers.base import Globals, SolverSettings
+from spatialpdvi.solvers.base import Globals, Solver, SolverSettings
 
 __all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
 
@@ -40,9 +40,14 @@ class CAVI:
     has_step = False
     needs_evaluation = False
     sequential = True
+    fallback: Solver | None = None
 
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
+
+    def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
+        """Return the state as it is: there are no steps."""
+        return shared
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """Send the statistics of the patch; it has no state."""

@@ -30,9 +30,13 @@ depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point
 
 How small is "small enough" is found during the run. Large steps escape poor optima (F ends lower), so c starts at 1;
 but when almost all posteriors are 0 or 1, single spots can flip back and forth for ever. P2D-VI therefore multiplies c
-by `CAUTION` after `PATIENCE` epochs without a better stationarity. Steps that the user fixed do not change, nor do
-those of `SolverSettings.step_size`, s, which are constant as in the paper: 1/eta = L / s, with L the largest curvature
-that a visit meets at the start, in each block (oracle II) or in all of them (oracle I).
+by `CAUTION` after `PATIENCE` epochs without a better stationarity. And steps that are too large can lose all that was
+gained: the loop replaces such an epoch by one of coordinate ascent from the best point so far (`P2DVI.fallback`), and c
+is multiplied by `RETREAT`.
+
+Steps that the user fixed do not change. Nor do those of `SolverSettings.step_size`, s, which are constant as in the
+paper: 1/eta = L / s, with L the largest curvature that a visit meets at the start, in each block (oracle II) or in all
+of them (oracle I). With these, no epoch is replaced.
 """
 
 from collections.abc import Callable
@@ -41,13 +45,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
-from spatialpdvi.solvers.base import SolverSettings, shuffled_batches
+from spatialpdvi.solvers.base import Solver, SolverSettings, shuffled_batches
+from spatialpdvi.solvers.coordinate_ascent import CAVI
 
 __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 
 
 PATIENCE = 10  # epochs in a window; steps become smaller if stationarity is no better than in the window before
 CAUTION = 1.5  # the factor by which they become smaller
+RETREAT = 4.0  # the factor by which they become smaller after an epoch that gave up what was gained
 MOST_CAUTION = 64.0  # the largest factor overall: smaller steps would freeze a fit that is merely slow
 _BETTER = 0.9  # "better" means below this multiple of the best stationarity in the window before
 
@@ -96,6 +102,7 @@ class P2DVI:
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
         self.needs_evaluation = settings.step_size is None  # steps follow the curvature unless they are constant
+        self.fallback: Solver | None = CAVI(settings) if self.grows_cautious and settings.step_size is None else None
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Blocks, None]:
         """Start the dual at -grad f_b(lambda_0), or at 0."""
@@ -121,6 +128,11 @@ class P2DVI:
         mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *patch_states())
         h = blockwise(np.divide, mean_dual, inv_step)
         return shared._replace(h=h, inv_step=inv_step)
+
+    def with_smaller_steps(self, shared: Shared, failed: Shared) -> Shared:
+        """Raise c fourfold, to at most `MOST_CAUTION`, however small the factor of the user is."""
+        most = max(MOST_CAUTION, MOST_CAUTION / self.settings.step_factor)
+        return shared._replace(caution=min(RETREAT * failed.caution, most))
 
     def outgoing(self, shared: Shared) -> Outgoing:
         """Send the globals and the steps; only `merge` needs h."""
@@ -198,7 +210,7 @@ def _update_caution(shared: Shared, evaluation: Evaluation) -> Shared:
     if waited < PATIENCE:
         return shared._replace(best=best, waited=waited)
     stalled = best > _BETTER * shared.previous
-    caution = min(CAUTION * shared.caution, MOST_CAUTION) if stalled else shared.caution
+    caution = max(shared.caution, min(CAUTION * shared.caution, MOST_CAUTION)) if stalled else shared.caution
     return shared._replace(caution=caution, previous=best, best=np.inf, waited=0)
 
 

@@ -63,12 +63,12 @@ def _assert_same(a, b):
     assert [row.evaluation.residual_max for row in a.trace] == [row.evaluation.residual_max for row in b.trace]
 
 
-def _assert_the_same_run(cluster, name, batch, *, sparse=False, toy=None):
+def _assert_the_same_run(cluster, name, batch, *, sparse=False, toy=None, **settings):
     toy = toy or make_toy(side=20, k=4, n_patches=7, sparse=sparse)
     codes = _codes(toy)
-    here, tables = _run(LocalEngine(toy.problem, codes=codes), toy, name, batch_patches=batch)
+    here, tables = _run(LocalEngine(toy.problem, codes=codes), toy, name, batch_patches=batch, **settings)
     engine = ClusterEngine(cluster, toy.problem, codes=codes)
-    there, theirs = _run(engine, toy, name, batch_patches=batch)
+    there, theirs = _run(engine, toy, name, batch_patches=batch, **settings)
     engine.close()
     _assert_same(here, there)
     np.testing.assert_array_equal(tables, theirs)
@@ -77,6 +77,10 @@ def _assert_the_same_run(cluster, name, batch, *, sparse=False, toy=None):
 @pytest.mark.parametrize(("batch", "sparse"), [(1, False), (3, False), (3, True), (7, False)])
 def test_any_number_of_workers_gives_the_same_bits(batch, sparse, cluster):
     _assert_the_same_run(cluster, "p2dvi", batch, sparse=sparse)
+
+
+def test_epochs_that_are_replaced_have_the_same_bits_on_workers(pair):
+    _assert_the_same_run(pair, "p2dvi", 3, step_factor=1e-3)
 
 
 def test_compositions_have_the_same_bits_on_workers(pair):

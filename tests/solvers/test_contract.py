@@ -281,6 +281,51 @@ def test_pd_vi_has_one_step_for_all_blocks_also_where_it_is_constant(toy):
         make_solver("pdvi", given=["step_mean"])
 
 
+@pytest.mark.parametrize("make", [make_toy, make_composition_toy])
+@pytest.mark.parametrize("factor", [1.0, 0.1, 1e-2, 1e-4, 1e-8])
+def test_steps_that_are_too_large_never_end_above_coordinate_ascent(make, factor):
+    """However large the first steps are; without the fallback, those below 1e-2 lose all that the start knows."""
+    toy, rule = make(side=16, n_patches=6, seed=3), StopRule(max_epochs=300)
+    cavi = _run(toy, "cavi", rule=rule).trace
+    for seed in range(3):
+        end = _run(toy, "p2dvi", rule=rule, seed=seed, step_factor=factor)
+        f = np.array([row.evaluation.neg_elbo for row in end.trace])
+        scale = end.trace[0].evaluation.scale
+        assert end.stop is Stop.CONVERGED
+        assert f[-1] <= f.min() + 1e-6 * scale
+        assert f[-1] <= cavi[-1].evaluation.neg_elbo + 1e-6 * scale
+
+
+def test_without_the_fallback_such_steps_end_above_their_start(monkeypatch):
+    toy, rule = make_toy(side=16, n_patches=6, seed=3), StopRule(max_epochs=300)
+    start = toy.problem.evaluate(toy.phi, toy.lam).neg_elbo
+    solver = make_solver("p2dvi", SolverSettings(step_factor=1e-4))
+    monkeypatch.setattr(solver, "fallback", None)
+    rng = np.random.default_rng(0)
+    end = optimise(LocalEngine(toy.problem), solver, (toy.phi.copy(), toy.lam), rule=rule, rng=rng)
+    assert not end.trace[-1].evaluation.neg_elbo <= start  # NaN or above
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 7])
+def test_a_run_that_is_cut_short_ends_at_its_best_point(epochs):
+    """Also at its last epoch; phi and the globals are those of the trace's last F."""
+    toy = make_toy(side=16, n_patches=6, seed=3)
+    end = _run(toy, "p2dvi", rule=StopRule(max_epochs=epochs), step_factor=1e-3)
+    f = [row.evaluation.neg_elbo for row in end.trace]
+    assert f[-1] <= min(f) + 1e-6 * end.trace[0].evaluation.scale
+    assert toy.problem.evaluate(end.phi, end.lam).neg_elbo == f[-1]
+
+
+def test_epochs_that_gain_are_not_replaced(toy, monkeypatch):
+    """With the default steps the run is that without a fallback, bit by bit."""
+    guarded = _run(toy, "p2dvi", rule=StopRule(max_epochs=30))
+    solver = make_solver("p2dvi")
+    monkeypatch.setattr(solver, "fallback", None)
+    start, rng = (toy.phi.copy(), toy.lam), np.random.default_rng(0)
+    free = optimise(LocalEngine(toy.problem), solver, start, rule=StopRule(max_epochs=30), rng=rng)
+    np.testing.assert_array_equal(guarded.phi, free.phi)
+
+
 def test_constant_steps_of_p2d_vi_are_one_for_each_block(toy):
     first = _run(toy, "p2dvi", rule=StopRule(max_epochs=1), step_size=0.5)
     later = _run(toy, "p2dvi", rule=StopRule(max_epochs=40), step_size=0.5)
