@@ -21,17 +21,33 @@ class Experiment(NamedTuple):
 
     quick: tuple[str, ...]  # options of a run that takes seconds, and says only that the script works
     folder: str = "."  # folder below the output
+    script: str = ""  # where it has another name than the experiment
+    always: tuple[str, ...] = ()  # options of every run
     is_alone: bool = False  # runs alone, since it starts processes itself
 
 
 # the longest first, so that the others run beside it
 EXPERIMENTS = {
     "mixture": Experiment(("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1")),
+    "published_mixture": Experiment(
+        ("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1"), script="mixture", always=("--published",)
+    ),
     "rates": Experiment(("--samples", "1000", "--epochs", "8", "--seeds", "1")),
+    "first_answer": Experiment(("--n", "2000", "--batch", "100", "--epochs", "2", "--seeds", "1")),
     "quadratic": Experiment(("--samples", "1000", "--epochs", "12")),
     "random_scan": Experiment(("--seeds", "10", "--sweeps", "20")),
     "tissue": Experiment(
         ("--n-spots", "400", "--seeds", "1", "--max-epochs", "3", "--only", "simulated"), folder="tissue", is_alone=True
+    ),
+    "published": Experiment(
+        ("--n-spots", "400", "--seeds", "1", "--max-epochs", "2", "--tune-epochs", "1", "--only", "simulated"),
+        folder="published",
+        script="tissue",
+        always=(
+            *("--preset", "paper", "--n-spots", "5000"),
+            *("--seeds", "2", "--max-epochs", "40", "--tune-epochs", "5"),
+        ),
+        is_alone=True,
     ),
 }
 
@@ -73,7 +89,8 @@ def main(*, only: tuple[str, ...], quick: bool, output: Path | None) -> None:
 def _run(name: str, output: Path, *, quick: bool) -> Outcome:
     """Run one script to its end and print its output line by line as it appears."""
     experiment = EXPERIMENTS[name]
-    command = [sys.executable, str(HERE / f"{name}.py"), *(experiment.quick if quick else ())]
+    script = HERE / f"{experiment.script or name}.py"
+    command = [sys.executable, str(script), *experiment.always, *(experiment.quick if quick else ())]
     command += ["--output", str(output / experiment.folder)]
     began = time.perf_counter()
     with subprocess.Popen(

@@ -10,6 +10,10 @@ and Desolneux 2020), an upper bound of the distance between their densities:
 for diagonal covariances with standard deviations s and t. Both sides have weights 1/K, so an extreme point of the
 linear program is 1/K times a permutation (Birkhoff), and the optimal assignment solves it. Even a perfect fit does not
 reach 0: the means of n/K spots differ from the truth by sigma0 sqrt(d K / n), which is printed as the floor.
+
+With `--published` the setting is that of the paper's Figure 3 (appendix C.2): the start is a k-means clustering, noise
+and prior follow from it, duals start at zero, and P2D-VI has one constant step for each block. The steps of all solvers
+that have one are chosen from the same list. `densities.png` has the fitted densities in two dimensions, as Figure 1.
 """
 
 import time
@@ -24,7 +28,8 @@ from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.graph.patches import Patch
-from spatialpdvi.initialization import Start, one_hot, start_from_labels
+from spatialpdvi.initialization import Start, kmeans_labels, one_hot, start_from_labels
+from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
 from spatialpdvi.solvers import SOLVERS, SolverSettings
@@ -35,6 +40,14 @@ INFORMED = 0.15  # share of correct labels in the start; the others are random
 FACTORS = (0.5, 1.0, 3.0, 10.0)  # values of c of P2D-VI; the default is shown with the other solvers
 VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b")  # colours of the values of c other than the default
 ROOM = 1e6  # upper limit of W in the figure, with room for the legends
+WIDER = (
+    *STEPS,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+)  # steps in the published setting, whose curvature is that of the worst coordinate
+SHOWN = {"SVI, falling steps": "svi-rm", "P2D-VI": "p2dvi"}  # solvers whose densities are drawn
 TUNING_SEED = 1000  # steps are chosen on data that are not shown
 
 
@@ -44,6 +57,7 @@ class Data(NamedTuple):
     problem: PottsMixture
     start: Start
     true_mean: np.ndarray  # (K, d)
+    settings: dict[str, Any]  # of the primal-dual solvers
 
 
 class Run(NamedTuple):
@@ -60,49 +74,70 @@ class Run(NamedTuple):
 @click.option("--k", default=5, show_default=True, help="Number of clusters.")
 @click.option("--epochs", default=24, show_default=True)
 @click.option("--seeds", default=5, show_default=True)
+@click.option("--published", is_flag=True, help="In the setting of the paper.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
-def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, output: Path) -> None:
-    """Print the distance to the true mixture for each solver; write mixture.json and mixture.png."""
+def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, published: bool, output: Path) -> None:
+    """Print the distance to the true mixture for each solver; write mixture.json, mixture.png and densities.png.
+
+    With --published the names are published_mixture.json and published_mixture.png, without densities.
+    """
     began = time.perf_counter()
-    size = {"n": n, "batch": batch, "d": d, "k": k}
+    size: dict[str, Any] = {"n": n, "batch": batch, "d": d, "k": k, "published": published}
     # as many batches with the same bias but a tenth of the work; steps are dimensionless
-    pilot = draw_mixture(n=n // 10, batch=max(1, batch // 10), d=d, k=k, seed=TUNING_SEED)
-    steps = {name: _choose_step(pilot, name, epochs) if needs_step(name) else None for name in SOLVERS}
+    pilot = draw_mixture(**size | {"n": n // 10, "batch": max(1, batch // 10)}, seed=TUNING_SEED)
+    tuned = [name for name in SOLVERS if needs_step(name) or (published and name == "p2dvi")]
+    steps = {name: _choose_step(pilot, name, epochs) if name in tuned else None for name in SOLVERS}
+    factors = () if published else FACTORS
     runs: dict[str, list[Run]] = {name: [] for name in SOLVERS}
-    by_factor: dict[float, list[Run]] = {c: [] for c in FACTORS}
+    by_factor: dict[float, list[Run]] = {c: [] for c in factors}
     for seed in range(seeds):
         data = draw_mixture(**size, seed=seed)
         for name in SOLVERS:
             runs[name].append(_run(data, name, step_size=steps[name], epochs=epochs, seed=seed))
-        for c in FACTORS:
+        for c in factors:
             by_factor[c].append(_run(data, "p2dvi", step_factor=c, epochs=epochs, seed=seed))
     floor = float(np.sqrt(d * k / n))
     record = {**size, "seeds": seeds, "epochs": epochs, "purity": PURITY, "informed": INFORMED, "floor": floor}
     record["solvers"] = {name: {"step_size": steps[name], **_summary(runs[name])} for name in SOLVERS}
-    record["p2dvi_by_step_factor"] = {f"{c:g}": _summary(by_factor[c]) for c in FACTORS}
+    record["p2dvi_by_step_factor"] = {f"{c:g}": _summary(by_factor[c]) for c in factors}
     _print(record)
-    save(output, "mixture", record, _draw(record))
+    save(output, "published_mixture" if published else "mixture", record, _draw(record))
+    if not published:
+        save_figure(_densities(size | {"d": 2}, epochs), output / "densities.png", dpi=130)
     print(f"{time.perf_counter() - began:.0f} s")
 
 
-def draw_mixture(*, n: int, batch: int, d: int, k: int, seed: int) -> Data:
-    """Draw equal clusters in batches with a share `PURITY` from one cluster, each cluster in turn."""
+def draw_mixture(
+    *,
+    n: int,
+    batch: int,
+    d: int,
+    k: int,
+    seed: int,
+    separation: float = SEPARATION,
+    purity: float = PURITY,
+    published: bool = False,
+) -> Data:
+    """Draw equal clusters in batches with a share ``purity`` from one cluster, each cluster in turn."""
     rng = np.random.default_rng(seed)
-    true_mean = SEPARATION * rng.normal(size=(k, d))
+    true_mean = separation * rng.normal(size=(k, d))
     n_batches = n // batch
     truth = rng.integers(k, size=n_batches * batch)
     main_cluster = np.repeat(rng.permutation(np.arange(n_batches) % k), batch)
-    pure = rng.random(truth.size) < PURITY
+    pure = rng.random(truth.size) < purity
     truth[pure] = main_cluster[pure]
     x = true_mean[truth] + rng.normal(size=(truth.size, d))
+    patches = tuple(_without_edges(b * batch, batch, truth.size) for b in range(n_batches))
+    if published:
+        start = start_from_labels(x, kmeans_labels(x, k, seed=seed, n_init=1), k)
+        return Data(PottsMixture(wrap_features(x), patches, start.hyperparameters), start, true_mean, {"duals": "zero"})
     labels = np.where(rng.random(truth.size) < INFORMED, truth, rng.integers(k, size=truth.size))
     start = start_from_labels(x, labels, k)
     # noise and prior are fixed at the truth: the clusters of the start are alike and cannot show them
-    hyper = start.hyperparameters._replace(noise_sd=np.ones(d), prior_sd=np.full(d, SEPARATION))
+    hyper = start.hyperparameters._replace(noise_sd=np.ones(d), prior_sd=np.full(d, separation))
     precision = np.bincount(labels, minlength=k)[:, None] + 1.0 / hyper.prior_sd**2
     start = start._replace(lam=PottsGlobals(start.lam.m, -np.log(precision)), hyperparameters=hyper)
-    patches = tuple(_without_edges(b * batch, batch, truth.size) for b in range(n_batches))
-    return Data(PottsMixture(wrap_features(x), patches, hyper), start, true_mean)
+    return Data(PottsMixture(wrap_features(x), patches, hyper), start, true_mean, {})
 
 
 def _without_edges(first: int, size: int, n: int) -> Patch:
@@ -119,21 +154,22 @@ def _without_edges(first: int, size: int, n: int) -> Patch:
     )
 
 
-def _distance(lam: PottsGlobals, true_mean: np.ndarray) -> float:
-    """W between the fitted and the true mixture, both with noise sd 1 and equal weights."""
+def _distance(lam: PottsGlobals, data: Data) -> float:
+    """W between the fitted mixture and the true one, whose noise has sd 1, both with equal weights."""
+    true_mean, noise = data.true_mean, data.start.hyperparameters.noise_sd**2
     cost = np.sum((lam.m[:, None] - true_mean) ** 2, axis=2)
-    cost += np.sum((np.sqrt(1.0 + np.exp(lam.rho)) - 1.0) ** 2, axis=1)[:, None]
+    cost += np.sum((np.sqrt(noise + np.exp(lam.rho)) - 1.0) ** 2, axis=1)[:, None]
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 
 def _run(data: Data, name: str, *, epochs: int, seed: int, **settings: Any) -> Run:
     """Run all epochs, or fewer if F becomes infinite."""
     start = (one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam)
-    states = run_epochs(data.problem, name, start, seed=seed, **settings)
+    states = run_epochs(data.problem, name, start, seed=seed, **data.settings, **settings)
     rows = []
     with np.errstate(over="ignore", invalid="ignore"):  # steps that are too large overflow
         for state, evaluation in islice(states, epochs + 1):
-            rows.append((_distance(state.shared.lam, data.true_mean), evaluation.neg_elbo / data.start.labels.size))
+            rows.append((_distance(state.shared.lam, data), evaluation.neg_elbo / data.start.labels.size))
     return Run(*np.array(rows).T)
 
 
@@ -144,7 +180,7 @@ def _choose_step(pilot: Data, name: str, epochs: int) -> float:
         run = _run(pilot, name, step_size=step_size, epochs=epochs, seed=TUNING_SEED)
         return float(run.objective[-1]) if run.objective.size == epochs + 1 else np.inf
 
-    return min(STEPS, key=score)
+    return min(WIDER if pilot.settings else STEPS, key=score)
 
 
 def _summary(runs: list[Run]) -> dict[str, Any]:
@@ -189,6 +225,36 @@ def _other_factors(record: dict[str, Any]) -> dict[str, Any]:
     return {c: s for c, s in record["p2dvi_by_step_factor"].items() if float(c) != SolverSettings().step_factor}
 
 
+def _densities(size: dict[str, Any], epochs: int) -> Figure:
+    """Draw the true density of a mixture in two dimensions, and the fitted ones from our and the published start."""
+    figure = Figure(figsize=(9.5, 6.4), layout="constrained")
+    axes = figure.subplots(2, 1 + len(SHOWN), sharex=True, sharey=True)
+    for row, published in zip(axes, (False, True), strict=True):
+        data = draw_mixture(**size | {"published": published}, seed=0)
+        reach = np.abs(data.true_mean).max() + 3.0
+        grid = np.stack(np.meshgrid(*2 * [np.linspace(-reach, reach, 200)]), axis=-1)
+        panels = {"Truth": (data.true_mean, np.ones_like(data.true_mean))}
+        for title, name in SHOWN.items():
+            start = (one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam)
+            settings = data.settings | ({"step_size": 1.0} if name == "svi-rm" or published else {})
+            states = run_epochs(data.problem, name, start, seed=0, **settings)
+            *_, (state, _) = islice(states, epochs + 1)
+            lam, noise = state.shared.lam, data.start.hyperparameters.noise_sd
+            panels[f"{title}, {'k-means' if published else '15 % of the labels'}"] = (
+                lam.m,
+                np.sqrt(noise**2 + np.exp(lam.rho)),
+            )
+        for ax, (title, (mean, sd)) in zip(row, panels.items(), strict=True):
+            away = (grid[..., None, :] - mean) / sd
+            density = (np.exp(-0.5 * (away**2).sum(axis=-1)) / sd.prod(axis=-1)).mean(axis=-1) / (2.0 * np.pi)
+            ax.contourf(grid[..., 0], grid[..., 1], density, levels=12, cmap="viridis")
+            ax.plot(*data.true_mean.T, "+", color="white")
+            ax.set_title(title, fontsize=10)
+            ax.set_aspect("equal")
+    figure.suptitle(f"Densities after {epochs} epochs of biased mini-batches; true means are white", fontsize=11)
+    return figure
+
+
 def _draw(record: dict[str, Any]) -> Figure:
     columns = len(families())
     figure = Figure(figsize=(3.1 * columns, 3.7), layout="constrained")
@@ -201,7 +267,7 @@ def _draw(record: dict[str, Any]) -> Figure:
         labels[name] = name if s["step_size"] is None else f"{name}, step {s['step_size']:g}"
     draw_families(axes, curves, labels=labels)
     panel = next(ax for ax, names in zip(axes, families().values(), strict=True) if "p2dvi" in names)
-    for (c, s), colour in zip(_other_factors(record).items(), VARIED, strict=True):
+    for (c, s), colour in zip(_other_factors(record).items(), VARIED, strict=False):
         panel.plot(s["distance_mean"], color=colour, linewidth=1.2, label=f"p2dvi, c = {c}")
     for ax in axes:
         ax.axhline(record["floor"], color="0.3", linewidth=0.8, linestyle=":", label="typical perfect fit")

@@ -124,6 +124,7 @@ def _left(runs: list[dict[str, Any]]) -> dict[str, list[float | None]]:
 
 
 def _keep(folder: Path, name: str, output: Path) -> None:
+    """Copy the table of a section and the pictures of some."""
     shutil.copyfile(folder / "compare.md", output / f"{name}.md")
     if name in PICTURED:
         for picture in ("convergence", "maps"):
