@@ -17,6 +17,7 @@ that have one are chosen from the same list. `densities.png` has the fitted dens
 """
 
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,19 +28,22 @@ from common import STEPS, draw_families, families, needs_step, print_table, run_
 from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
+from spatialpdvi.engines import LocalEngine
+from spatialpdvi.fitting.loop import StopRule, Underway, optimise
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.initialization import Start, kmeans_labels, one_hot, start_from_labels
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
-from spatialpdvi.solvers import SOLVERS, SolverSettings
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 PURITY = 0.9  # share of a batch that comes from one cluster
 SEPARATION = 1.5  # sd of the true means in each feature, where the noise has sd 1
 INFORMED = 0.15  # share of correct labels in the start; the others are random
 FACTORS = (0.5, 1.0, 3.0, 10.0)  # values of c of P2D-VI; the default is shown with the other solvers
-VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b")  # colours of the values of c other than the default
-ROOM = 1e6  # upper limit of W in the figure, with room for the legends
+VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b", "0.2")  # colours of other ways to run P2D-VI
+SMALLEST = 1e-12  # nats per spot above the lowest F: below is rounding
+ROOM = 1e3  # upper limit of W in the figure, with room for the legends
 WIDER = (
     *STEPS,
     3.0,
@@ -47,7 +51,7 @@ WIDER = (
     30.0,
     100.0,
 )  # steps in the published setting, whose curvature is that of the worst coordinate
-SHOWN = {"SVI, falling steps": "svi-rm", "P2D-VI": "p2dvi"}  # solvers whose densities are drawn
+APART = 4.0  # sd of the true means whose densities are drawn: they can be told apart in two dimensions
 TUNING_SEED = 1000  # steps are chosen on data that are not shown
 
 
@@ -90,16 +94,19 @@ def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, publish
     factors = () if published else FACTORS
     runs: dict[str, list[Run]] = {name: [] for name in SOLVERS}
     by_factor: dict[float, list[Run]] = {c: [] for c in factors}
+    shipped: list[Run] = []
     for seed in range(seeds):
         data = draw_mixture(**size, seed=seed)
         for name in SOLVERS:
             runs[name].append(_run(data, name, step_size=steps[name], epochs=epochs, seed=seed))
         for c in factors:
             by_factor[c].append(_run(data, "p2dvi", step_factor=c, epochs=epochs, seed=seed))
+        shipped.append(_run_shipped(data, epochs=epochs, seed=seed))
     floor = float(np.sqrt(d * k / n))
     record = {**size, "seeds": seeds, "epochs": epochs, "purity": PURITY, "informed": INFORMED, "floor": floor}
     record["solvers"] = {name: {"step_size": steps[name], **_summary(runs[name])} for name in SOLVERS}
-    record["p2dvi_by_step_factor"] = {f"{c:g}": _summary(by_factor[c]) for c in factors}
+    record["p2dvi_others"] = {f"c = {c:g}": _summary(by_factor[c]) for c in factors}
+    record["p2dvi_others"]["with fallback"] = _summary(shipped)
     _print(record)
     save(output, "published_mixture" if published else "mixture", record, _draw(record))
     if not published:
@@ -173,6 +180,22 @@ def _run(data: Data, name: str, *, epochs: int, seed: int, **settings: Any) -> R
     return Run(*np.array(rows).T)
 
 
+def _run_shipped(data: Data, *, epochs: int, seed: int) -> Run:
+    """Run P2D-VI as a fit does: steps follow the curvature, duals start at gradients, and epochs have a fallback."""
+    n, rng = data.start.labels.size, np.random.default_rng(seed)
+    phi, lam = one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam
+    rows = [(_distance(lam, data), data.problem.evaluate(phi, lam).neg_elbo / n)]
+
+    def keep(epoch: int, underway: Callable[[], Underway]) -> None:
+        run = underway()
+        rows.append((_distance(run.state.shared.lam, data), run.row.evaluation.neg_elbo / n))
+
+    rule = StopRule(tolerance=0.0, relative_change=0.0, max_epochs=epochs + 1)  # there is no call after the last epoch
+    solver = make_solver("p2dvi")
+    optimise(LocalEngine(data.problem), solver, (phi, lam), rule=rule, rng=rng, on_state=keep)
+    return Run(*np.array(rows).T)
+
+
 def _choose_step(pilot: Data, name: str, epochs: int) -> float:
     """The step with the lowest F at the end of a run on other data; the truth is not used."""
 
@@ -188,6 +211,7 @@ def _summary(runs: list[Run]) -> dict[str, Any]:
     distance = np.array([run.distance[:whole] for run in runs])
     objective = np.array([run.objective[:whole] for run in runs])
     return {
+        "distance": distance,
         "distance_mean": distance.mean(axis=0),
         "distance_sd": distance.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(whole),
         "distance_end": distance[:, -1],
@@ -197,7 +221,7 @@ def _summary(runs: list[Run]) -> dict[str, Any]:
 
 
 def _print(record: dict[str, Any]) -> None:
-    varied = {f"p2dvi, c = {c}": {"step_size": None, **s} for c, s in _other_factors(record).items()}
+    varied = {f"p2dvi, {how}": {"step_size": None, **s} for how, s in _others(record).items()}
     everything = {**record["solvers"], **varied}
     best = np.min([s["objective_end"] for s in everything.values()], axis=0)
     rows = []
@@ -220,34 +244,53 @@ def _print(record: dict[str, Any]) -> None:
     print_table([*header, "F above the best, per spot"], rows)
 
 
-def _other_factors(record: dict[str, Any]) -> dict[str, Any]:
-    """Runs of P2D-VI with values of c other than the default, which is among the solvers."""
-    return {c: s for c, s in record["p2dvi_by_step_factor"].items() if float(c) != SolverSettings().step_factor}
+def _others(record: dict[str, Any]) -> dict[str, Any]:
+    """Runs of P2D-VI in other ways, without those of the default c, which is among the solvers."""
+    return {how: s for how, s in record["p2dvi_others"].items() if how != f"c = {SolverSettings().step_factor:g}"}
+
+
+def _fitted(data: Data, epochs: int) -> dict[str, PottsGlobals]:
+    """Globals after some epochs of SVI with falling steps, of Algorithm 1, and of a fit as shipped."""
+
+    def start() -> tuple[np.ndarray, PottsGlobals]:  # posteriors are overwritten
+        return one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam
+
+    of_p2dvi: dict[str, Any] = data.settings | ({"step_size": 1.0} if data.settings else {})
+    runs: dict[str, tuple[str, dict[str, Any]]] = {
+        "SVI, falling steps": ("svi-rm", {"step_size": 1.0}),
+        "Algorithm 1": ("p2dvi", of_p2dvi),
+    }
+    found = {}
+    for title, (name, settings) in runs.items():
+        *_, (state, _) = islice(run_epochs(data.problem, name, start(), seed=0, **settings), epochs + 1)
+        found[title] = state.shared.lam
+    rule, rng = StopRule(max_epochs=epochs), np.random.default_rng(0)
+    shipped = optimise(LocalEngine(data.problem), make_solver("p2dvi"), start(), rule=rule, rng=rng)
+    return found | {"P2D-VI as shipped": shipped.lam}
 
 
 def _densities(size: dict[str, Any], epochs: int) -> Figure:
     """Draw the true density of a mixture in two dimensions, and the fitted ones from our and the published start."""
-    figure = Figure(figsize=(9.5, 6.4), layout="constrained")
-    axes = figure.subplots(2, 1 + len(SHOWN), sharex=True, sharey=True)
+    figure = Figure(figsize=(12.5, 6.6), layout="constrained")
+    axes = figure.subplots(2, 4, sharex=True, sharey=True)
     for row, published in zip(axes, (False, True), strict=True):
-        data = draw_mixture(**size | {"published": published}, seed=0)
+        data = draw_mixture(**size | {"published": published, "separation": APART}, seed=0)
+        highest = 0.0
         reach = np.abs(data.true_mean).max() + 3.0
         grid = np.stack(np.meshgrid(*2 * [np.linspace(-reach, reach, 200)]), axis=-1)
         panels = {"Truth": (data.true_mean, np.ones_like(data.true_mean))}
-        for title, name in SHOWN.items():
-            start = (one_hot(data.start.labels, data.true_mean.shape[0]), data.start.lam)
-            settings = data.settings | ({"step_size": 1.0} if name == "svi-rm" or published else {})
-            states = run_epochs(data.problem, name, start, seed=0, **settings)
-            *_, (state, _) = islice(states, epochs + 1)
-            lam, noise = state.shared.lam, data.start.hyperparameters.noise_sd
-            panels[f"{title}, {'k-means' if published else '15 % of the labels'}"] = (
+        for title, lam in _fitted(data, epochs).items():
+            noise = data.start.hyperparameters.noise_sd
+            panels[f"{title}, {'k-means' if published else '15 % right'}"] = (
                 lam.m,
                 np.sqrt(noise**2 + np.exp(lam.rho)),
             )
         for ax, (title, (mean, sd)) in zip(row, panels.items(), strict=True):
             away = (grid[..., None, :] - mean) / sd
             density = (np.exp(-0.5 * (away**2).sum(axis=-1)) / sd.prod(axis=-1)).mean(axis=-1) / (2.0 * np.pi)
-            ax.contourf(grid[..., 0], grid[..., 1], density, levels=12, cmap="viridis")
+            highest = highest or float(density.max())  # of the truth
+            levels = np.linspace(0.0, highest, 13)
+            ax.contourf(grid[..., 0], grid[..., 1], density, levels=levels, cmap="viridis", extend="max")
             ax.plot(*data.true_mean.T, "+", color="white")
             ax.set_title(title, fontsize=10)
             ax.set_aspect("equal")
@@ -256,29 +299,44 @@ def _densities(size: dict[str, Any], epochs: int) -> Figure:
 
 
 def _draw(record: dict[str, Any]) -> Figure:
+    """W above and F below, by epoch: medians, and for W the range of the seeds."""
     columns = len(families())
-    figure = Figure(figsize=(3.1 * columns, 3.7), layout="constrained")
-    axes = figure.subplots(1, columns, sharex=True, sharey=True)
-    curves, labels = {}, {}
-    for name, s in record["solvers"].items():
-        mean, sd = s["distance_mean"], s["distance_sd"]
-        # a band that reaches 0 would fill a panel with a log axis
-        curves[name] = (np.arange(mean.size), mean, np.maximum(mean - sd, 0.3 * mean), mean + sd)
-        labels[name] = name if s["step_size"] is None else f"{name}, step {s['step_size']:g}"
-    draw_families(axes, curves, labels=labels)
-    panel = next(ax for ax, names in zip(axes, families().values(), strict=True) if "p2dvi" in names)
-    for (c, s), colour in zip(_other_factors(record).items(), VARIED, strict=False):
-        panel.plot(s["distance_mean"], color=colour, linewidth=1.2, label=f"p2dvi, c = {c}")
-    for ax in axes:
+    figure = Figure(figsize=(3.1 * columns, 6.4), layout="constrained")
+    axes = figure.subplots(2, columns, sharex=True, sharey="row")
+    factors = _others(record)
+    everything = {**record["solvers"], **factors}
+    whole = min(s["objective"].shape[1] for s in everything.values())
+    lowest = np.min([s["objective"][:, :whole].min(axis=1) for s in everything.values()], axis=0)
+    distances, gaps, labels = {}, {}, {}
+    for name, s in everything.items():
+        epochs = np.arange(s["distance"].shape[1])
+        median, low, high = (np.quantile(s["distance"], q, axis=0) for q in (0.5, 0.0, 1.0))
+        distances[name] = (epochs, median, low, high)
+        gap = np.median(np.maximum(s["objective"] - lowest[:, None], SMALLEST), axis=0)
+        gaps[name] = (np.arange(gap.size), gap)
+        labels[name] = name if s.get("step_size") is None else f"{name}, step {s['step_size']:g}"
+    place = next(i for i, names in enumerate(families().values()) if "p2dvi" in names)
+    for row, curves in zip(axes, (distances, gaps), strict=True):
+        draw_families(row, curves, labels=labels)
+        for how, colour in zip(factors, VARIED, strict=False):
+            row[place].plot(*curves[how][:2], color=colour, linewidth=1.2, label=f"p2dvi, {how}")
+        row[0].set_yscale("log")
+    for ax in axes[0]:
         ax.axhline(record["floor"], color="0.3", linewidth=0.8, linestyle=":", label="typical perfect fit")
         ax.legend(fontsize=7.5, frameon=False, loc="upper right", handlelength=2.8, labelspacing=0.3)
+    for ax in axes[1]:
+        ax.get_legend().remove()
         ax.set_xlabel("epochs", fontsize=9)
-    axes[0].set_yscale("log")
-    axes[0].set_ylim(top=ROOM)
-    axes[0].set_ylabel("2-Wasserstein distance to the true mixture", fontsize=9)
+    axes[0, 0].set_ylim(top=ROOM)
+    axes[0, 0].set_ylabel("2-Wasserstein distance to the true mixture", fontsize=9)
+    axes[1, 0].set_ylabel("F above the lowest, nats per spot", fontsize=9)
+    start = (
+        "k-means start, noise and prior from it" if record["published"] else "15 % of the labels are right at the start"
+    )
     figure.suptitle(
         f"Gaussian mixture, {record['n']:,} spots in {record['d']} features, {record['k']} clusters; mini-batches of "
-        f"{record['batch']:,}, {record['purity']:.0%} of one cluster; mean and 1 sd of {record['seeds']} seeds",
+        f"{record['batch']:,}, {record['purity']:.0%} of one cluster;\n{start}; median and range of {record['seeds']} "
+        "seeds",
         fontsize=11,
     )
     return figure
