@@ -13,8 +13,8 @@ from documented import PAGE
 
 from spatialpdvi import FitOptions
 from spatialpdvi.cli import main
-from spatialpdvi.graph.patches import default_n_patches
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.solvers import SolverSettings
 
 ROOT = Path(__file__).parents[1]

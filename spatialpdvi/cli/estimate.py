@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
+from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.memory import show_size
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ _MATTER = (
 @click.command(cls=GroupedCommand)
 @click.argument("section", type=FILE)
 @table_options(_MATTER)
-@PRESET
 @click.option("--threads", type=int, help="Largest number of threads of the fit. Default: all cores.")
 @click.option(
     "--markers/--no-markers", default=True, help="Include the search for marker genes of `fit --report`. Default: on."
@@ -55,7 +55,6 @@ def estimate(
     threads: int | None,
     markers: bool,
     json_path: Path | None,
-    preset: str | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -70,7 +69,7 @@ def estimate(
       spatialpdvi estimate embryo.h5ad --k 20
       spatialpdvi estimate embryo.h5ad --k 20 --memory 4GB --json estimate.json
     """
-    chosen = options_of(preset, options, quiet=quiet)
+    chosen = FitOptions(**options)
     limit_threads(threads)
     from spatialpdvi.estimate.estimate import estimate_file
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json

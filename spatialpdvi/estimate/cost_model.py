@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
+from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.options.states import SEARCHED, n_state_sets
 
 __all__ = [
@@ -33,7 +34,7 @@ SECONDS = {
     "states": {"learnt sets": 0.08, "learnt": 2e-07},
     "search": {"searched sets": 0.25, "searched": 2.5e-06, "whole": 2.3e-06},
     "graph": {"once": 0.0398, "neighbours": 1.98e-07},
-    "fit": {"once": 0.0723, "updates": 1.63e-09, "state updates": 2.5e-09, "gene updates": 3.51e-09},
+    "fit": {"once": 0.0723, "updates": 1.63e-09, "state updates": 2.5e-09, "gene updates": 3.51e-09, "copies": 2.5e-07},
     "scores": {"once": 0.02, "spots": 7.32e-06, "trained": 1.45e-08},
     "markers": {"once": 0.0244, "values": 5.76e-09, "sums": 9.96e-07, "packed": 7.43e-09, "bytes": 1.26e-09},
     "write": {"once": 0.065, "posteriors": 6.67e-08, "file": 4.92e-09},
@@ -86,6 +87,7 @@ _SCALE_NEIGHBOURS = 116  # neighbours of each of them, including spare ones
 _MIXTURES = 3  # mixture restarts for each k-means restart
 _SCALES = 3  # smoothing scales of the restarts
 _BEFORE = 4  # rounds of a search that its starts take as long as
+_ROUNDS = 3  # of a visit
 _SPARE = 16  # neighbours that are searched for beyond those needed
 
 
@@ -175,10 +177,13 @@ class Work:
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
         dense, sparse = (0.0, self.kept) if self.gene_wise else (self.width, 0)
+        # of the globals, of which every visit makes one for each gene; those of a few components cost nothing
+        copies = rounds * default_n_patches(self.n) * _ROUNDS * self.kept_genes * self.gene_wise
         stages["fit"] = once | {
             "updates": rounds * self.n * (dense + 20.0),
             "state updates": rounds * self.n * self.states,
             "gene updates": rounds * sparse,
+            "copies": copies,
         }
         stages["scores"] = once | {"spots": self.n, "trained": self.labelled * some * mixed}
         if self.markers and self.genes:

@@ -10,10 +10,10 @@ from scipy.spatial import cKDTree
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.graph.patches import Patching, default_n_patches, make_patches
+from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.graph.weights import uniform_weights, weigh_edges
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.stages import GraphSettings
+from spatialpdvi.options.stages import GraphSettings, default_n_patches
 from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["SpatialGraph", "build_graph", "join_spots"]

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
-__all__ = ["Cells", "Patch", "Patching", "default_n_patches", "make_patches"]
+__all__ = ["Cells", "Patch", "Patching", "make_patches"]
 
 _CELLS = 4  # in a patch, a power of two
 _SMALL = 250  # spots in a cell: with fewer, most of them border on another cell
@@ -57,15 +57,6 @@ class Patching(NamedTuple):
     patches: tuple[Patch, ...]
     graph: sp.csr_matrix  # (n, n) in the *user's* order: the edges that entered the objective
     n_dropped: int  # undirected edges between patches that were dropped
-
-
-def default_n_patches(n_spots: int, batch: int = 1) -> int:
-    """Return the default number of patches: about 30 at 150,000 spots, 9 at 3,600 and 2 at 60, times ``batch``.
-
-    It grows with the cube root of the number of spots. The more patches are updated at once, the more are needed for
-    the same number of steps in an epoch.
-    """
-    return max(1, min(n_spots, batch * round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))
 
 
 def make_patches(

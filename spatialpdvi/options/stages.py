@@ -5,7 +5,14 @@ from typing import Self
 
 from spatialpdvi.options.fit import FitOptions
 
-__all__ = ["FeatureSettings", "GraphSettings", "SmoothingSettings", "StartSettings", "StateSettings"]
+__all__ = [
+    "FeatureSettings",
+    "GraphSettings",
+    "SmoothingSettings",
+    "StartSettings",
+    "StateSettings",
+    "default_n_patches",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +98,12 @@ class GraphSettings(_Settings):
     n_patches: int | None  # None for the default
     batch_patches: int | None  # None for the default of the solver
     cross_patch_edges: bool
+
+
+def default_n_patches(n_spots: int, batch: int = 1) -> int:
+    """Return the default number of patches: about 30 at 150,000 spots, 9 at 3,600 and 2 at 60, times ``batch``.
+
+    It grows with the cube root of the number of spots. The more patches are updated at once, the more are needed for
+    the same number of steps in an epoch.
+    """
+    return max(1, min(n_spots, batch * round(30.0 * (n_spots / 150_000.0) ** (1.0 / 3.0))))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.graph.patches import default_n_patches
 from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.report.content import Material, joint_samples, number
 
 __all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options"]

@@ -105,8 +105,9 @@ def test_given_options_win_over_a_preset(toy_file, tmp_path, where):
 
 
 def test_a_preset_is_silent_and_known(toy_file, tmp_path):
-    shown = _run("estimate", toy_file, "--k", "4", "--preset", "paper", "--quiet")
-    assert shown.stderr == ""
+    words = ("--k", "4", "--preset", "paper", "--max-epochs", "2", "--quiet")
+    shown = _run("fit", toy_file, *words, "-o", tmp_path / "a.h5ad", code=3)
+    assert "preset" not in shown.stderr
     wrong = _run("fit", toy_file, "--k", "4", "--preset", "published", "-o", tmp_path / "a.h5ad", code=2)
     assert wrong.stderr == "Error: Expected `--preset` to be one of paper, found 'published'.\n"
 

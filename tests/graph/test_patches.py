@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.graph.patches import default_n_patches, make_patches
+from spatialpdvi.graph.patches import make_patches
+from spatialpdvi.options.stages import default_n_patches
 
 SHAPES = {
     "cloud": lambda rng, n: rng.random((n, 2)),
