@@ -186,8 +186,8 @@ def fit_files(
     options
         Options of the fit, without ``sample_key``: each file is a section.
     output
-        An existing folder for copies with the result, which have the names of the inputs; by default the inputs are
-        updated, one after the other.
+        Folder for copies with the result, which have the names of the inputs; it is made if it does not exist. By
+        default the inputs are updated, one after the other.
     keep_model, find_markers, progress, checkpoint, cluster
         As for `fit_file`.
 
@@ -215,21 +215,40 @@ def fit_files(
             repr(options.sample_key),
             "Each file is a section by itself.",
         )
-    if output is not None and not Path(output).is_dir():
-        raise InputError(
-            f"an existing folder, for {len(paths)} files", repr(str(output)), "Create the folder.", option="output"
+    with _folder(output, len(paths)):
+        return _fit_located(
+            sources,
+            sources if output is None else [locate(Path(output) / source.name) for source in sources],
+            options,
+            names=names,
+            keep_model=keep_model,
+            find_markers=find_markers,
+            progress=progress or Progress(),
+            checkpoint=checkpoint,
+            cluster=cluster,
         )
-    return _fit_located(
-        sources,
-        sources if output is None else [locate(Path(output) / source.name) for source in sources],
-        options,
-        names=names,
-        keep_model=keep_model,
-        find_markers=find_markers,
-        progress=progress or Progress(),
-        checkpoint=checkpoint,
-        cluster=cluster,
-    )
+
+
+@contextmanager
+def _folder(path: str | Path | None, n_files: int) -> Iterator[None]:
+    """Make the folder of the results where it does not exist, and remove it again if nothing is written into it."""
+    if path is None or Path(path).is_dir():
+        yield
+        return
+    try:
+        Path(path).mkdir()
+    except OSError as error:
+        raise InputError(
+            f"a folder, for {n_files} files",
+            repr(str(path)),
+            f"It cannot be made ({error.strerror}). Choose another.",
+            option="output",
+        ) from error
+    try:
+        yield
+    finally:
+        if not any(Path(path).iterdir()):
+            Path(path).rmdir()
 
 
 def _fit_located(

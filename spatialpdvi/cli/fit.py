@@ -54,7 +54,8 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     "--output",
     "-o",
     type=FILE,
-    help="File to write the result to; with several sections, an existing folder. Default: the input is updated.",
+    help="File to write the result to; with several sections a folder, which is made if it does not exist. Default: "
+    "the input is updated.",
 )
 @table_options()
 @PRESET

@@ -10,7 +10,16 @@ from spatialpdvi.errors import as_flag, in_words
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
-__all__ = ["COUNTS_MEMORY", "GENE_KEY", "KEY_ADDED", "PRESET", "GroupedCommand", "options_of", "table_options"]
+__all__ = [
+    "COUNTS_MEMORY",
+    "GENE_KEY",
+    "KEY_ADDED",
+    "PRESET",
+    "SHOW_ALL",
+    "GroupedCommand",
+    "options_of",
+    "table_options",
+]
 
 # options of several commands on fitted sections
 KEY_ADDED = click.option(
@@ -24,10 +33,18 @@ COUNTS_MEMORY = click.option(
 )
 PRESET = click.option(
     "--preset",
-    help=f"Name of a set of options, one of {', '.join(PRESETS)}. Options that are given win over it. paper is the "
-    "setting of the paper on P2D-VI. Default: none.",
+    help=f"Set many options at once: {' or '.join(PRESETS)} for the setting of the paper on P2D-VI. Options that are "
+    "given win over it. Default: none.",
 )
 
+SHOW_ALL = "spatialpdvi.show_all"  # key of ctx.meta
+_OTHER_NAMES = {"k": ("-k", "--n-domains")}
+_MANY = 25  # options: the help of a command with more of them shows some
+_COMMON = {  # what it shows then, beside --help
+    *("k", "states", "beta", "preset", "solvers", "seeds", "seed"),
+    *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "correct"),
+    *("output", "report", "save_model", "checkpoint", "resume", "threads", "memory", "quiet", "verbose", "help_all"),
+}
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # groups of the options that only some commands have; options in no group are shown under Run
 _GROUPS = {
@@ -46,19 +63,34 @@ _GROUPS = {
 
 
 class GroupedCommand(click.Command):
-    """A command whose help shows the options in groups."""
+    """A command whose help shows the options in groups; with many options, those that most users need."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._is_long = len(self.params) > _MANY
+        if self._is_long:
+            self.params.append(_help_all())
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section of the help for each group of options."""
+        """Write one section of the help for each group of options; with `SHOW_ALL` in ``ctx.meta``, of all options."""
         sections: dict[str, list[tuple[str, str]]] = {}
         groups = {row["name"]: row["group"] for row in option_table()} | _GROUPS
+        hidden = 0
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                sections.setdefault(groups.get(parameter.name or "", "Run"), []).append(record)
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            is_common = parameter.name in _COMMON or "--help" in parameter.opts
+            if self._is_long and SHOW_ALL not in ctx.meta and not is_common:
+                hidden += 1
+                continue
+            sections.setdefault(groups.get(parameter.name or "", "Run"), []).append(record)
         for title in sorted(sections, key=_SECTIONS.index):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options are shown by --help-all.")
 
 
 def table_options(
@@ -102,6 +134,25 @@ def options_of(
     return chosen
 
 
+def _help_all() -> click.Option:
+    """An option that prints the help with all options."""
+
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+        if value and not ctx.resilient_parsing:
+            ctx.meta[SHOW_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show all options and exit.",
+    )
+
+
 def _option(row: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     text = in_words(row["help"], as_flag)
     if row["type"] is bool:
@@ -110,4 +161,5 @@ def _option(row: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[...
         return click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
     # an explicit default of None would count as a value, and nothing would be required
     default = {} if row["default"] is None else {"default": row["default"], "show_default": True}
-    return click.option(row["flag"], row["name"], type=row["type"], required=row["required"], help=text, **default)
+    flags = (row["flag"], *_OTHER_NAMES.get(row["name"], ()))
+    return click.option(*flags, row["name"], type=row["type"], required=row["required"], help=text, **default)

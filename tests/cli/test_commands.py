@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import anndata
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -43,6 +45,28 @@ def _subprocess(*arguments, **environment):
 
 def test_version():
     assert _run("--version").stdout.strip() == f"spatialpdvi, version {__version__}"
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_the_help_shows_what_most_users_need_and_all_on_request(command):
+    short, whole = _run(command, "--help").stdout, _run(command, "--help-all").stdout
+    flags = {flag for parameter in main.commands[command].params for flag in parameter.opts if flag.startswith("--")}
+    entries = "\n".join(line for line in short.splitlines() if line.startswith("  -"))  # a text may name others
+    shown = {flag for flag in flags if re.search(rf"{flag}\b(?!-)", entries)}
+    assert flags == {flag for flag in flags if flag in whole}
+    assert {"--k", "--n-domains", "--output", "--help-all"} <= shown
+    assert "--flow-neighbors" not in short
+    n_more = int(re.search(r"(\d+) more options are shown by --help-all\.", short)[1])
+    assert "more options" not in whole
+    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
+    assert n_more == sum(not set(p.opts) & shown for p in options)
+    assert len(short.splitlines()) < 0.6 * len(whole.splitlines())
+
+
+@pytest.mark.parametrize("flag", ["-k", "--n-domains"])
+def test_the_number_of_domains_has_other_names(toy_file, flag):
+    _run("fit", toy_file, flag, "4", "--n-top-genes", "100")
+    assert anndata.read_h5ad(toy_file).uns["pdvi"]["params"]["k"] == 4
 
 
 def test_fit_writes_into_the_input_by_default_and_prints_scores(toy_file):
@@ -84,9 +108,9 @@ def test_the_preset_of_the_paper_is_its_single_options_to_the_bit(toy_file, toy_
     shown = _run("fit", toy_file, "--k", "4", *PUBLISHED, *limit, "-o", tmp_path / "b.h5ad", code=3)
     assert "preset" not in shown.stderr
     with pytest.warns(InputWarning, match="fewer than `n_top_genes=5000`"):
-        spatialpdvi.fit(toy_section, k=4, preset="paper", max_epochs=20)
+        spatialpdvi.fit(section := toy_section.copy(), k=4, preset="paper", max_epochs=20)
     first, second = (anndata.read_h5ad(tmp_path / f"{name}.h5ad") for name in "ab")
-    for other in (second, toy_section):
+    for other in (second, section):
         np.testing.assert_array_equal(first.obsm["pdvi_posterior"], other.obsm["pdvi_posterior"])
         assert list(first.uns["pdvi"]["trace"]["neg_elbo"]) == list(other.uns["pdvi"]["trace"]["neg_elbo"])
         assert dict(first.uns["pdvi"]["params"]) == dict(other.uns["pdvi"]["params"])

@@ -225,8 +225,11 @@ def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, s
             "Expected no --sample-key with several files, found 'slice'. Each file is a section by itself.",
         ),
         (
-            ["-o", "nowhere"],
-            "Expected `--output` to be an existing folder, for 2 files, found 'nowhere'. Create the folder.",
+            ["-o", "no/where"],
+            (
+                "Expected `--output` to be a folder, for 2 files, found 'no/where'. It cannot be made (No such file or "
+                "directory). Choose another."
+            ),
         ),
         (
             ["--init", "annotation"],
@@ -243,6 +246,17 @@ def test_what_several_files_cannot_have_is_refused(files, arguments, words):
     assert shown.exit_code == 2
     assert words in shown.output
     assert [path.read_bytes() for path in files] == before
+
+
+def test_the_folder_of_the_results_is_made_and_left_only_with_results(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["fit", *map(str, files), "--k", "4", "--n-init", "1", "-o", "fitted/"]
+    refused = CliRunner().invoke(main, [*given, "--layer", "none"])
+    assert refused.exit_code == 2
+    assert not (tmp_path / "fitted").exists()
+    done = CliRunner().invoke(main, [*given, "--max-epochs", "2"])
+    assert done.exit_code == 3
+    assert sorted(path.name for path in (tmp_path / "fitted").iterdir()) == sorted(path.name for path in files)
 
 
 def test_files_of_one_name_are_refused(files):
