@@ -184,7 +184,7 @@ def test_the_help_says_how_often():
     from spatialpdvi.checkpoints import EVERY
 
     assert f"Number of epochs between two checkpoints. Default: {EVERY}." in " ".join(
-        _run("fit", "--help").stdout.split()
+        _run("fit", "--help-all").stdout.split()
     )
 
 
