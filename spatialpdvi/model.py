@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.features.projection import GeneProjection, OutlierLimit, Space
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
-from spatialpdvi.problems.composition import CompositionGlobals, logits_of
+from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
@@ -192,7 +192,7 @@ class Model:
         k, states = n_means, None
         if shared:
             composition = _array(arrays, "composition", None, n_means, positive=True)
-            k, lam = len(composition), CompositionGlobals(lam.m, lam.rho, logits_of(composition))
+            k, lam = len(composition), CompositionGlobals(lam.m, lam.rho, np.log(composition))
             states = SharedStates(
                 OutlierLimit(
                     _array(arrays, "limit_centre", d),

@@ -15,7 +15,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.initialization import one_hot, start_from_labels
 from spatialpdvi.options import states
-from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, logits_of
+from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
 
@@ -114,7 +114,7 @@ def make_composition_toy(
         prior_weight=prior_weight,
         held=begin.lam if held else None,
     )
-    theta = logits_of(toy.phi.T @ one_hot(state, n_states) + prior_weight)
+    theta = np.log(toy.phi.T @ one_hot(state, n_states) + prior_weight)
     lam = CompositionGlobals(*begin.lam, theta)
     return CompositionToy(problem, toy.phi, lam, x, toy.r, begin.hyperparameters, prior_weight, toy.truth)
 

@@ -12,7 +12,7 @@ from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import SEARCHED
-from spatialpdvi.problems.composition import CompositionGlobals, logits_of
+from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
@@ -189,8 +189,10 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
 
 
 def _start(states: States, labels: np.ndarray, composition: np.ndarray) -> Start:
-    lam = CompositionGlobals(*states.lam, logits_of(np.maximum(composition, 1e-12)))
-    return Start(labels, lam, states.hyperparameters, _prior_weight(states))
+    prior_weight = _prior_weight(states)
+    spots = np.bincount(labels, minlength=composition.shape[0]) + prior_weight.sum()
+    theta = np.log(spots[:, None] * np.maximum(composition, 1e-12))
+    return Start(labels, CompositionGlobals(*states.lam, theta), states.hyperparameters, prior_weight)
 
 
 def _prior_weight(states: States) -> np.ndarray:

@@ -74,11 +74,13 @@ def augmented_composition(weights, dual, theta0, inv_step, out):
     n_domains, n_states = theta0.shape
     for k in range(n_domains):
         total = weights[k].sum()
-        theta = theta0[k].copy()
+        constant = theta0[k].mean()  # changes J by the same for all theta; without it, J loses fewer digits
+        start = theta0[k] - constant
+        theta = start.copy()
         p = np.empty(n_states)
-        value = _composition_value(weights[k], total, dual[k], theta0[k], inv_step[k], theta, p)
+        value = _composition_value(weights[k], total, dual[k], start, inv_step[k], theta, p)
         for _ in range(100):
-            gradient = total * p - weights[k] + dual[k] + (theta - theta0[k]) * inv_step[k]
+            gradient = total * p - weights[k] + dual[k] + (theta - start) * inv_step[k]
             inverse = 1.0 / (total * p + inv_step[k])
             along, across, curved = 0.0, 0.0, 0.0
             for c in range(n_states):
@@ -93,7 +95,7 @@ def augmented_composition(weights, dual, theta0, inv_step, out):
             scale = 1.0
             while True:
                 trial = theta - scale * move
-                new = _composition_value(weights[k], total, dual[k], theta0[k], inv_step[k], trial, p)
+                new = _composition_value(weights[k], total, dual[k], start, inv_step[k], trial, p)
                 rounding = 1e-15 * abs(value)
                 if new <= value - 0.25 * scale * slope + rounding or scale * curved < 1e-13 or np.isnan(new):
                     break
@@ -102,7 +104,7 @@ def augmented_composition(weights, dual, theta0, inv_step, out):
             value = new
             if scale * curved < 1e-12:
                 break
-        out[k] = theta
+        out[k] = theta + constant
 
 
 @compiled

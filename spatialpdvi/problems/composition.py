@@ -35,7 +35,6 @@ __all__ = [
     "CompositionStatistics",
     "StateLikelihoods",
     "domain_term",
-    "logits_of",
 ]
 
 
@@ -47,7 +46,7 @@ class CompositionGlobals(NamedTuple):
 
     m: np.ndarray  # state_mean (C, d), units of the features
     rho: np.ndarray  # log_variance (C, d)
-    theta: np.ndarray  # logits of the compositions (K, C); a row plus a constant is the same composition
+    theta: np.ndarray  # logits of the compositions (K, C): a row plus a constant is the same one, which `blend` weighs
 
 
 class CompositionStatistics(NamedTuple):
@@ -127,19 +126,20 @@ class CompositionMixture(PottsMixture):
     def global_optimum(self, statistics: CompositionStatistics) -> CompositionGlobals:  # type: ignore[override]
         """Minimise F over (m, rho, theta), given the statistics of all spots: (E7) and ``pi_k ~ M_k + a`` (C5)."""
         states = self.held or super().global_optimum(statistics)  # type: ignore[arg-type]
-        return CompositionGlobals(states.m, states.rho, logits_of(self._weights(statistics, 1.0)))
+        return CompositionGlobals(states.m, states.rho, np.log(self._weights(statistics, 1.0)))
 
     def blend(  # type: ignore[override]
         self, lam: CompositionGlobals, target: CompositionGlobals, step: float
     ) -> CompositionGlobals:
-        """Average natural parameters of the states (E9), and the compositions themselves (C7).
+        """Average natural parameters of the states (E9), and the spots A = e^theta of each domain in each state (C7).
 
-        Compositions are the mean parameters of their categorical distributions; this is the step of stochastic EM
-        (Cappe and Moulines 2009).
+        Both are affine in the statistics, so that the mean over batches is the step with all spots. This is the step of
+        stochastic EM (Cappe and Moulines 2009).
         """
         states = self.held or super().blend(lam, target, step)  # type: ignore[arg-type]
-        mean = (1.0 - step) * softmax(lam.theta, axis=1) + step * softmax(target.theta, axis=1)
-        return CompositionGlobals(states.m, states.rho, logits_of(mean))
+        with np.errstate(divide="ignore"):  # a step of 1 discards lam
+            old, new = np.log1p(-step) + lam.theta, np.log(step) + target.theta
+        return CompositionGlobals(states.m, states.rho, np.logaddexp(old, new))
 
     def _parameters(self) -> dict[str, Any]:
         return {**super()._parameters(), "prior_weight": self.prior_weight, "held": self.held}
@@ -251,9 +251,3 @@ def domain_term(features: Features, lam: CompositionGlobals, noise_precision: np
         1 / sigma0^2 (d,).
     """
     return StateLikelihoods.of(features, lam, noise_precision).domain_term(softmax(lam.theta, axis=1))
-
-
-def logits_of(weights: np.ndarray) -> np.ndarray:
-    """Return theta (K, C) whose compositions are proportional to positive ``weights``; each row has the mean 0."""
-    logs = np.log(weights)
-    return np.asarray(logs - logs.mean(axis=1, keepdims=True))

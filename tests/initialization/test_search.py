@@ -13,7 +13,7 @@ from spatialpdvi.initialization.search import Landscape, composition_labels, low
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import states_of_section
-from spatialpdvi.problems.composition import CompositionGlobals, logits_of
+from spatialpdvi.problems.composition import CompositionGlobals
 
 
 def _section(seed=0, side=30, k=4, n_states=6, d=5, apart=4.0):
@@ -91,7 +91,7 @@ def test_the_landscapes_objective_is_that_of_the_problem():
     values = []
     for _ in range(2):
         phi, pi = rng.dirichlet(np.ones(4), size=truth.size), rng.dirichlet(np.ones(6), size=4)
-        lam = CompositionGlobals(*states.lam, logits_of(pi))
+        lam = CompositionGlobals(*states.lam, np.log(pi))
         values.append(
             (
                 problem.evaluate(phi[patching.order], lam).neg_elbo,
