@@ -81,10 +81,15 @@ def evaluate_file(
 
 
 def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
+    from spatialpdvi.io.results.fitted import select_fitted
+    from spatialpdvi.io.results.keys import Keys
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.io.section.labels import read_domains, read_labels
     from spatialpdvi.metrics.clustering import domain_scores
 
+    prefix = domain_key.removesuffix("_domain")
+    if prefix != domain_key and prefix in source.uns_keys():  # a fit, which may have left spots out
+        source = select_fitted(source, Keys(prefix))
     labels, _ = read_labels(source, label_key)
     domains = read_domains(source, domain_key)
     return domain_scores(domains, read_coordinates(source, spatial_key), labels=labels)

@@ -274,6 +274,7 @@ def _fit_located(
             for path, target in zip(sources, targets, strict=True):
                 with checked_file(path, target, keys) as source:
                     sections.append(read_inputs(source, options, cluster))
+            kept = [section.kept for section in sections]
             section = sections[0] if names is None else join_sections(sections, names)
             if keep_model:
                 _check_model(section, options)
@@ -284,8 +285,8 @@ def _fit_located(
         )
         with progress.stage("write"):
             spots = [None] if names is None else section.spots_of_samples()
-            for path, target, own in zip(sources, targets, spots, strict=True):
-                part = result if own is None else result.part(own)
+            for path, target, own, mask in zip(sources, targets, spots, kept, strict=True):
+                part = result if own is None else result.part(own, mask)
                 elements = part.elements(keys, save_graph=options.save_graph)
                 write_elements(path, target, elements, remove=keys.all_pairs())
     return result

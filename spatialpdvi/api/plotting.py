@@ -56,13 +56,14 @@ def plot_file(
     >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.fitted import read_fitted
+    from spatialpdvi.io.results.fitted import read_fitted, select_fitted
     from spatialpdvi.io.storage.paths import locate
     from spatialpdvi.plotting.kinds import View, plot_kinds
 
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
-    with H5adSource(location) as source:
+    with H5adSource(location) as file:
+        source = select_fitted(file, keys)
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
         if tuple(kinds) != ("overview",):
             return plot_kinds(View(source, keys, fitted), kinds, title=title)

@@ -129,13 +129,15 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         read_agreement,
         read_composition,
         read_fitted,
+        select_fitted,
         stored_params,
     )
     from spatialpdvi.report import Material
 
     keys = choices.keys
-    with progress.stage("read"), H5adSource(file) as source:
-        check_fitted(source, keys)
+    with progress.stage("read"), H5adSource(file) as everything:
+        check_fitted(everything, keys)
+        source = select_fitted(everything, keys)
         params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
         spatial_key = choices.spatial_key

@@ -28,6 +28,7 @@ __all__ = [
     "limit_threads",
     "name_written",
     "print_calibration",
+    "print_excluded",
     "print_scores",
     "report_result",
     "result_is_written",
@@ -230,6 +231,12 @@ def print_calibration(result: "FitResult") -> None:
             f"expected calibration error: {found['ece']:.3f}, calibrated {found['ece_calibrated']:.3f} "
             f"(temperature {result.params['temperature']:.1f})"
         )
+
+
+def print_excluded(result: "FitResult") -> None:
+    """Print how many spots were left out, if any were."""
+    if result.kept is not None:
+        click.echo(f"left out: {(~result.kept).sum():,} of {result.kept.size:,} spots, which have no domain")
 
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:

@@ -16,6 +16,7 @@ from spatialpdvi.cli.common import (
     limit_threads,
     name_written,
     print_calibration,
+    print_excluded,
     print_scores,
     report_result,
     result_is_written,
@@ -181,6 +182,7 @@ def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
     if result.agreement is not None:
         click.echo(f"restarts: {result.params['n_restarts']}, mean agreement {result.agreement.mean():.0%}")
     print_calibration(result)
+    print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes: {sizes}")
     if result.certificate.converged:

@@ -42,7 +42,7 @@ _OTHER_NAMES = {"k": ("-k", "--n-domains")}
 _MANY = 25  # options: the help of a command with more of them shows some
 _COMMON = {  # what it shows then, beside --help
     *("k", "states", "beta", "preset", "solvers", "seeds", "seed"),
-    *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "correct"),
+    *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "mask", "min_counts", "correct"),
     *("output", "report", "save_model", "checkpoint", "resume", "threads", "memory", "quiet", "verbose", "help_all"),
 }
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")

@@ -12,6 +12,7 @@ from spatialpdvi.cli.common import (
     display,
     name_written,
     print_calibration,
+    print_excluded,
     print_scores,
     report_result,
     table_option,
@@ -35,7 +36,12 @@ __all__ = ["predict"]
     help="Correction of differences between SECTION and the sections of the fit: none, or center, which subtracts the "
     "mean of SECTION from its components. Default: as in the fit.",
 )
-@table_options(("layer", "spatial_key", "label_key", "sample_key", "key_added", "save_graph"))
+@table_options(
+    (
+        *("layer", "spatial_key", "label_key", "sample_key", "mask", "min_counts", "min_genes"),
+        *("key_added", "save_graph"),
+    )
+)
 @click.option(
     "--report", type=FILE, help="Also write scores and certificate as JSON to this file. Default: not written."
 )
@@ -85,6 +91,7 @@ def predict(
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     print_scores({"domains": result.scores, "each spot by itself": result.scores["baseline"]})
     print_calibration(result)
+    print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes, in the order of the model: {sizes}")
     click.echo(

@@ -13,6 +13,7 @@ from spatialpdvi.features.correction import correct_sections
 from spatialpdvi.features.projection import GeneProjection, Space, learn_projection, principal_components
 from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
+from spatialpdvi.io.section.background import warn_of_background
 from spatialpdvi.io.section.counts import warn_of_empty
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings
@@ -103,6 +104,8 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         tallied = tally(counts)
         if not isinstance(counts, sp.csr_matrix):  # for counts in memory the reader has warned
             warn_of_empty(tallied.totals, section.spot_names)
+            if section.kept is None:
+                warn_of_background(tallied.totals, section.coordinates, section.spots_of_samples())
         genes = select_genes(tallied, settings.n_top_genes)
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled_counts = None

@@ -159,6 +159,7 @@ def fit_features(
         colours=colours,
         model=model,
         markers=markers,
+        kept=section.kept,
     )
 
 
@@ -232,6 +233,7 @@ def _params(
     found = {
         **prepared.found(),
         "n_spots": int(section.coordinates.shape[0]),
+        "n_excluded": None if section.kept is None else int(np.sum(~section.kept)),
         "n_features": n_features,
         "n_pcs": options.n_pcs if section.rep is not None or options.n_pcs == 0 else n_features,
         "n_patches": len(patching.patches),

@@ -86,6 +86,8 @@ class FitResult:
         What was measured for every number of domains, and why this one was chosen; None where ``k`` was one number.
     states
         Where domains are compositions of states: these, and the posterior of each spot's state.
+    kept
+        (all spots of the section as it was given,) bool: the n that were fitted; None where none was left out.
     markers
         Marker genes of each domain by its name, where they were requested and there are counts.
 
@@ -119,6 +121,7 @@ class FitResult:
     scan: Scan | None = None
     markers: dict[str, list[str]] | None = None
     states: StateResult | None = None
+    kept: np.ndarray | None = None
 
     def __repr__(self) -> str:
         n, d = self.features.shape
@@ -147,10 +150,11 @@ class FitResult:
         log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
         return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
 
-    def part(self, spots: np.ndarray) -> "FitResult":
+    def part(self, spots: np.ndarray, kept: np.ndarray | None) -> "FitResult":
         """Return the result for some of the spots (ascending), to be written into the file that they came from.
 
-        Values of spots are selected; domains, trace, certificate and scores are those of the joint fit, unchanged.
+        ``kept`` is that of the file. Values of spots are selected; domains, trace, certificate and scores are those of
+        the joint fit, unchanged.
         """
         return replace(
             self,
@@ -165,6 +169,7 @@ class FitResult:
             store_features=True,
             graph=self.graph[spots][:, spots].tocsr(),
             flow=self.flow[spots],
+            kept=kept,
         )
 
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
@@ -189,7 +194,12 @@ class FitResult:
         if save_graph:
             elements["obsp", keys.connectivities] = self.graph
             elements["obsm", keys.flow] = self.flow.astype(np.float32)
-        return elements
+        if self.kept is None:
+            return elements
+        return {
+            (group, key): value if group == "uns" else _on_all_spots(value, self.kept, group)
+            for (group, key), value in elements.items()
+        }
 
     def report(self) -> dict[str, Any]:
         """Return scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
@@ -227,6 +237,22 @@ class FitResult:
             "composition": self.states.composition,
             "prior_weight": self.states.prior_weight,
         }
+
+
+def _on_all_spots(value: Any, kept: np.ndarray, group: str) -> Any:
+    """Return rows for all spots: one that was left out has no domain and no neighbour, and NaN for a number."""
+    place = np.flatnonzero(kept)
+    if isinstance(value, pd.Categorical):
+        codes = np.full(kept.size, -1)
+        codes[place] = value.codes
+        return pd.Categorical.from_codes(codes, value.categories)
+    if sp.issparse(value):
+        rows = value.tocoo()
+        columns, width = (place[rows.col], kept.size) if group == "obsp" else (rows.col, rows.shape[1])
+        return sp.csr_matrix((rows.data, (place[rows.row], columns)), shape=(kept.size, width))
+    spread = np.full((kept.size, *value.shape[1:]), np.nan, dtype=value.dtype)
+    spread[place] = value
+    return spread
 
 
 def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray, lam: Blocks) -> StateResult | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
-from spatialpdvi.options.validation import check_range, check_type, kind_of, read_states
+from spatialpdvi.options.validation import check_range, check_type, kind_of, read_min_counts, read_states
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
@@ -110,6 +110,26 @@ class FitOptions:
         "Key in obsm of features to fit as they are, such as X_pca or X_scVI. Gene selection, normalisation and PCA "
         "are skipped. Default: features are computed from the counts.",
         group="Input",
+    )
+
+    mask: str | None = _option(
+        None,
+        "Column of obs that is true, or 1, for the spots to fit, such as in_tissue. The others stay in the file and "
+        "have no domain. Default: all spots are fitted, with a warning where some seem to be off the tissue.",
+        group="Input",
+    )
+    min_counts: int | str | None = field(
+        default=None,
+        metadata={
+            "help": "Fewest counts of a spot that is fitted, or auto to leave out the spots off the tissue: those that "
+            "lie together at the outside and whose counts are a mode of their own, several times lower than that of "
+            "the tissue. Default: no limit.",
+            "group": "Input",
+            "type": str,
+        },
+    )
+    min_genes: int | None = _option(
+        None, "Fewest genes with a count of a spot that is fitted. Default: no limit.", group="Input"
     )
 
     n_top_genes: int = _option(3_000, "Number of highly variable genes to keep (seurat_v3).", group="Features")
@@ -285,8 +305,9 @@ class FitOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", read_k(self.k))
         object.__setattr__(self, "states", read_states(self.states))
+        object.__setattr__(self, "min_counts", read_min_counts(self.min_counts))
         for f in fields(self):
-            if f.name not in ("k", "states"):
+            if f.name not in ("k", "states", "min_counts"):
                 check_type(f, getattr(self, f.name))
         for f in fields(self):
             check_range(f.name, getattr(self, f.name))

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "check_type", "kind_of", "read_states"]
+__all__ = ["check_range", "check_type", "kind_of", "read_min_counts", "read_states"]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
     "n_top_genes": 1,
+    "min_genes": 1,
     "n_pcs": 0,
     "smooth": 0,
     "n_init": 1,
@@ -68,6 +69,29 @@ def check_range(name: str, value: Any) -> None:
     most = _AT_MOST.get(name, _LARGEST)
     if isinstance(value, Integral) and int(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
+
+
+def read_min_counts(value: Any) -> int | str | None:
+    """Return a number of counts, ``"auto"`` or None.
+
+    Parameters
+    ----------
+    value
+        A whole number, text, or None.
+
+    Raises
+    ------
+    InputError
+        Where the value is none of these, or the number is below 1.
+    """
+    if value is None:
+        return None
+    text = str(value).strip().lower() if isinstance(value, str | Integral) and not isinstance(value, bool) else ""
+    if text == "auto":
+        return text
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= _LARGEST:
+        return int(text)
+    raise InputError("a whole number of at least 1, or auto", repr(value), option="min_counts")
 
 
 def read_states(value: Any) -> int | str:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import read_fitted
+from spatialpdvi.io.results.fitted import read_fitted, select_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.plotting.kinds import KINDS, Kind, View, plot_kinds
 from spatialpdvi.plotting.page import inches
@@ -103,7 +103,8 @@ def _draw(
     **read: Any,
 ) -> Axes:
     """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
-    source, keys = AnnDataSource(adata), Keys(key_added)
+    keys = Keys(key_added)
+    source = select_fitted(AnnDataSource(adata), keys)
     fitted = read_fitted(source, keys, **({"spatial_key": None} | read))
     view = View(source, keys, fitted, room=None if ax is None else inches(ax), calibrated=calibrated)
     if ax is not None:

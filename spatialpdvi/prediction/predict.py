@@ -72,6 +72,9 @@ def predict_options(
     spatial_key: str = "spatial",
     label_key: str | None = None,
     sample_key: str | None = None,
+    mask: str | None = None,
+    min_counts: int | str | None = None,
+    min_genes: int | None = None,
     correct: str | None = None,
     save_graph: bool = False,
 ) -> FitOptions:
@@ -81,7 +84,7 @@ def predict_options(
     ----------
     model
         Of a fit.
-    key_added, layer, spatial_key, label_key, sample_key, save_graph
+    key_added, layer, spatial_key, label_key, sample_key, mask, min_counts, min_genes, save_graph
         As for a fit of the section.
     correct
         "none" or "center"; None for what the model's fit did.
@@ -105,6 +108,9 @@ def predict_options(
         spatial_key=spatial_key,
         label_key=label_key,
         sample_key=sample_key,
+        mask=mask,
+        min_counts=min_counts,
+        min_genes=min_genes,
         save_graph=save_graph,
         **own,
     )
@@ -185,6 +191,8 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     found |= similarity_to_model(features, unlimited, domains, model)._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
+    if section.kept is not None:
+        found["n_excluded"] = int(np.sum(~section.kept))
     return FitResult(
         domains=domains,
         posterior=posterior,
@@ -204,6 +212,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         params=_params(options, model, found),
         seconds=progress.seconds,
         colours=model.colours,
+        kept=section.kept,
     )
 
 

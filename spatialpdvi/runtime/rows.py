@@ -1,12 +1,13 @@
 """Matrices as blocks of rows, whether they are in memory, on disk or read by other processes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["CountRows", "JoinedRows", "Rows", "SpreadRows", "by_part", "row_blocks"]
+__all__ = ["CountRows", "JoinedRows", "Rows", "SelectedRows", "SpreadRows", "by_part", "row_blocks"]
 
 _R = TypeVar("_R")
 
@@ -86,3 +87,40 @@ class JoinedRows:
                 taken = block[:, columns]
                 taken.sort_indices()
                 yield taken
+
+
+class SelectedRows:
+    """Some of the rows of a matrix.
+
+    Parameters
+    ----------
+    rows
+        All of them, not in memory.
+    chosen
+        Their numbers, (n,) ascending.
+    """
+
+    def __init__(self, rows: Rows, chosen: np.ndarray) -> None:
+        self._rows, self._chosen = rows, chosen
+        self.shape = (chosen.size, rows.shape[1])
+
+    def split(self, n_parts: int) -> "list[SelectedRows]":
+        """Divide all rows, and leave out parts of which none is selected."""
+        parts = self._rows.split(n_parts)
+        bounds = pairwise(accumulate((part.shape[0] for part in parts), initial=0))
+        chosen = [self._between(first, last) for first, last in bounds]
+        return [SelectedRows(part, own) for part, own in zip(parts, chosen, strict=True) if own.size]
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Yield the selected rows of each block."""
+        first = 0
+        for block in self._rows.blocks():
+            own = self._between(first, first + block.shape[0])
+            if own.size:
+                yield block[own]
+            first += block.shape[0]
+
+    def _between(self, first: int, last: int) -> np.ndarray:
+        """The selected ones of a range of rows, counted from its first."""
+        start, stop = np.searchsorted(self._chosen, (first, last))
+        return np.asarray(self._chosen[start:stop] - first)

@@ -8,6 +8,7 @@ from reference import assert_is_scanpys, scanpy_markers
 
 from spatialpdvi import FitOptions, InputWarning, fit, fit_file, markers_file, predict, predict_file
 from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.section.background import off_tissue
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.marker_genes import rank_markers
 
@@ -90,3 +91,24 @@ def test_tissue_with_its_genes_renamed_is_told(real_data):
         found = predict(section, model=model)
     # single spots scatter so widely that hardly any is beyond the reach of all states; domains' states are others
     assert found.params["shift"] > 0.45  # from where on there is the warning; the section itself has less than 0.05
+
+
+def _totals_and_places(path):
+    adata = anndata.read_h5ad(path)
+    return adata, np.asarray(adata.X.sum(axis=1)).ravel(), adata.obsm["spatial"][:, :2]
+
+
+def test_raw_visium_is_cut_to_what_space_ranger_calls_tissue(real_data):
+    adata, totals, places = _totals_and_places(real_data / "visium_mouse_brain_raw_100g.h5ad")
+    kept, tissue = ~off_tissue(totals, places), adata.obs["in_tissue"].to_numpy(dtype=bool)
+    assert (kept & tissue).sum() / (kept | tissue).sum() >= 0.95
+
+
+def test_no_section_of_tissue_alone_has_spots_off_it(real_data):
+    files = [path for path in sorted(real_data.glob("*.h5ad")) if not path.stem.endswith(("_raw_100g", "_pca_only"))]
+    assert len(files) >= 14
+    for path in files:
+        adata, totals, places = _totals_and_places(path)
+        slices = adata.obs["z_slice"] if "z_slice" in adata.obs else np.zeros(adata.n_obs)
+        for one in np.unique(slices):
+            assert not off_tissue(totals[slices == one], places[slices == one]).any(), path.stem

@@ -1,6 +1,6 @@
 """One interface to an h5ad file, a zarr store and an AnnData in memory, without checks of what is in them."""
 
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,9 @@ from anndata import AnnData
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import as_csr, first_values, layer_of
-from spatialpdvi.runtime.rows import Rows
+from spatialpdvi.runtime.rows import Rows, SelectedRows
 
-__all__ = ["AnnDataSource", "H5adSource", "Source"]
+__all__ = ["AnnDataSource", "H5adSource", "Source", "select_spots"]
 
 
 class Source(Protocol):
@@ -215,3 +215,55 @@ class AnnDataSource:
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
             raise InputError(f"{where} to be an array or a sparse matrix", type(matrix).__name__, "Convert it first.")
         return matrix
+
+
+def select_spots(source: Source, spots: np.ndarray) -> Source:
+    """Return a section that consists of some spots of another, whose numbers (n,) are ascending."""
+    return cast("Source", _SelectedSpots(source, spots))
+
+
+class _SelectedSpots:
+    """Rows of the elements of a source; what has no rows is the source's own."""
+
+    def __init__(self, source: Source, spots: np.ndarray) -> None:
+        self._source, self._spots = source, spots
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    @property
+    def n_obs(self) -> int:
+        return int(self._spots.size)
+
+    def obs_names(self) -> pd.Index:
+        return self._source.obs_names()[self._spots]
+
+    def obs(self, key: str) -> pd.Series:
+        return self._source.obs(key).iloc[self._spots].reset_index(drop=True)
+
+    def obsm(self, key: str) -> Any:
+        element = self._source.obsm(key)
+        if isinstance(element, pd.DataFrame):
+            return element.iloc[self._spots]
+        # what is no table is for the reader to refuse
+        return _indexable(element)[self._spots] if self._has_rows(element) else element
+
+    def obsp(self, key: str) -> Any:
+        element = self._source.obsp(key)
+        if not self._has_rows(element) or len(set(element.shape)) > 1:
+            return element
+        return _indexable(element)[self._spots][:, self._spots]
+
+    def matrix(self, where: str) -> sp.csr_matrix:
+        return self._source.matrix(where)[self._spots]
+
+    def rows(self, where: str) -> Rows:
+        return SelectedRows(self._source.rows(where), self._spots)
+
+    def _has_rows(self, element: Any) -> bool:
+        shape: Any = getattr(element, "shape", ())
+        return bool(len(shape) == 2 and shape[0] == self._source.n_obs)
+
+
+def _indexable(element: Any) -> Any:
+    return element.tocsr() if sp.issparse(element) else element

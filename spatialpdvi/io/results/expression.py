@@ -8,7 +8,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
+from spatialpdvi.io.results.fitted import check_fitted, read_states, select_fitted, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
@@ -61,6 +61,7 @@ def read_expression(
         Where there is no fit, there are no counts, or domains share no states whose genes could be compared.
     """
     check_fitted(source, keys)
+    source = select_fitted(source, keys)
     groups = read_domains(source, keys.domain) if of == "domain" else _likeliest_states(source, keys)
     if layer is None:
         layer = _layer_of_the_fit(source, keys)

@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
-from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.formats.sources import Source, select_spots
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
 from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
@@ -25,6 +25,7 @@ __all__ = [
     "read_flow",
     "read_number",
     "read_states",
+    "select_fitted",
     "stored_params",
 ]
 
@@ -106,6 +107,26 @@ def check_fitted(source: Source, keys: Keys) -> None:
             f"columns: {list_keys(source.obs_keys())}",
             f"Run `spatialpdvi fit` first, or name its {option('key_added')}.",
         )
+
+
+def select_fitted(source: Source, keys: Keys) -> Source:
+    """Return the section of the spots that were fitted: those with a domain, where a fit left others out.
+
+    Raises
+    ------
+    InputError
+        Where more spots have no domain than were left out.
+    """
+    if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
+        return source  # not fitted
+    excluded = stored_params(source.uns(keys.uns)).get("n_excluded", 0)
+    has_domain = source.obs(keys.domain).notna().to_numpy()
+    if not excluded or has_domain.all():
+        return source
+    if has_domain.size - has_domain.sum() > excluded:
+        found = f"{has_domain.size - has_domain.sum():,} spots without a domain"
+        raise not_ours(source, f"obs[{keys.domain!r}]", f"{found}, where the fit left out {excluded:,}")
+    return select_spots(source, np.flatnonzero(has_domain))
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:

@@ -63,6 +63,7 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
         init_labels=None,
         graph=sp.csr_matrix(sp.block_diag(graphs)) if graphs else None,
         samples=pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object)),
+        kept=_join_kept(sections),
     )
 
 
@@ -118,6 +119,12 @@ def _join_labels(sections: Sequence[Section]) -> pd.Categorical | None:
     ]
     categories = list(dict.fromkeys(c for s in sections if s.labels is not None for c in s.labels.categories))
     return pd.Categorical(np.concatenate(texts), categories=categories)
+
+
+def _join_kept(sections: Sequence[Section]) -> np.ndarray | None:
+    if all(s.kept is None for s in sections):
+        return None
+    return np.concatenate([np.ones(s.spot_names.size, dtype=bool) if s.kept is None else s.kept for s in sections])
 
 
 def _check_alike(numbers: Sequence[int], names: Sequence[str], what: str, unit: str) -> None:

@@ -7,10 +7,17 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.io.formats.sources import Source, select_spots
+from spatialpdvi.io.section.background import (
+    Exclusion,
+    enough_counts,
+    read_mask,
+    warn_of_background,
+    warn_of_in_tissue,
+)
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.counts import find_counts, read_counts
 from spatialpdvi.io.section.features import read_features, read_graph
 from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
 from spatialpdvi.runtime.rows import CountRows
@@ -33,13 +40,13 @@ class Section(NamedTuple):
     init_labels: np.ndarray | None  # (n,) int64 codes 0, 1, ...
     graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal
     samples: pd.Categorical | None = None  # (n,): the section of each spot, where there are several; none missing
+    kept: np.ndarray | None = None  # (all spots of the source,) bool: the n of the section; None where it has all
 
     def spots_of_samples(self) -> list[np.ndarray]:
         """Return the spots (ascending) of each section, in the order of the categories."""
         if self.samples is None:
             return [np.arange(self.coordinates.shape[0])]
-        codes = np.asarray(self.samples.codes)
-        return [np.flatnonzero(codes == code) for code in range(len(self.samples.categories))]
+        return _blocks(self.samples)
 
     def blocks(self, *, across: bool) -> list[np.ndarray]:
         """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
@@ -57,6 +64,7 @@ def read_section(
     graph: str | None = None,
     sample: str | None = None,
     memory: int | None = None,
+    exclusion: Exclusion | None = None,
 ) -> Section:
     """Read and check what a fit needs, the cheap elements first.
 
@@ -80,6 +88,9 @@ def read_section(
         Column of ``obs`` that names the section of each spot.
     memory
         Bytes that may be used (`read_counts`).
+    exclusion
+        Which spots are left out, as if the source did not have them. Without one, a warning is given where spots seem
+        to be off the tissue.
 
     Raises
     ------
@@ -87,6 +98,10 @@ def read_section(
         Where one of them is missing or cannot be used.
     """
     _check_spots(source)
+    kept = None
+    if exclusion is not None and exclusion.is_given:
+        kept = _kept(source, exclusion, layer=layer, spatial_key=spatial_key, rep=rep, sample=sample, memory=memory)
+        source = select_spots(source, np.flatnonzero(kept))
     samples = None if sample is None else read_samples(source, sample)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     labels, found_key = read_labels(source, label_key)
@@ -94,7 +109,7 @@ def read_section(
     edges = None if graph is None else read_graph(source, graph)
     features = None if rep is None else read_features(source, rep)
     counts = read_counts(source, layer, memory=memory) if rep is None else None
-    return Section(
+    section = Section(
         counts=counts.matrix if counts else None,
         counts_source=counts.source if counts else "",
         gene_names=counts.gene_names if counts else pd.Index([], dtype=object),
@@ -107,7 +122,48 @@ def read_section(
         init_labels=init_labels,
         graph=edges,
         samples=samples,
+        kept=None if kept is None or kept.all() else kept,
     )
+    if kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
+        totals = np.asarray(section.counts.sum(axis=1, dtype=np.float64)).ravel()
+        warn_of_background(totals, coordinates, section.spots_of_samples())
+    return section
+
+
+def _kept(
+    source: Source,
+    exclusion: Exclusion,
+    *,
+    layer: str | None,
+    spatial_key: str,
+    rep: str | None,
+    sample: str | None,
+    memory: int | None,
+) -> np.ndarray:
+    """Whether each spot of the source is kept, (all spots,)."""
+    kept = np.ones(source.n_obs, dtype=bool) if exclusion.mask is None else read_mask(source, exclusion.mask)
+    if exclusion.needs_counts and kept.any():
+        needed_by = option("min_genes") if exclusion.min_counts is None else option("min_counts")
+        if rep is not None:
+            advice = f"Features have no counts. Name the spots to be fitted with {option('mask')}."
+            raise InputError(f"no {option('rep')} with {needed_by}", repr(rep), advice)
+        spots = np.flatnonzero(kept)
+        chosen = select_spots(source, spots)
+        samples = None if sample is None else read_samples(chosen, sample)
+        with warnings.catch_warnings():  # those of the spots that are kept come when these are read
+            warnings.simplefilter("ignore", InputWarning)
+            coordinates = read_coordinates(chosen, spatial_key, samples=samples)
+        counts = find_counts(chosen, layer, memory=memory).matrix
+        blocks = [np.arange(spots.size)] if samples is None else _blocks(samples)
+        kept[spots] = enough_counts(counts, coordinates, blocks, exclusion)
+    if not kept.any():
+        raise InputError("spots to fit", f"{kept.size:,}, none of which is kept", "Leave out fewer.")
+    return kept
+
+
+def _blocks(samples: pd.Categorical) -> list[np.ndarray]:
+    codes = np.asarray(samples.codes)
+    return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
 
 
 def _check_spots(source: Source) -> None:

@@ -1,0 +1,244 @@
+"""Spots off the tissue, and the options that leave these or other spots out of a fit.
+
+Sequencers report every spot of the chip, and molecules that spread reach the spots beside the tissue. These spots are
+told from poor tissue by two facts together. Their counts are a mode of their own, several times lower than that of the
+tissue; and they lie together at the outside of the spots. Fat and necrosis have few counts too, but not by so much, and
+single spots of few counts lie anywhere.
+"""
+
+import warnings
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.runtime.rows import CountRows, row_blocks
+
+__all__ = ["Exclusion", "enough_counts", "off_tissue", "read_mask", "warn_of_background", "warn_of_in_tissue"]
+
+_FEWEST = 100  # spots, to see two modes
+_NEAR = 6  # neighbours over whose counts the median is taken: one ring on a hexagonal grid
+_AROUND = 18  # neighbours whose directions tell whether a spot is at the outside: two rings
+_BINS = 512  # of the histogram of log counts
+_SHARE = 0.01  # of the spots that each mode has at least
+_RATIO = 4.0  # of the counts of the two modes, at least: kinds of tissue differ by less
+_DEPTH = 0.5  # the density between the modes is at most this part of the lower mode's
+_GAP = 150.0  # degrees without a neighbour, from which a spot is at the outside
+_SAMPLE = 100_000  # spots, which are enough for a warning
+_IN_TISSUE = "in_tissue"  # where scanpy and squidpy keep what Space Ranger says
+
+
+class Exclusion(NamedTuple):
+    """Which spots of a section are left out of a fit."""
+
+    mask: str | None = None  # column of obs that is true for spots to keep
+    min_counts: int | str | None = None  # "auto" for spots off the tissue
+    min_genes: int | None = None
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether it depends on the counts."""
+        return self.min_counts is not None or self.min_genes is not None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is one."""
+        return self.mask is not None or self.needs_counts
+
+
+def read_mask(source: Source, key: str) -> np.ndarray:
+    """Read the column ``obs[key]`` of true and false, or of 1 and 0, (n,) bool.
+
+    Raises
+    ------
+    InputError
+        Where there is no such column, or it holds something else.
+    """
+    if key not in source.obs_keys():
+        raise InputError(
+            f"obs[{key!r}] in {source.name}",
+            f"columns: {list_keys(source.obs_keys())}",
+            f"Name one of these with {option('mask')}.",
+        )
+    column = source.obs(key)
+    texts = column.astype(object).map(lambda value: str(value).strip().lower())
+    is_true, is_false = texts.isin(("true", "1", "1.0")), texts.isin(("false", "0", "0.0"))
+    other = ~(is_true | is_false)
+    if other.any():
+        raise InputError(
+            f"obs[{key!r}] to hold true and false, or 1 and 0",
+            f"{str(column[other].iloc[0])!r} (spot {str(source.obs_names()[other.argmax()])!r})",
+            "Make a column that is true for the spots to be fitted.",
+            option="mask",
+        )
+    return np.asarray(is_true)
+
+
+def enough_counts(
+    counts: CountRows, coordinates: np.ndarray, blocks: list[np.ndarray], exclusion: Exclusion
+) -> np.ndarray:
+    """Find the spots that have enough counts and genes.
+
+    Parameters
+    ----------
+    counts
+        (n, genes).
+    coordinates
+        (n, 2) or (n, 3).
+    blocks
+        The spots of each section.
+    exclusion
+        What is enough.
+
+    Returns
+    -------
+    (n,) bool.
+    """
+    totals, genes = _sums(counts)
+    kept = np.ones(totals.size, dtype=bool)
+    if exclusion.min_counts == "auto":
+        for spots in blocks:
+            kept[spots] = ~off_tissue(totals[spots], coordinates[spots])
+    elif exclusion.min_counts is not None:
+        kept = totals >= exclusion.min_counts
+    return kept if exclusion.min_genes is None else kept & (genes >= exclusion.min_genes)
+
+
+def warn_of_in_tissue(source: Source) -> bool:
+    """Warn of spots that ``obs['in_tissue']`` says are off the tissue; return whether there are any."""
+    if _IN_TISSUE not in source.obs_keys():
+        return False
+    try:
+        kept = read_mask(source, _IN_TISSUE)
+    except InputError:  # a column of the user's own
+        return False
+    if kept.all():
+        return False
+    text = (
+        f"{(~kept).sum():,} of {kept.size:,} spots are off the tissue by obs[{_IN_TISSUE!r}]. They are fitted like all "
+        f"others, and will take domains of their own. Exclude them with {option('mask', _IN_TISSUE)}."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
+    return True
+
+
+def warn_of_background(totals: np.ndarray, coordinates: np.ndarray, blocks: list[np.ndarray]) -> None:
+    """Warn of spots that seem to be off the tissue (`off_tissue`), from a sample of large sections.
+
+    Parameters
+    ----------
+    totals
+        Counts of each spot, (n,).
+    coordinates
+        (n, 2) or (n, 3).
+    blocks
+        The spots of each section.
+    """
+    off, tissue, share = [], [], 0.0
+    for spots in blocks:
+        seen = spots
+        if spots.size > _SAMPLE:
+            seen = np.sort(np.random.default_rng(0).choice(spots, _SAMPLE, replace=False))
+        found = off_tissue(totals[seen], coordinates[seen])
+        off.append(totals[seen[found]])
+        tissue.append(totals[seen[~found]])
+        share += found.mean() * spots.size / totals.size
+    if not share:
+        return
+    text = (
+        f"About {share:.0%} of the spots seem to be off the tissue: they lie together at the outside, and have "
+        f"{np.median(np.concatenate(off)):,.0f} counts instead of {np.median(np.concatenate(tissue)):,.0f} (medians). "
+        f"They are fitted like all others, and will take domains of their own. Exclude them with "
+        f"{option('min_counts', 'auto')}, or with {option('mask')}."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def off_tissue(totals: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+    """Find the spots off the tissue.
+
+    Parameters
+    ----------
+    totals
+        Counts of each spot, (n,).
+    coordinates
+        (n, 2) or (n, 3), of which the first two are used; of one section.
+
+    Returns
+    -------
+    (n,) bool; none where counts do not have two modes, or the lower one does not lie at the outside.
+    """
+    n = totals.size
+    nothing = np.zeros(n, dtype=bool)
+    if n < _FEWEST:
+        return nothing
+    place = coordinates[:, :2]
+    _, near = cKDTree(place).query(place, k=_AROUND + 1, workers=-1)
+    counts, ring = np.log10(1.0 + totals), near[:, : _NEAR + 1]
+    averaged = np.median(counts[ring], axis=1)
+    limit = _between_modes(averaged)
+    if limit is None:
+        return nothing
+    low = averaged < limit
+    spot, other = np.repeat(np.arange(n), _NEAR), near[:, 1 : _NEAR + 1].ravel()
+    joined = low[spot] & low[other]
+    graph = sp.csr_matrix((np.ones(joined.sum(), dtype=bool), (spot[joined], other[joined])), shape=(n, n))
+    piece = connected_components(graph, directed=False)[1]
+    off = low & np.isin(piece, piece[low & _is_outside(place, near[:, 1:])])
+    # where the two meet, neighbours say little: the spot's own counts decide
+    border = off[ring].any(axis=1) & ~off[ring].all(axis=1)
+    off[border] = counts[border] < limit
+    return off if off.mean() >= _SHARE else nothing
+
+
+def _between_modes(values: np.ndarray) -> float | None:
+    """The value that is equally many spreads from two modes of the values, (n,); None where two modes are not seen."""
+    low, high = float(values.min()), float(values.max())
+    if high - low < np.log10(_RATIO):
+        return None
+    counted, edges = np.histogram(values, bins=_BINS, range=(low, high))
+    quartiles = np.quantile(values, [0.25, 0.75])
+    width = 0.9 * min(values.std(), np.ptp(quartiles) / 1.34) * values.size**-0.2  # Silverman's rule
+    density = gaussian_filter1d(counted.astype(float), max(1.0, width * _BINS / (high - low)), mode="constant")
+    peaks = find_peaks(np.concatenate([[0.0], density, [0.0]]))[0] - 1
+    best, found = _DEPTH, None
+    for left, right in pairwise(peaks):
+        valley = left + int(np.argmin(density[left : right + 1]))
+        depth = density[valley] / min(density[:valley].max(), density[valley:].max())
+        below = values < edges[valley + 1]
+        if depth > best or not _SHARE <= below.mean() <= 1.0 - _SHARE:
+            continue
+        (lower, its), (upper, other) = _mode(values[below]), _mode(values[~below])
+        if upper - lower >= np.log10(_RATIO):
+            best, found = depth, (lower * other + upper * its) / (other + its)
+    return found
+
+
+def _mode(values: np.ndarray) -> tuple[float, float]:
+    """Median and spread of the values on one side of the valley; molecules that spread give them a long tail."""
+    middle = float(np.median(values))
+    return middle, max(float(np.median(np.abs(values - middle))), 1e-6)
+
+
+def _is_outside(place: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Whether the neighbours (n, q) of each spot leave a wide angle free, (n,)."""
+    step = place[near] - place[:, None, :]
+    angle = np.sort(np.arctan2(step[..., 1], step[..., 0]), axis=1)
+    gaps = np.diff(angle, axis=1, append=angle[:, :1] + 2.0 * np.pi)
+    return np.asarray(gaps.max(axis=1) >= np.deg2rad(_GAP))
+
+
+def _sums(counts: CountRows) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and genes of each spot, (n,) each."""
+    totals, genes = [], []
+    for block in row_blocks(counts):
+        totals.append(np.asarray(block.sum(axis=1, dtype=np.float64)).ravel())
+        genes.append((block > 0).getnnz(axis=1))
+    return np.concatenate(totals), np.concatenate(genes)
