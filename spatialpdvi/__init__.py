@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spatialpdvi.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from spatialpdvi import pl
+    from spatialpdvi import pl, pp, tl
     from spatialpdvi.api import (
         bin_file,
         evaluate,
@@ -50,12 +50,14 @@ __all__ = [
     "markers_file",
     "pl",
     "plot_section",
+    "pp",
     "predict",
     "predict_file",
     "preset_options",
     "report_files",
     "save_model",
     "simulate",
+    "tl",
 ]
 
 _HOME = {
@@ -86,8 +88,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "pl":
-        return import_module("spatialpdvi.pl")
+    if name in {"pl", "pp", "tl"}:
+        return import_module(f"spatialpdvi.{name}")
     if name not in _HOME:
         msg = f"module 'spatialpdvi' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # library -> rooms that may import it
 HOMES = {
-    "anndata": {"api", "binning", "features", "io", "pl", "synthetic"},
+    "anndata": {"api", "binning", "features", "io", "pl", "pp", "synthetic", "tl"},
     "click": {"cli"},
     "distributed": {"distributed"},
     "filelock": {"io"},

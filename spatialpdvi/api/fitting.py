@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spatialpdvi.api.signature import spell_out
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.export import why_no_model
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["checked_file", "fit", "fit_file", "fit_files"]
 
 
+@spell_out()
 def fit(
     adata: "AnnData",
     *,
@@ -59,7 +61,7 @@ def fit(
         Runs the solver on the workers of a Dask cluster (`spatialpdvi.distributed.connect`). The result has the same
         bits.
     options
-        Fields of `spatialpdvi.FitOptions`, which are the options of the command line with underscores (docs/cli.md).
+        Every option of `spatialpdvi.FitOptions`, as on the command line (docs/cli.md).
 
     Returns
     -------

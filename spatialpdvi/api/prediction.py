@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.api.fitting import checked_file
+from spatialpdvi.api.signature import spell_out
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.model import Model
+from spatialpdvi.options.fit import OF_A_SECTION
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["load_model", "predict", "predict_file", "save_model"]
 
 
+@spell_out(only=(*OF_A_SECTION, "save_graph"))
 def predict(
     adata: "AnnData",
     *,
     model: str | Path | Model,
     key_added: str = "pdvi",
+    correct: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> FitResult:
@@ -36,11 +40,13 @@ def predict(
         A model that `save_model` wrote, or the ``model`` of a `spatialpdvi.FitResult`.
     key_added
         Prefix of the keys that are written.
+    correct
+        Correction of differences to the sections of the fit: "none", or "center", which subtracts the section's mean
+        from its components; by default what the fit did.
     progress
         Shows the stages; by default nothing is shown.
     options
-        ``layer``, ``spatial_key``, ``label_key``, ``sample_key`` and ``save_graph``, as for `fit`; and ``correct``, the
-        correction of differences to the sections of the fit, by default as in the fit.
+        Options of a fit that describe the section.
 
     Returns
     -------
@@ -62,7 +68,7 @@ def predict(
 
     keys = Keys(key_added)
     known = model if isinstance(model, Model) else load_model(model)
-    chosen = predict_options(known, key_added=key_added, **options)
+    chosen = predict_options(known, key_added=key_added, correct=correct, **options)
     source = AnnDataSource(adata)
     check_free(source, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress or Progress())

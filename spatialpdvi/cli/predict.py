@@ -20,6 +20,7 @@ from spatialpdvi.cli.common import (
     verbosity,
 )
 from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.options.fit import OF_A_SECTION
 
 if TYPE_CHECKING:
     from spatialpdvi.fitting.result import FitResult
@@ -36,12 +37,7 @@ __all__ = ["predict"]
     help="Correction of differences between SECTION and the sections of the fit: none, or center, which subtracts the "
     "mean of SECTION from its components. Default: as in the fit.",
 )
-@table_options(
-    (
-        *("layer", "spatial_key", "label_key", "sample_key", "mask", "min_counts", "min_genes"),
-        *("key_added", "save_graph"),
-    )
-)
+@table_options((*OF_A_SECTION, "key_added", "save_graph"))
 @click.option(
     "--report", type=FILE, help="Also write scores and certificate as JSON to this file. Default: not written."
 )

@@ -12,6 +12,7 @@ __all__ = [
     "CORRECTIONS",
     "DUALS",
     "KMEANS",
+    "OF_A_SECTION",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
@@ -30,6 +31,8 @@ CORRECTIONS = ("none", "center", "harmony")
 DUALS = ("gradient", "zero")
 TOTALS = ("all", "selected")
 KMEANS = "kmeans"  # a start that is no column of obs
+# options that describe a section, and not the model that is fitted to it
+OF_A_SECTION = ("layer", "spatial_key", "label_key", "sample_key", "mask", "min_counts", "min_genes")
 
 # Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
 # the registry of solvers.

@@ -1,0 +1,193 @@
+"""Tools for an AnnData in memory, called as those of scanpy and squidpy are: ``spatialpdvi.tl.domains(adata, 7)``.
+
+They write into ``adata`` and return nothing; with ``copy=True`` they leave it as it is and return a copy with the
+result. `spatialpdvi.fit` and `spatialpdvi.predict` do the same and return the result itself.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi import api
+from spatialpdvi.api.signature import spell_out
+from spatialpdvi.model import Model
+from spatialpdvi.options.fit import OF_A_SECTION
+from spatialpdvi.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+__all__ = ["domains", "markers", "predict"]
+
+
+@spell_out(without=("k", "sample_key"))
+def domains(
+    adata: "AnnData",
+    n_domains: int | str,
+    *,
+    mask: str | None = None,
+    library_key: str | None = None,
+    key_added: str = "pdvi",
+    copy: bool = False,
+    preset: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> "AnnData | None":
+    """Find the spatial domains of a section and write them into its obs, obsm and uns (docs/outputs.md).
+
+    Parameters
+    ----------
+    adata
+        A section of n spots, with raw counts in a layer, X or raw.X and coordinates (n, 2) or (n, 3), in any unit, in
+        ``obsm['spatial']``.
+    n_domains
+        Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen.
+    mask
+        Column of ``obs`` that is true for the spots to fit. The others have no domain.
+    library_key
+        Column of ``obs`` that names the section of each spot. All sections share one set of domains.
+    key_added
+        Prefix of the keys that are written.
+    copy
+        Whether to return a copy with the result instead of writing into ``adata``.
+    preset
+        Name of a set of options, of which those that are given win (`spatialpdvi.preset_options`).
+    progress
+        Shows the stages; by default nothing is shown.
+    options
+        Every option of `spatialpdvi.FitOptions`.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where the data or an option cannot be used; ``adata`` is then unchanged.
+
+    Examples
+    --------
+    >>> spv.tl.domains(adata, n_domains=3, n_top_genes=60, n_init=1)
+    >>> adata.obs["pdvi_domain"].cat.categories.tolist()
+    ['0', '1', '2']
+    """
+    adata = adata.copy() if copy else adata
+    api.fit(
+        adata,
+        k=n_domains,
+        preset=preset,
+        progress=progress,
+        mask=mask,
+        sample_key=library_key,
+        key_added=key_added,
+        **options,
+    )
+    return adata if copy else None
+
+
+@spell_out(only=(*OF_A_SECTION, "save_graph"), without=("sample_key",))
+def predict(
+    adata: "AnnData",
+    model: str | Path | Model,
+    *,
+    mask: str | None = None,
+    library_key: str | None = None,
+    key_added: str = "pdvi",
+    copy: bool = False,
+    correct: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> "AnnData | None":
+    """Find the domains of a model in another section.
+
+    Parameters
+    ----------
+    adata
+        A section of n spots with coordinates, and with raw counts or the features that the model was fitted on.
+    model
+        A model that `spatialpdvi.save_model` wrote, or the ``model`` of a `spatialpdvi.FitResult`.
+    mask, library_key, key_added, copy, progress
+        As for `domains`.
+    correct
+        Correction of differences to the sections of the fit: "none", or "center", which subtracts the section's mean
+        from its components; by default what the fit did.
+    options
+        Options of a fit that describe the section.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where the model, the data or an option cannot be used; ``adata`` is then unchanged.
+
+    Examples
+    --------
+    >>> spv.tl.predict(other, "model.npz")
+    >>> other.obs["pdvi_domain"].cat.categories.tolist()
+    ['0', '1', '2']
+    """
+    adata = adata.copy() if copy else adata
+    api.predict(
+        adata,
+        model=model,
+        progress=progress,
+        mask=mask,
+        sample_key=library_key,
+        key_added=key_added,
+        correct=correct,
+        **options,
+    )
+    return adata if copy else None
+
+
+def markers(
+    adata: "AnnData",
+    n_genes: int = 10,
+    *,
+    of: str = "domain",
+    key_added: str = "pdvi",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    copy: bool = False,
+) -> "AnnData | None":
+    """Find the marker genes of each domain, or of each cell state, and write them into ``uns['pdvi_markers']``.
+
+    Parameters
+    ----------
+    adata
+        A fitted section with raw counts.
+    n_genes
+        Largest number of genes per domain.
+    of
+        "domain", or "state" for the cell states that domains share; these are written into
+        ``uns['pdvi_state_markers']``.
+    key_added
+        Prefix of the keys that the fit wrote.
+    layer
+        Where the counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the gene names to show; by default the index of ``var``.
+    copy
+        Whether to return a copy with the result instead of writing into ``adata``.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where the section has no fit or no counts, or its domains share no states.
+
+    Examples
+    --------
+    >>> spv.tl.markers(adata, n_genes=2)
+    >>> sorted(adata.uns["pdvi_markers"])[:3]
+    ['domain', 'gene', 'log_fold_change']
+    """
+    adata = adata.copy() if copy else adata
+    api.markers(adata, n=n_genes, of=of, key_added=key_added, layer=layer, gene_key=gene_key, store=True)
+    return adata if copy else None

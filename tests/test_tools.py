@@ -1,0 +1,71 @@
+"""`spatialpdvi.tl` and `spatialpdvi.pp` follow the conventions of scverse, and spell out every option."""
+
+import inspect
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import spatialpdvi as spv
+from spatialpdvi import FitOptions
+
+FAST = {"n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
+OPTIONS = {f.name: f for f in fields(FitOptions)}
+
+
+@pytest.fixture
+def adata():
+    return spv.simulate(n_spots=400, n_genes=60, k=3, easy=True, seed=3)
+
+
+def test_tools_write_into_the_section_or_into_a_copy(adata):
+    before = set(adata.obs)
+    copy = spv.tl.domains(adata, 3, copy=True, key_added="mine", **FAST)
+    assert set(adata.obs) == before
+    assert spv.tl.domains(adata, n_domains=3, key_added="mine", **FAST) is None
+    np.testing.assert_array_equal(adata.obsm["mine_posterior"], copy.obsm["mine_posterior"])
+    marked = spv.tl.markers(adata, 2, key_added="mine", copy=True)
+    assert "mine_markers" not in adata.uns
+    assert set(marked.uns["mine_markers"]["domain"]) == {"0", "1", "2"}
+
+
+def test_tools_have_the_bits_of_the_functions(adata):
+    other = adata.copy()
+    adata.obs["slice"] = other.obs["slice"] = np.repeat(["a", "b"], 200)
+    adata.obs["kept"] = other.obs["kept"] = np.arange(400) % 40 > 0
+    result = spv.fit(adata, k=3, sample_key="slice", mask="kept", **FAST)
+    spv.tl.domains(other, 3, library_key="slice", mask="kept", **FAST)
+    np.testing.assert_array_equal(adata.obsm["pdvi_posterior"], other.obsm["pdvi_posterior"])
+    spv.predict(adata, model=result.model, sample_key="slice", mask="kept", key_added="again")
+    spv.tl.predict(other, result.model, library_key="slice", mask="kept", key_added="again")
+    np.testing.assert_array_equal(adata.obsm["again_posterior"], other.obsm["again_posterior"])
+
+
+@pytest.mark.parametrize(
+    ("function", "other_names"),
+    [(spv.fit, {}), (spv.tl.domains, {"k": "n_domains", "sample_key": "library_key"})],
+    ids=["fit", "tl.domains"],
+)
+def test_every_option_is_in_the_signature_and_in_the_docstring(function, other_names):
+    parameters, text = inspect.signature(function).parameters, inspect.getdoc(function)
+    for name, option in OPTIONS.items():
+        shown = other_names.get(name, name)
+        assert shown in parameters
+        assert f"\n{shown}\n" in text
+        if name != "k":
+            assert parameters[shown].default == option.default
+    assert "options" not in parameters
+    assert "\noptions\n" not in text
+
+
+@pytest.mark.parametrize("function", [spv.predict, spv.tl.predict], ids=["predict", "tl.predict"])
+def test_a_prediction_shows_the_options_that_it_takes(function):
+    parameters = inspect.signature(function).parameters
+    assert {"layer", "spatial_key", "label_key", "mask", "min_counts", "min_genes", "save_graph"} <= set(parameters)
+    assert parameters["correct"].default is None
+    assert not {"beta", "n_pcs", "options"} & set(parameters)
+
+
+def test_an_option_that_there_is_not_is_refused(adata):
+    with pytest.raises(TypeError, match="n_domain"):
+        spv.fit(adata, k=3, n_domain=4)
