@@ -61,7 +61,8 @@ def compare(
 ) -> None:
     """Compare all solvers on one SECTION, an h5ad file or a zarr store.
 
-    All solvers minimise the same objective, and for each seed they begin at the same start. The command writes a table,
+    It is a benchmark of algorithms: to compare the domains of a fit with an annotation, use `evaluate`. All solvers
+    minimise the same objective, and for each seed they begin at the same start. The command writes a table,
     the traces and two pictures. To continue after an interruption, run the same command again.
 
     \b

@@ -14,7 +14,9 @@ __all__ = ["evaluate"]
 @click.option("--label-key", default="annotation", show_default=True, help="Column of obs with the known labels.")
 @click.option("--domain-key", default="pdvi_domain", show_default=True, help="Column of obs with the domains to score.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
-@click.option("--report", type=FILE, help="Also write the scores as JSON to this file. Default: not written.")
+@click.option(
+    "--json", "--report", "report", type=FILE, help="Also write the scores as JSON to this file. Default: not written."
+)
 @verbosity
 @user_errors
 @table_option

@@ -62,7 +62,9 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 @PRESET
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @click.option(
+    "--json",
     "--report",
+    "report",
     type=FILE,
     help="Also write scores, certificate and marker genes as JSON to this file. Default: not written.",
 )
@@ -120,7 +122,7 @@ def fit(
       spatialpdvi fit embryo.h5ad --k 20
       spatialpdvi fit embryo.h5ad --k auto
       spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
-      spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --report scores.json
+      spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --json scores.json
       spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
       spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
     """

@@ -39,7 +39,11 @@ __all__ = ["predict"]
 )
 @table_options((*OF_A_SECTION, "key_added", "save_graph"))
 @click.option(
-    "--report", type=FILE, help="Also write scores and certificate as JSON to this file. Default: not written."
+    "--json",
+    "--report",
+    "report",
+    type=FILE,
+    help="Also write scores and certificate as JSON to this file. Default: not written.",
 )
 @verbosity
 @user_errors

@@ -66,9 +66,9 @@ GRAPH = ["--save-graph"]
 MADE = {
     "fit": ["fit", "a.h5ad", *FAST, *GRAPH, "-o", "out.h5ad", "--report", "fit.json", "--save-model", "model.npz"],
     "fit without labels": ["fit", "b.h5ad", *FAST, "--rep", "X_pca", "-o", "bare.h5ad", "--report", "bare.json"],
-    "fit auto": ["fit", "a.h5ad", "--k", "3:4", "-o", "auto.h5ad", "--report", "auto.json"],
-    "predict": ["predict", "a.h5ad", "--model", "model.npz", "-o", "predicted.h5ad", "--report", "predict.json"],
-    "evaluate": ["evaluate", "out.h5ad", "--report", "evaluate.json"],
+    "fit auto": ["fit", "a.h5ad", "--k", "3:4", "-o", "auto.h5ad", "--json", "auto.json"],
+    "predict": ["predict", "a.h5ad", "--model", "model.npz", "-o", "predicted.h5ad", "--json", "predict.json"],
+    "evaluate": ["evaluate", "out.h5ad", "--json", "evaluate.json"],
     "estimate": ["estimate", "a.h5ad", "--k", 4, "--json", "estimate.json"],
     "compare": ["compare", "a.h5ad", *FAST, "--solvers", "p2dvi,adam", "--seeds", 2, "--tune-epochs", 2, "-o", "all"],
     "markers": ["markers", "out.h5ad", "--store", "-o", "markers.csv"],

@@ -99,6 +99,10 @@ def test_a_file_open_for_writing_elsewhere(path) -> None:
         (["obs", "var"], "an HDF5 file whose obs or var is no table. Write your data with"),
         (["matrix"], "another kind of HDF5 file (10x or loom). Read it with scanpy. Write your"),
         (["mod", "obs", "var"], "a MuData of several modalities. Write one modality as h5ad."),
+        (
+            ["genes", "cells", "position", "exp_matrix", "bin_type"],
+            "one that stereopy wrote in its own format. Convert it with stereopy: `data = stereo.io.read_stereo_h5ad(",
+        ),
     ],
 )
 def test_hdf5_that_is_no_anndata(tmp_path, names, said) -> None:

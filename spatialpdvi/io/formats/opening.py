@@ -124,6 +124,12 @@ def _check_anndata(file: Any, path: Path) -> None:
         found, advice = "another kind of HDF5 file (10x or loom)", f"Read it with scanpy. {advice}"
     elif {"geneExp", "cellBin"} & set(file):
         found, advice = "a GEF of Stereo-seq", "Make an AnnData of it with `spatialpdvi bin`."
+    elif {"exp_matrix", "position", "genes", "cells"} <= set(file):
+        found = "one that stereopy wrote in its own format"
+        advice = (
+            "Convert it with stereopy: `data = stereo.io.read_stereo_h5ad(old)`, then "
+            "`stereo.io.stereo_to_anndata(data, flavor='scanpy', output=new)`."
+        )
     elif not {"obs", "var"} <= set(file):
         found = f"{kind} without obs and var"
     elif any(_is_of_old_anndata(file[name]) for name in ("obs", "var")):
