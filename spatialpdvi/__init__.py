@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from spatialpdvi import pl, pp, tl
     from spatialpdvi.api import (
         bin_file,
+        describe,
+        describe_files,
         evaluate,
         fit,
         fit_file,
@@ -41,6 +43,8 @@ __all__ = [
     "InputWarning",
     "PottsGMM",
     "bin_file",
+    "describe",
+    "describe_files",
     "evaluate",
     "fit",
     "fit_file",
@@ -68,6 +72,8 @@ _HOME = {
     "InputWarning": "errors",
     "PottsGMM": "api.estimator",
     "bin_file": "api",
+    "describe": "api",
+    "describe_files": "api",
     "evaluate": "api",
     "fit": "api",
     "fit_file": "api",

@@ -16,7 +16,7 @@ from spatialpdvi.runtime.progress import Progress
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["domains", "markers", "predict"]
+__all__ = ["describe", "domains", "markers", "predict"]
 
 
 @spell_out(without=("k", "sample_key"))
@@ -190,4 +190,77 @@ def markers(
     """
     adata = adata.copy() if copy else adata
     api.markers(adata, n=n_genes, of=of, key_added=key_added, layer=layer, gene_key=gene_key, store=True)
+    return adata if copy else None
+
+
+def describe(
+    adata: "AnnData",
+    *,
+    by: str | None = None,
+    library_key: str | None = None,
+    key_added: str = "pdvi",
+    spatial_key: str | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
+    n_genes: int = 100,
+    n_perms: int = 1000,
+    seed: int = 0,
+    copy: bool = False,
+) -> "AnnData | None":
+    """Describe the domains of a fitted section, and write the tables into ``uns['pdvi_describe']`` (docs/describe.md).
+
+    `spatialpdvi.describe` returns the tables, and compares conditions.
+
+    Parameters
+    ----------
+    adata
+        A fitted section.
+    by
+        Column of ``obs`` with the types whose share in each domain is counted, such as cell types.
+    library_key, spatial_key
+        The column of ``obs`` with the section of each spot, and the coordinates; by default those of the fit.
+    key_added
+        Prefix of the keys that the fit wrote.
+    layer
+        Where the raw counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the gene names to show; by default the index of ``var``.
+    n_genes
+        Largest number of genes that are tested in a domain; 0 for none.
+    n_perms
+        Number of times that the domains are shuffled for the z of contacts.
+    seed
+        Of the shuffles.
+    copy
+        Whether to return a copy with the result instead of writing into ``adata``.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where squidpy is not installed, there is no fit, or a column or option cannot be used.
+
+    Examples
+    --------
+    >>> spv.tl.describe(adata, n_genes=5)
+    >>> sorted(adata.uns["pdvi_describe"])
+    ['contacts', 'domains', 'genes', 'params', 'sections']
+    """
+    adata = adata.copy() if copy else adata
+    api.describe(
+        adata,
+        by=by,
+        sample_key=library_key,
+        key_added=key_added,
+        spatial_key=spatial_key,
+        layer=layer,
+        gene_key=gene_key,
+        n_genes=n_genes,
+        n_perms=n_perms,
+        seed=seed,
+        store=True,
+    )
     return adata if copy else None

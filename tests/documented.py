@@ -7,8 +7,8 @@ from pathlib import Path
 from spatialpdvi.options.fit import option_table
 
 PAGE = (Path(__file__).parents[1] / "docs" / "outputs.md").read_text(encoding="utf-8")
-# below these, keys are names: of packages, solvers, domains, stages of a fit or tests of the machine
-OF_OTHERS = {"versions", "tuning", "domain_sizes", "markers", "seconds", "peak_bytes", "speed"}
+# below these, keys are names: of packages, solvers, domains, conditions, stages of a fit or tests of the machine
+OF_OTHERS = {"versions", "tuning", "domain_sizes", "markers", "seconds", "shares", "peak_bytes", "speed"}
 
 
 def part(title: str) -> str:

@@ -430,8 +430,8 @@ class TestSections:
     def test_a_column_that_has_gone(self, sections):
         del sections.obs["slice"]
         lost = (
-            r"^The column obs\['slice'\], by which the fit told sections apart, is not in the AnnData\. All spots are "
-            r"drawn as one section; name another column with `sample_key`\.$"
+            r"^The column obs\['slice'\], by which the fit told sections apart, is not in the AnnData\. All spots "
+            r"count as one section; name another column with `sample_key`\.$"
         )
         twice = (
             r"^121 of 300 spots have the same coordinates in obsm\['spatial'\] as an earlier spot \(first: 's120'\)\."

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # library -> rooms that may import it
 HOMES = {
-    "anndata": {"api", "binning", "features", "io", "pl", "pp", "synthetic", "tl"},
+    "anndata": {"api", "binning", "description", "features", "io", "pl", "pp", "synthetic", "tl"},
     "click": {"cli"},
     "distributed": {"distributed"},
     "filelock": {"io"},
@@ -22,12 +22,16 @@ HOMES = {
     "llvmlite": {"kernels"},
     "matplotlib": {"api", "compare", "pl", "plotting", "report"},
     "numba": {"kernels", "runtime"},
-    "pandas": {"api", "binning", "features", "fitting", "io", "marker_genes", "metrics", "plotting", "synthetic"},
+    "pandas": {
+        *("api", "binning", "description", "features", "fitting", "io", "marker_genes", "metrics"),
+        *("plotting", "report", "synthetic"),
+    },
     "psutil": {"runtime"},
     "rich": {"runtime"},
     "scanpy": {"binning", "features"},
     "sklearn": {"api", "initialization", "metrics"},
     "skmisc": {"features"},
+    "squidpy": {"description"},
     "threadpoolctl": {"initialization", "runtime"},
     "zarr": {"io"},
 }
@@ -88,7 +92,10 @@ def test_imports_go_one_way(path):
     [
         ["--version"],
         ["--help"],
-        *([name, "--help"] for name in ("fit", "predict", "compare", "markers", "estimate", "bin", "report")),
+        *(
+            [name, "--help"]
+            for name in ("fit", "predict", "compare", "describe", "markers", "estimate", "bin", "report")
+        ),
     ],
 )
 def test_help_loads_nothing_heavy(command):
@@ -98,7 +105,7 @@ def test_help_loads_nothing_heavy(command):
         f"try: main({command!r})\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'pandas', 'anndata', 'scanpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'h5py',\n"
-        "         'distributed', 'zarr'}\n"
+        "         'distributed', 'squidpy', 'zarr'}\n"
         "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,6 +1,7 @@
 """The Python interface. Every command of the command line is a thin layer over one of these functions."""
 
 from spatialpdvi.api.binning import bin_file
+from spatialpdvi.api.description import describe, describe_files
 from spatialpdvi.api.evaluation import evaluate, evaluate_file
 from spatialpdvi.api.fitting import fit, fit_file, fit_files
 from spatialpdvi.api.marker_genes import markers, markers_file
@@ -10,6 +11,8 @@ from spatialpdvi.api.report import report_files
 
 __all__ = [
     "bin_file",
+    "describe",
+    "describe_files",
     "evaluate",
     "evaluate_file",
     "fit",

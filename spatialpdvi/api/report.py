@@ -124,6 +124,7 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
 
 def _material(file: Location, name: str, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.described import read_description
     from spatialpdvi.io.results.fitted import (
         check_fitted,
         read_agreement,
@@ -138,6 +139,7 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
     with progress.stage("read"), H5adSource(file) as everything:
         check_fitted(everything, keys)
         source = select_fitted(everything, keys)
+        description = read_description(source, keys)
         params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
         spatial_key = choices.spatial_key
@@ -157,6 +159,7 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         markers=genes,
         no_markers=reason,
         composition=composition,
+        description=description,
     )
 
 

@@ -7,6 +7,7 @@ import click
 
 from spatialpdvi.cli.bin import bin_sample
 from spatialpdvi.cli.compare import compare
+from spatialpdvi.cli.describe import describe
 from spatialpdvi.cli.estimate import estimate
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
@@ -36,5 +37,5 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, estimate, evaluate, markers, bin_sample, simulate, plot, report):
+for command in (fit, predict, compare, estimate, evaluate, describe, markers, bin_sample, simulate, plot, report):
     main.add_command(command)

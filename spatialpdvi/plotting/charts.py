@@ -216,20 +216,25 @@ def composition_size(n_domains: int) -> tuple[float, float]:
     return _COMPOSITION_WIDTH, max(_LOWEST_TABLE, _CELL_HEIGHT * n_domains)
 
 
-def draw_composition(axes: Axes, composition: Floats, *, domains: Sequence[str], colours: Sequence[str]) -> None:
-    """Draw the share of each state in each domain as a bar, the first domain on top.
+def draw_composition(
+    axes: Axes, composition: Floats, *, domains: Sequence[str], colours: Sequence[str], what: str = "states"
+) -> None:
+    """Draw the share of each state, or of each other type of spot, in each domain as a bar, the first domain on top.
 
     Parameters
     ----------
     axes
         Where to draw.
     composition
-        Shares (K, C); rows sum to 1.
+        Shares (K, C); rows sum to 1, or hold NaN where there is nothing to draw.
     domains
         Names, K.
     colours
         One for each state, C.
+    what
+        What the shares are of, for the axis.
     """
+    composition = np.nan_to_num(composition)
     rows = np.arange(len(domains))
     left = np.zeros(len(domains))
     for state, colour in enumerate(colours):
@@ -239,7 +244,7 @@ def draw_composition(axes: Axes, composition: Floats, *, domains: Sequence[str],
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_ylabel("domain", fontsize=TEXT)
-    axes.set_xlabel("share of states", fontsize=TEXT)
+    axes.set_xlabel(f"share of {what}", fontsize=TEXT, parse_math=False)
     _tidy(axes)
     axes.spines["right"].set_visible(False)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
+from spatialpdvi.io.results.described import StoredDescription
 from spatialpdvi.io.results.fitted import Fitted, stored_params
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
@@ -92,6 +93,8 @@ class Material:
         Why there are none.
     composition
         (K, C) share of each state in each domain; None where domains share no states.
+    description
+        What `spatialpdvi describe --store` has written; None where it has not.
     """
 
     path: Path
@@ -102,6 +105,7 @@ class Material:
     markers: Mapping[str, list[Gene]] | None = None
     no_markers: str = ""
     composition: np.ndarray | None = None
+    description: StoredDescription | None = None
 
     @property
     def params(self) -> Mapping[str, Any]:

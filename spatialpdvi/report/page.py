@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from spatialpdvi.description.summary import summary_rows
 from spatialpdvi.plotting.labels import printable
 from spatialpdvi.report.command import repeating_command
 from spatialpdvi.report.content import (
@@ -24,7 +25,14 @@ from spatialpdvi.report.content import (
     shown,
     text_of,
 )
-from spatialpdvi.report.pictures import composition_chart, draw_maps, reliability_chart, scan_chart, trace_chart
+from spatialpdvi.report.pictures import (
+    composition_chart,
+    contacts_chart,
+    draw_maps,
+    reliability_chart,
+    scan_chart,
+    trace_chart,
+)
 from spatialpdvi.version import __version__
 
 if TYPE_CHECKING:
@@ -128,6 +136,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
             command=repeating_command(material, paths),
             composition=composition,
             confidence_rows=confidence_table(material),
+            described=_described(material),
             domains=domains,
             drawn=draw_maps(material),
             fitted=fitted,
@@ -155,6 +164,16 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
         row=[f"{spots:,}", f"{filled}", *_summary(material), mean, f"{certificate.epochs}"],
         body=body,
     )
+
+
+def _described(material: Material) -> dict[str, Any] | None:
+    """Return what the page shows of a stored description: a picture, and the heads and rows of each section."""
+    if material.description is None:
+        return None
+    tables, by = material.description
+    names = [str(name) for name in tables["sections"]["section"]]
+    shown = [(name, *summary_rows(tables, name, by)) for name in names]
+    return {"chart": contacts_chart(tables["contacts"]), "sections": shown}
 
 
 def _summary(material: Material) -> list[str]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
+from spatialpdvi.plotting.description import contacts_figure
 from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
@@ -28,6 +30,7 @@ __all__ = [
     "Picture",
     "ValueMap",
     "composition_chart",
+    "contacts_chart",
     "draw_maps",
     "reliability_chart",
     "scan_chart",
@@ -137,6 +140,11 @@ def composition_chart(composition: np.ndarray, domains: Sequence[str]) -> Pictur
     draw = partial(draw_composition, composition=composition, domains=domains, colours=colours)
     width, height = composition_size(len(domains))
     return _chart(draw, size=(width + 1.0, height + 0.7))
+
+
+def contacts_chart(contacts: pd.DataFrame) -> Picture:
+    """Draw which domains touch, in each section of the table of contacts."""
+    return _save(contacts_figure(contacts))
 
 
 def reliability_chart(calibration: Mapping[str, Any]) -> Picture:

@@ -54,8 +54,11 @@ def _read(path):
 def files(toy_section, tmp_path_factory):
     """A section, one without labels, and what each command writes of them."""
     folder = tmp_path_factory.mktemp("outputs")
-    toy_section.write_h5ad(folder / "a.h5ad")
-    bare = toy_section.copy()
+    section = toy_section.copy()
+    x, y = (section.obsm["spatial"] > np.median(section.obsm["spatial"], axis=0)).T
+    section.obs["half"], section.obs["quarter"] = x.astype(str), (2 * x + y).astype(str)
+    section.write_h5ad(folder / "a.h5ad")
+    bare = section.copy()
     del bare.obs["annotation"]
     bare.write_h5ad(folder / "b.h5ad")
     return folder
@@ -72,6 +75,10 @@ MADE = {
     "estimate": ["estimate", "a.h5ad", "--k", 4, "--json", "estimate.json"],
     "compare": ["compare", "a.h5ad", *FAST, "--solvers", "p2dvi,adam", "--seeds", 2, "--tune-epochs", 2, "-o", "all"],
     "markers": ["markers", "out.h5ad", "--store", "-o", "markers.csv"],
+    "describe": [
+        *("describe", "out.h5ad", "--by", "annotation", "--sample-key", "quarter", "--condition", "half"),
+        *("--n-perms", 20, "--n-genes", 5, "--store", "-o", "domains"),
+    ],
     "plot": ["plot", "out.h5ad", "--dpi", 40, "-o", "out.png"],
     "simulate": ["simulate", "new.h5ad", "--n-spots", 200, "--n-genes", 30, "--k", 3],
 }
@@ -105,6 +112,7 @@ def test_quiet_prints_nothing_of_a_good_run(said, name):
         ("evaluate.json", "evaluate"),
         ("estimate.json", "estimate"),
         ("all/compare.json", "compare"),
+        ("domains/describe.json", "describe"),
     ],
 )
 def test_json_is_what_its_schema_says_and_the_schema_names_every_key(said, files, file, schema):
@@ -145,6 +153,7 @@ def test_every_key_of_a_model_is_documented(said, files):
         ("evaluate.json", PAGE),
         ("estimate.json", part("The JSON of `spatialpdvi estimate --json`")),
         ("all/compare.json", part("The folder of `spatialpdvi compare`")),
+        ("domains/describe.json", part("The description of domains")),
     ],
 )
 def test_every_key_of_the_json_is_documented(said, files, file, where):
@@ -176,6 +185,8 @@ def test_a_joint_fit_is_in_the_schema_too(toy_section, tmp_path):
         ("evaluate.json", "evaluate", ("scores", "n_scored"), -1),
         ("estimate.json", "estimate", ("reading",), "somehow"),
         ("all/compare.json", "compare", ("table", 0, "n_runs"), 1.5),
+        ("domains/describe.json", "describe", ("contacts", 0, "contacts"), -1),
+        ("domains/describe.json", "describe", ("differences", 0, "p"), 2),
         ("all/compare.json", "compare", ("runs", 0, "trace", "epoch"), 7),
     ],
 )

@@ -270,3 +270,14 @@ def test_background_is_found_with_a_blurred_edge_and_islands(turned):
 def test_too_few_spots_say_nothing():
     place = _lattice(9)
     assert not off_tissue(np.where(place[:, 0] < 4, 1.0, 1000.0), place).any()
+
+
+def test_a_description_leaves_these_spots_out(section, tissue):
+    pytest.importorskip("squidpy")
+    whole, alone = section.copy(), tissue.copy()
+    fit(whole, **FAST, mask="tissue")
+    fit(alone, **FAST)
+    ours, theirs = (spv.describe(adata, n_genes=5, n_perms=20) for adata in (whole, alone))
+    pd.testing.assert_frame_equal(ours.domains, theirs.domains)
+    pd.testing.assert_frame_equal(ours.contacts, theirs.contacts)
+    pd.testing.assert_frame_equal(ours.genes, theirs.genes)

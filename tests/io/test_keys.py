@@ -23,6 +23,7 @@ def test_default_names_are_the_documented_ones() -> None:
         ("uns", "pdvi_domain_colors"),
         ("uns", "pdvi_markers"),
         ("uns", "pdvi_state_markers"),
+        ("uns", "pdvi_describe"),
     )
 
 

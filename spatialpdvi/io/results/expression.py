@@ -14,7 +14,7 @@ from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.runtime.rows import CountRows
 
-__all__ = ["Expression", "read_expression"]
+__all__ = ["Expression", "read_expression", "read_genes"]
 
 _ADVICE = (
     f"Name the layer of the counts with {option('layer')}; features of {option('rep')} have no genes to be compared."
@@ -63,13 +63,23 @@ def read_expression(
     check_fitted(source, keys)
     source = select_fitted(source, keys)
     groups = read_domains(source, keys.domain) if of == "domain" else _likeliest_states(source, keys)
-    if layer is None:
+    return Expression(*read_genes(source, keys, layer=layer, gene_key=gene_key, memory=memory), groups)
+
+
+def read_genes(
+    source: Source, keys: Keys, *, layer: str | None = None, gene_key: str | None = None, memory: int | None = None
+) -> tuple[CountRows, np.ndarray]:
+    """Read the counts (n, genes) and the names of the genes (genes,), as `read_expression` does.
+
+    Where there is no fit under these names, counts are searched for.
+    """
+    if layer is None and keys.uns in source.uns_keys():
         layer = _layer_of_the_fit(source, keys)
     found = read_counts(source, layer, memory=memory, advice=_ADVICE)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:
         names = _named_by(source, gene_key, found.source, names)
-    return Expression(found.matrix, names, groups)
+    return found.matrix, names
 
 
 def _likeliest_states(source: Source, keys: Keys) -> pd.Categorical:

@@ -25,6 +25,7 @@ __all__ = [
     "read_flow",
     "read_number",
     "read_states",
+    "samples_of_fit",
     "select_fitted",
     "stored_params",
 ]
@@ -84,7 +85,7 @@ def read_fitted(
         raise InputError(f"at least one spot in {source.name}", "none")
     annotation, _ = read_labels(source, label_key)
     summary = _read_summary(source, keys.uns)
-    samples = None if spatial_key is None else _read_samples(source, summary, sample_key)
+    samples = None if spatial_key is None else samples_of_fit(source, summary, sample_key)
     calibrated = keys.calibrated_confidence
     return Fitted(
         coordinates=None if spatial_key is None else read_coordinates(source, spatial_key, samples=samples),
@@ -135,8 +136,11 @@ def stored_params(summary: Any) -> Mapping[str, Any]:
     return params if isinstance(params, Mapping) else {}
 
 
-def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -> pd.Categorical | None:
-    """The section of each spot; None where there is one section."""
+def samples_of_fit(source: Source, summary: Any, key: str | None) -> pd.Categorical | None:
+    """Read the section of each spot, (n,): from ``obs[key]``, or from the column that the fit was given.
+
+    Returns None where there is one section. Where the fit's column is gone, a warning says so.
+    """
     if key is None:
         key = stored_params(summary).get("sample_key")
         if not isinstance(key, str) or not key:
@@ -144,7 +148,7 @@ def _read_samples(source: Source, summary: Mapping[str, Any], key: str | None) -
         if key not in source.obs_keys():
             text = (
                 f"The column obs[{key!r}], by which the fit told sections apart, is not in {source.name}. All spots "
-                f"are drawn as one section; name another column with {option('sample_key')}."
+                f"count as one section; name another column with {option('sample_key')}."
             )
             warnings.warn(InputWarning(text), stacklevel=2)
             return None

@@ -116,12 +116,17 @@ class Keys:
         return self.markers if of == "domain" else self.state_markers
 
     @property
+    def description(self) -> str:
+        """``uns``: the description of the domains, a dict of tables."""
+        return f"{self.prefix}_describe"
+
+    @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
         return self.prefix
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """Return every (group, key) that a fit or its markers may have written; a second fit removes them."""
+        """Return every (group, key) of a fit, its markers and its description; a second fit removes them."""
         return (
             ("obs", self.domain),
             ("obs", self.confidence),
@@ -138,6 +143,7 @@ class Keys:
             ("uns", self.colours),
             ("uns", self.markers),
             ("uns", self.state_markers),
+            ("uns", self.description),
         )
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_LABEL_KEY", "read_domains", "read_initial", "read_labels", "read_samples"]
+__all__ = ["DEFAULT_LABEL_KEY", "read_column", "read_domains", "read_initial", "read_labels", "read_samples"]
 
 DEFAULT_LABEL_KEY = "annotation"
 
@@ -37,7 +37,7 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
         if DEFAULT_LABEL_KEY not in source.obs_keys():
             return None, None
         key = DEFAULT_LABEL_KEY
-    labels = _read(source, key, name="label_key")
+    labels = read_column(source, key, name="label_key")
     if len(labels.categories) < 2:
         what = f"only the label {str(labels.categories[0])!r}" if len(labels.categories) else "no label at all"
         text = (
@@ -65,7 +65,7 @@ def read_samples(source: Source, key: str) -> pd.Categorical:
 
 
 def _complete(source: Source, key: str, *, name: str, purpose: str) -> pd.Categorical:
-    labels = _read(source, key, name=name)
+    labels = read_column(source, key, name=name)
     missing = labels.codes < 0
     if missing.any():
         raise InputError(
@@ -76,7 +76,8 @@ def _complete(source: Source, key: str, *, name: str, purpose: str) -> pd.Catego
     return labels
 
 
-def _read(source: Source, key: str, *, name: str) -> pd.Categorical:
+def read_column(source: Source, key: str, *, name: str) -> pd.Categorical:
+    """Read ``obs[key]`` as labels, (n,), with the code -1 where one is missing; ``name`` is the option of the key."""
     if key not in source.obs_keys():
         raise InputError(
             f"obs[{key!r}] in {source.name}",

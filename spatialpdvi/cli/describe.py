@@ -1,0 +1,151 @@
+"""``spatialpdvi describe``."""
+
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spatialpdvi.cli.common import FILE, display, limit_threads, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+
+__all__ = ["describe"]
+
+
+@click.command()
+@click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
+@click.option("--by", help="Column of obs whose share in each domain is counted, such as cell_type. Default: none.")
+@click.option(
+    "--condition",
+    help="Column of obs with the condition of each section. Shares are compared between conditions, with the sections "
+    "as replicates. Default: nothing is compared.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=FILE,
+    help="Also write tables (CSV), describe.json and pictures (PNG) to this folder. It is created if it does not "
+    "exist. Default: not written.",
+)
+@click.option(
+    "--store",
+    is_flag=True,
+    help="Also write the tables of its sections into each file, as uns['pdvi_describe'], for the report. Default: off.",
+)
+@click.option(
+    "--domain-key", help="Column of obs with other domains, such as an annotation. Default: the domains of the fit."
+)
+@KEY_ADDED
+@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@click.option("--sample-key", help="Column of obs with the section of each spot. Default: as in the fit.")
+@click.option(
+    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
+)
+@GENE_KEY
+@click.option(
+    "--n-genes",
+    "-n",
+    default=100,
+    show_default=True,
+    help="Largest number of genes that are tested in each domain, those with the largest variance; 0 for none.",
+)
+@click.option(
+    "--n-perms",
+    default=1000,
+    show_default=True,
+    help="Number of times that the domains are shuffled, to compare the contacts between them with chance.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the shuffles.")
+@COUNTS_MEMORY
+@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@verbosity
+@user_errors
+@table_option
+def describe(
+    sections: tuple[Path, ...],
+    *,
+    output: Path | None,
+    store: bool,
+    key_added: str,
+    threads: int | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Describe the domains of one or more fitted SECTIONs.
+
+    For each section by itself: the size and area of each domain, the cell types in it (--by), the domains that it
+    touches, and the genes that vary in space within it. With --condition, also the differences between groups of
+    sections. squidpy computes the statistics: pip install 'spatialpdvi[squidpy]'.
+
+    \b
+    Example:
+      spatialpdvi describe embryo.h5ad --by cell_type -o embryo_domains
+      spatialpdvi describe cortex.h5ad --domain-key layer --gene-key gene_symbol
+      spatialpdvi describe fitted/*.h5ad --condition treatment --store
+    """
+    limit_threads(threads)
+    from spatialpdvi.api import describe_files
+    from spatialpdvi.api.description_folder import JSON_FILE
+    from spatialpdvi.io.results.keys import Keys
+
+    written = [*(sections if store else ()), *(() if output is None else (output / JSON_FILE,))]
+    with name_written(*written):
+        with display(quiet=quiet, verbose=verbose) as progress:
+            found = describe_files(
+                sections, output=output, store=store, key_added=key_added, progress=progress, **options
+            )
+        if quiet:
+            return
+        for section in found.sections.itertuples():
+            _print_section(section, found)
+        if found.differences is not None:
+            _print_differences(found)
+        if store:
+            for section in sections:
+                click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).description}'])")
+        if output is not None:
+            click.echo(f"written: {click.format_filename(output)}")
+
+
+def _print_section(section: Any, found: Any) -> None:
+    """Print a line about the section, and a table with one row for each of its domains."""
+    from spatialpdvi.description.summary import summary_rows
+
+    area = "" if isnan(section.spot_area) else f" with an area of {section.spot_area:.4g}"
+    click.echo(f"{section.section}: {section.n_spots:,} spots{area}; neighbours: {section.neighbours}")
+    _print_table(*summary_rows(found.tables(), section.section, found.params["by"]), numbers=range(1, 4))
+
+
+def _print_differences(found: Any) -> None:
+    """Print the shares of the domains by condition, and of types in them, by condition."""
+    from spatialpdvi.description.summary import number
+
+    table = found.differences
+    shares = [name for name in table if name.startswith("share_")]
+    conditions = found.sections.groupby("condition").size()
+    click.echo(f"differences between {', '.join(f'{name} ({n} sections)' for name, n in conditions.items())}")
+    by_type = "type" in table
+    heads = ["domain", *(["type"] if by_type else []), *(name.replace("_", " ", 1) for name in shares), "p", "q"]
+    rows = []
+    for _, row in table.iterrows():
+        names = [row["domain"], *([row["type"] or "(all spots)"] if by_type else [])]
+        rows.append(
+            [*names, *(number(row[name], ".1%") for name in shares), *(number(row[name], ".3g") for name in "pq")]
+        )
+    _print_table(heads, rows, numbers=range(len(heads) - len(shares) - 2, len(heads)))
+    smallest = table["smallest_p"].min()
+    if not isnan(smallest):
+        click.echo(f"With these numbers of sections the smallest possible p is {smallest:.3g}.")
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: range) -> None:
+    """Print columns side by side, those of numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        cells = (
+            f"{cell:>{width}}" if i in numbers else f"{cell:<{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join(cells).rstrip())

@@ -1,0 +1,162 @@
+"""The sections of a file whose domains are described, and the description that a file holds."""
+
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.fitted import check_fitted, not_ours, read_connectivities, samples_of_fit, stored_params
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.labels import read_column, read_domains
+
+__all__ = ["DescribedKeys", "SectionDomains", "StoredDescription", "read_description", "read_sections", "shared_means"]
+
+
+class DescribedKeys(NamedTuple):
+    """Where the things that are described are, as the user named them."""
+
+    domain_key: str | None = None  # None for the domains of the fit
+    spatial_key: str | None = None  # None for that of the fit
+    sample_key: str | None = None  # None for that of the fit
+    by: str | None = None
+    condition: str | None = None
+
+
+class SectionDomains(NamedTuple):
+    """One section of n spots with their domains. Spots without a domain are left out."""
+
+    name: str
+    spots: np.ndarray  # (n,) int64, row of each spot in the file
+    domains: pd.Categorical  # (n,), none missing; its categories are those of the whole file
+    coordinates: np.ndarray  # (n, 2|3) float64
+    graph: sp.csr_matrix | None  # (n, n), the edges that the fit has stored
+    n_neighbors: int | None  # of the fit
+    types: pd.Categorical | None  # (n,) what the composition is of; missing has code -1
+    condition: str | None
+
+
+def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: str) -> list[SectionDomains]:
+    """Read the sections of a file, in the order of their names in its column of sections.
+
+    Parameters
+    ----------
+    source
+        The file; fitted, unless ``domain_key`` names other domains.
+    keys
+        The names under which the fit was written.
+    chosen
+        Where everything else is.
+    name
+        Of the section, where the file holds one section.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, a column is missing, or a section has no condition or more than one.
+    """
+    if chosen.domain_key is None:
+        check_fitted(source, keys)
+    summary = source.uns(keys.uns) if keys.uns in source.uns_keys() else {}
+    params = stored_params(summary)
+    samples = samples_of_fit(source, summary, chosen.sample_key)
+    spatial_key = chosen.spatial_key or str(params.get("spatial_key", "spatial"))
+    coordinates = read_coordinates(source, spatial_key, samples=samples)
+    domains = _read_domains(source, keys, chosen.domain_key)
+    types = None if chosen.by is None else read_column(source, chosen.by, name="by")
+    if types is not None and not len(types.categories):
+        raise InputError(f"obs[{chosen.by!r}] to have labels", "none", f"Name another column with {option('by')}.")
+    conditions = None if chosen.condition is None else read_column(source, chosen.condition, name="condition")
+    graph = read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+    n_neighbors = params.get("n_neighbors")
+    codes = np.zeros(len(domains), dtype=np.int64) if samples is None else np.asarray(samples.codes, dtype=np.int64)
+    names = [name] if samples is None else [str(category) for category in samples.categories]
+    found = []
+    for code, of_section in enumerate(names):
+        spots = np.flatnonzero((codes == code) & (domains.codes >= 0))
+        if not spots.size:
+            raise InputError(f"spots with a domain in section {of_section!r} of {source.name}", "none")
+        found.append(
+            SectionDomains(
+                name=of_section,
+                spots=spots,
+                domains=domains[spots],
+                coordinates=coordinates[spots],
+                graph=None if graph is None else sp.csr_matrix(graph[spots][:, spots]),
+                n_neighbors=None if n_neighbors is None else int(n_neighbors),
+                types=None if types is None else types[spots],
+                condition=None if conditions is None else _one_condition(conditions[spots], chosen, of_section),
+            )
+        )
+    return found
+
+
+def shared_means(source: Source, keys: Keys) -> np.ndarray | None:
+    """Return the means (K, d) of the domains as the fit has stored them; files of one fit or model have the same."""
+    summary = source.uns(keys.uns) if keys.uns in source.uns_keys() else {}
+    means = summary.get("domain_mean") if isinstance(summary, Mapping) else None
+    return None if means is None else np.asarray(means)
+
+
+class StoredDescription(NamedTuple):
+    """What `spatialpdvi describe --store` has written."""
+
+    tables: dict[str, pd.DataFrame]  # sections, domains, contacts, and others where there are any
+    by: str | None  # what the composition is of
+
+
+def read_description(source: Source, keys: Keys) -> StoredDescription | None:
+    """Read the tables that `spatialpdvi describe --store` has written; None where there are none.
+
+    Raises
+    ------
+    InputError
+        Where the element has been changed.
+    """
+    if keys.description not in source.uns_keys():
+        return None
+    stored, name = source.uns(keys.description), f"uns[{keys.description!r}]"
+    if not isinstance(stored, Mapping) or not {"sections", "domains", "contacts"} <= set(stored):
+        raise not_ours(source, name, "no tables of sections, domains and contacts in it")
+    tables = {}
+    for key, columns in stored.items():
+        if key == "params":
+            continue
+        lengths = {len(np.atleast_1d(values)) for values in columns.values()} if isinstance(columns, Mapping) else set()
+        if len(lengths) != 1:
+            raise not_ours(source, name, f"no columns of equal length under {key!r}")
+        tables[key] = pd.DataFrame({column: np.atleast_1d(values) for column, values in columns.items()})
+    return StoredDescription(tables, stored_params(stored).get("by"))
+
+
+def _read_domains(source: Source, keys: Keys, key: str | None) -> pd.Categorical:
+    """The domains of the fit, or those of a column, in which spots may have none."""
+    if key is None:
+        return read_domains(source, keys.domain)
+    domains = read_column(source, key, name="domain_key")
+    n_missing = int((domains.codes < 0).sum())
+    if n_missing:
+        text = (
+            f"obs[{key!r}] of {source.name} has no domain for {n_missing:,} of {len(domains):,} spots; they are left "
+            "out."
+        )
+        warnings.warn(InputWarning(text), stacklevel=3)
+    return domains
+
+
+def _one_condition(values: pd.Categorical, chosen: DescribedKeys, section: str) -> str:
+    found = [str(value) for value in values.remove_unused_categories().categories]
+    if len(found) == 1 and not (values.codes < 0).any():
+        return found[0]
+    what = "spots without one" if len(found) < 2 else ", ".join(map(repr, found[:4]))
+    raise InputError(
+        f"one value of obs[{chosen.condition!r}] in all spots of section {section!r}",
+        what,
+        f"Sections are compared, so that each has one condition; name another column with {option('condition')}, or "
+        f"the column of the sections with {option('sample_key')}.",
+    )

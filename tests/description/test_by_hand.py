@@ -1,0 +1,171 @@
+"""The description is what squidpy, scanpy and pandas give when they are called by hand, section by section."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scanpy as sc
+import scipy.sparse as sp
+from scipy.stats import norm
+from statsmodels.stats.multitest import multipletests
+
+import spatialpdvi
+from spatialpdvi.description.neighbourhoods import load_squidpy
+from spatialpdvi.description.sizes import spot_area
+
+sq = load_squidpy()
+
+QUIET = pytest.mark.filterwarnings("ignore")  # of squidpy, which is called without ours around it
+
+
+@pytest.fixture(scope="module")
+def described(_pair):
+    return spatialpdvi.describe(_pair, by="cell_type", n_genes=12, n_perms=50, seed=3)
+
+
+def alone(pair, name):
+    """One section for squidpy, with the pattern of the stored graph."""
+    section = pair[pair.obs["slice"] == name].copy()
+    graph = section.obsp["pdvi_connectivities"].tocsr()
+    section.obsp["spatial_connectivities"] = sp.csr_matrix(
+        (np.ones(graph.nnz), graph.indices, graph.indptr), shape=graph.shape
+    )
+    section.obs["pdvi_domain"] = section.obs["pdvi_domain"].cat.remove_unused_categories()
+    return section
+
+
+def square(table, column):
+    names = table["domain"].unique()
+    return table.pivot(index="domain", columns="other", values=column).loc[names, names].to_numpy()
+
+
+def adjusted(z, *, diagonal):
+    upper = np.triu_indices(len(z), k=0 if diagonal else 1)
+    q = np.full(z.shape, np.nan)
+    q[upper] = multipletests(2 * norm.sf(np.abs(z[upper])), method="fdr_bh")[1]
+    return np.where(np.isnan(q), q.T, q)
+
+
+@QUIET
+@pytest.mark.parametrize("name", ["left", "right"])
+def test_contacts_are_squidpys(pair, described, name):
+    section = alone(pair, name)
+    table = described.contacts[described.contacts["section"] == name]
+    assert table["domain"].unique().tolist() == list(section.obs["pdvi_domain"].cat.categories)
+    contacts = sq.gr.interaction_matrix(section, "pdvi_domain", copy=True)
+    np.testing.assert_array_equal(square(table, "contacts"), contacts)
+    options = {"n_perms": 50, "seed": 3, "copy": True, "n_jobs": 1, "show_progress_bar": False}
+    z = sq.gr.nhood_enrichment(section, "pdvi_domain", **options).zscore
+    np.testing.assert_array_equal(square(table, "z"), z)
+    np.testing.assert_allclose(square(table, "q"), adjusted(z, diagonal=True), rtol=1e-12)
+    between = contacts * (1 - np.eye(len(contacts)))
+    share = between / between.sum(axis=1, keepdims=True)
+    np.fill_diagonal(share, np.nan)
+    np.testing.assert_allclose(square(table, "border_share"), share)
+
+    # the borders: edges between domains, and the spots that have one
+    dense = section.obsp["spatial_connectivities"].toarray()
+    domain = section.obs["pdvi_domain"].to_numpy()
+    dense[domain[:, None] == domain[None, :]] = 0
+    at_border = dense.any(axis=1)
+    border = section[at_border].copy()
+    border.obsp["spatial_connectivities"] = sp.csr_matrix(dense[at_border][:, at_border])
+    z = sq.gr.nhood_enrichment(border, "pdvi_domain", **options).zscore
+    np.fill_diagonal(z, np.nan)
+    np.testing.assert_array_equal(square(table, "border_z"), z)
+    np.testing.assert_allclose(square(table, "border_q"), adjusted(z, diagonal=False), rtol=1e-12)
+
+
+@QUIET
+@pytest.mark.parametrize("name", ["left", "right"])
+def test_genes_are_squidpys_morans_i_of_the_most_variable(pair, described, name):
+    section = alone(pair, name)
+    sc.pp.normalize_total(section, target_sum=1e4)
+    sc.pp.log1p(section)
+    table = described.genes[described.genes["section"] == name]
+    assert len(set(table["domain"])) >= 2
+    for domain in section.obs["pdvi_domain"].cat.categories:
+        found = table[table["domain"] == domain]
+        own = section[section.obs["pdvi_domain"] == domain].copy()
+        own = own[own.obsp["spatial_connectivities"].getnnz(axis=1) > 0].copy()
+        assert bool(len(found)) == (own.n_obs >= 30)
+        if own.n_obs < 30:
+            continue
+        dense = own.X.toarray()
+        variance = np.where((dense > 0).mean(axis=0) >= 0.05, dense.var(axis=0), 0)
+        chosen = own.var_names[np.argsort(-variance)[:12]]
+        expected = sq.gr.spatial_autocorr(own, genes=list(chosen), copy=True, n_jobs=1, show_progress_bar=False)
+        found = found.set_index("gene")
+        assert set(found.index) == set(chosen)
+        expected = expected.loc[found.index]
+        assert (np.diff(found["moran_i"]) <= 0).all()
+        np.testing.assert_allclose(found["moran_i"], expected["I"], rtol=1e-4)
+        np.testing.assert_allclose(found["p"], expected["pval_norm"], rtol=1e-2, atol=1e-12)
+        np.testing.assert_allclose(found["q"], expected["pval_norm_fdr_bh"], rtol=1e-2, atol=1e-12)
+
+
+def test_sizes_and_compositions_are_counts(pair, described):
+    sizes = pair.obs.groupby(["slice", "pdvi_domain"], observed=True).size()
+    for row in described.domains.itertuples():
+        n = sizes.get((row.section, row.domain), 0)
+        area = described.sections.set_index("section").loc[row.section, "spot_area"]
+        assert (row.spots, row.area) == (n, n * area)
+        assert row.share == pytest.approx(n / sizes[row.section].sum())
+    counts = pair.obs.groupby(["slice", "pdvi_domain", "cell_type"], observed=True).size()
+    assert described.composition["spots"].sum() == counts.sum() == pair.n_obs - 7
+    for row in described.composition.itertuples():
+        assert row.spots == counts.get((row.section, row.domain, row.type), 0)
+        whole = counts[row.section].get(row.domain, pd.Series(dtype=int)).sum()
+        assert row.share == pytest.approx(row.spots / whole if whole else np.nan, nan_ok=True)
+
+
+def test_the_graph_is_found_again_where_the_fit_has_not_stored_it(pair, described):
+    del pair.obsp["pdvi_connectivities"]
+    again = spatialpdvi.describe(pair, n_genes=0, n_perms=50, seed=3)
+    pd.testing.assert_frame_equal(again.contacts, described.contacts)
+    assert set(again.sections["neighbours"]) == {"mutual neighbours among the 10 nearest"}
+    assert set(described.sections["neighbours"]) == {"stored by the fit"}
+
+
+def test_no_section_touches_another(pair):
+    # their spots lie among each other
+    del pair.obsp["pdvi_connectivities"]
+    right = (pair.obs["slice"] == "right").to_numpy()
+    both = spatialpdvi.describe(pair, n_genes=0, n_perms=5)
+    own = spatialpdvi.describe(pair[right].copy(), n_genes=0, n_perms=5)
+    expected = both.contacts[both.contacts["section"] == "right"].drop(columns="section").reset_index(drop=True)
+    pd.testing.assert_frame_equal(own.contacts.drop(columns="section"), expected)
+
+
+def test_the_seed_decides_the_shuffles(pair):
+    z = [spatialpdvi.describe(pair, n_genes=0, n_perms=20, seed=seed).contacts["z"] for seed in (0, 0, 1)]
+    pd.testing.assert_series_equal(z[0], z[1])
+    assert not z[0].equals(z[2])
+
+
+def lattice(kind, side=30):
+    x, y = np.meshgrid(np.arange(side, dtype=float), np.arange(side, dtype=float))
+    if kind == "hexagonal":
+        x, y = x + 0.5 * (y % 2), y * np.sqrt(3) / 2
+    return np.column_stack([x.ravel(), y.ravel()])
+
+
+@pytest.mark.parametrize(("kind", "area"), [("square", 1.0), ("hexagonal", np.sqrt(3) / 2)])
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 250.0])
+def test_the_area_of_a_spot_on_a_lattice(kind, area, unit):
+    places = lattice(kind)
+    hole = np.linalg.norm(places - 12, axis=1) < 5  # is no tissue
+    assert spot_area(unit * places[~hole] + 1000 * unit) == pytest.approx(area * unit**2, rel=1e-6)
+
+
+def test_the_area_of_cells_that_lie_anywhere_is_about_that_of_the_tissue():
+    places = np.random.default_rng(0).random((5000, 2))
+    assert 5000 * spot_area(places) == pytest.approx(1.0, rel=0.12)
+    flat = np.column_stack([places, np.full(5000, 7.0)])
+    assert spot_area(flat) == spot_area(places)
+
+
+def test_a_line_and_a_volume_have_no_area():
+    rng = np.random.default_rng(0)
+    x = rng.random(50)
+    for places in (np.column_stack([x, 2 * x]), np.column_stack([x, 0 * x]), rng.random((50, 3)), np.zeros((1, 2))):
+        assert np.isnan(spot_area(places))

@@ -1,0 +1,147 @@
+"""The test between groups of sections: exact, valid, and silent where it can say nothing."""
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import spatialpdvi
+from spatialpdvi import InputError, InputWarning
+from spatialpdvi.description.differences import compare_groups, difference_table, group_sections, why_no_p
+
+
+def members(sizes):
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+@pytest.mark.parametrize(("first", "second", "smallest"), [(3, 3, 0.1), (4, 4, 2 / 70), (2, 4, 1 / 15), (5, 3, 1 / 56)])
+def test_p_is_the_share_of_divisions_with_at_least_this_difference(first, second, smallest):
+    values = np.random.default_rng(first).random((20, first + second))
+    values[0] = [*np.zeros(first), *np.ones(second)]  # as different as can be
+    values[1] = 0.3  # rounding must not tell equal sections apart
+    p, least = compare_groups(values, members((first, second)), seed=0)
+    assert least == pytest.approx(smallest)
+    for row, found in zip(values, p, strict=True):
+        differences = []
+        for chosen in combinations(range(row.size), first):
+            inside = np.isin(np.arange(row.size), chosen)
+            differences.append(abs(row[inside].mean() - row[~inside].mean()))
+        assert found == pytest.approx(np.mean(np.array(differences) >= differences[0] - 1e-9))
+    assert p[0] == pytest.approx(smallest)
+    assert p[1] == 1.0
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (3, 3), (2, 2, 3)])
+def test_permuted_conditions_have_uniform_p_values(sizes):
+    # shares as of sections: few domains, of different size, not normal
+    rng = np.random.default_rng(7)
+    n = 3000
+    shares = rng.dirichlet([8.0, 2.0, 0.3], size=(n, sum(sizes)))[:, :, 2]
+    p, smallest = compare_groups(shares, members(sizes), seed=0)
+    levels = np.arange(1, round(1 / smallest) + 1) * smallest
+    # without ties every level is as likely as any other; four standard deviations of a share
+    for level in levels:
+        share = (p <= level + 1e-9).mean()
+        assert abs(share - level) <= 4 * np.sqrt(level * (1 - level) / n) + 1e-12
+    assert np.unique(np.round(p / smallest)).size == levels.size
+
+
+def test_more_divisions_than_can_be_tried_are_drawn():
+    # 184,756 of them
+    values = np.random.default_rng(0).random((400, 20))
+    values[0, :10] += 5
+    p, smallest = compare_groups(values, members((10, 10)), seed=0)
+    assert comb(20, 10) > 20_000
+    assert smallest == 1 / 20_001
+    assert smallest <= p[0] <= 10 * smallest
+    assert (p[1:] <= 0.05).mean() == pytest.approx(0.05, abs=0.045)
+    np.testing.assert_array_equal(p, compare_groups(values, members((10, 10)), seed=0)[0])
+
+
+def table_of(shares, n=1000):
+    """The table of domains of sections with these shares, (sections, domains)."""
+    rows = [(f"s{i}", str(k), round(n * share)) for i, own in enumerate(shares) for k, share in enumerate(own) if share]
+    return pd.DataFrame(rows, columns=["section", "domain", "spots"])
+
+
+def test_a_domain_that_grows_is_found_with_four_against_four():
+    rng = np.random.default_rng(0)
+    shares = [[0.2 + 0.2 * (i >= 4) + 0.02 * rng.random(), 0.3] for i in range(8)]
+    table = table_of([[a, b, 1 - a - b] for a, b in shares])
+    conditions = ["old"] * 4 + ["new"] * 4
+    sections = pd.DataFrame({"section": [f"s{i}" for i in range(8)]})
+    found = difference_table(table, sections, group_sections(conditions), seed=0).set_index("domain")
+    assert found.loc["0", "p"] == found.loc["0", "smallest_p"] == pytest.approx(2 / 70)
+    assert found.loc["0", "share_new"] > found.loc["0", "share_old"] + 0.15
+    assert found.loc["1", "p"] == 1.0  # the same in all sections
+    np.testing.assert_allclose(found["q"], [1.5 * 2 / 70, 1.0, 1.5 * 2 / 70])
+
+
+def test_a_section_without_a_domain_has_a_share_of_zero_but_no_composition_of_it():
+    table = table_of([[0.5, 0.5], [0.6, 0.4], [1.0, 0.0], [0.9, 0.1]])
+    sections = pd.DataFrame({"section": ["s0", "s1", "s2", "s3"]})
+    groups = group_sections(["a", "a", "b", "b"])
+    found = difference_table(table, sections, groups, seed=0).set_index("domain")
+    assert found.loc["1", ["share_a", "share_b", "n_sections"]].tolist() == pytest.approx([0.45, 0.05, 4])
+    types = pd.concat([table.assign(type=kind) for kind in "xy"])
+    found = difference_table(types, sections, groups, seed=0).set_index(["domain", "type"])
+    assert found.loc[("1", "x"), ["share_a", "share_b", "n_sections"]].tolist() == pytest.approx([0.5, 0.5, 3])
+    assert np.isnan(found.loc[("1", "x"), "p"])  # one section of b has the domain
+    assert found.loc[("0", "x"), "p"] == 1.0
+
+
+@pytest.fixture
+def many(pair):
+    """Six sections in one AnnData: the two, cut in three."""
+    part = np.concatenate([np.arange(n) * 3 // n for n in pair.obs["slice"].value_counts().loc[["left", "right"]]])
+    pair.obs["piece"] = pd.Categorical([f"{a}{b}" for a, b in zip(pair.obs["slice"], part, strict=True)])
+    return pair
+
+
+def test_sections_are_compared_by_their_condition(many):
+    found = spatialpdvi.describe(many, by="cell_type", condition="slice", sample_key="piece", n_genes=0, n_perms=2)
+    table = found.differences
+    assert found.sections["condition"].value_counts().to_dict() == {"left": 3, "right": 3}
+    tested = table[table["p"].notna()]
+    assert len(tested) == 3 + 6  # the sections of the left have no spots of one domain to be compared
+    np.testing.assert_allclose(tested["smallest_p"], 0.1)
+    assert (tested["p"] >= 0.1 - 1e-12).all()
+    own = found.domains.merge(found.sections[["section", "condition"]])
+    means = own.groupby(["domain", "condition"])["share"].mean()
+    for row in table[table["type"] == ""].itertuples():
+        assert row.share_left == pytest.approx(means[row.domain, "left"])
+        assert row.share_right == pytest.approx(means[row.domain, "right"])
+    assert len(table) == 3 + 9
+
+
+def test_one_section_in_a_group_has_no_p_values(pair):
+    with pytest.warns(InputWarning, match="no p-values, because 'left' and 'right' have one section"):
+        found = spatialpdvi.describe(pair, condition="slice", n_genes=0, n_perms=2)
+    assert found.differences[["p", "q", "smallest_p"]].isna().all(axis=None)
+    assert "have one section" in found.no_p_values
+    assert found.differences["share_left"].sum() == pytest.approx(1.0)
+    assert why_no_p(group_sections(["a", "a", "b", "b"])) == ""
+
+
+def test_a_condition_that_varies_within_a_section_is_refused(pair):
+    with pytest.raises(InputError, match="one value of obs\\['cell_type'\\] in all spots of section 'left', found 'a'"):
+        spatialpdvi.describe(pair, condition="cell_type", n_genes=0)
+    pair.obs["same"] = "x"
+    with pytest.raises(InputError, match="at least two conditions in obs\\['same'\\], found 2 of 'x'"):
+        spatialpdvi.describe(pair, condition="same", n_genes=0, n_perms=2)
+
+
+def test_files_of_different_fits_are_not_compared_without_a_warning(pair, tmp_path):
+    names = []
+    for name in ("left", "right"):
+        own = pair[pair.obs["slice"] == name].copy()
+        own.obs["treated"] = name
+        if name == "right":
+            own.uns["pdvi"]["domain_mean"] = own.uns["pdvi"]["domain_mean"] + 1
+        names.append(tmp_path / f"{name}.h5ad")
+        own.write_h5ad(names[-1])
+    options = {"condition": "treated", "n_genes": 0, "n_perms": 2}
+    with pytest.warns(InputWarning, match="have one section"), pytest.warns(InputWarning, match="not of one fit"):
+        spatialpdvi.describe_files(names, **options)
