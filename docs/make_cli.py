@@ -16,11 +16,21 @@ def render() -> str:
     width = {"max_content_width": 100, "terminal_width": 100}
     group = click.Context(main, info_name="spatialpdvi", **main.context_settings, **width)
     parts.append(f"```\n{main.get_help(group)}\n```\n")
-    for name in sorted(main.commands):
-        context = click.Context(main.commands[name], info_name=name, parent=group, **width)
-        context.meta[SHOW_ALL] = True
-        parts.append(f"## spatialpdvi {name}\n\n```\n{main.commands[name].get_help(context)}\n```\n")
+    parts += _sections(main, group, "## spatialpdvi", width)
     return "\n".join(parts)
+
+
+def _sections(group: click.Group, parent: click.Context, title: str, width: dict[str, int]) -> list[str]:
+    """Return a section for each command of a group, and for the commands of groups within it."""
+    parts = []
+    for name in sorted(group.commands):
+        command = group.commands[name]
+        context = click.Context(command, info_name=name, parent=parent, **width)
+        context.meta[SHOW_ALL] = True
+        parts.append(f"{title} {name}\n\n```\n{command.get_help(context)}\n```\n")
+        if isinstance(command, click.Group):
+            parts += _sections(command, context, f"{title} {name}", width)
+    return parts
 
 
 if __name__ == "__main__":

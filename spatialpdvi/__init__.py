@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         fit,
         fit_file,
         fit_files,
+        label,
+        label_file,
         load_model,
         markers,
         markers_file,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     )
     from spatialpdvi.api.estimator import PottsGMM
     from spatialpdvi.checkpoints import Checkpoint
+    from spatialpdvi.editing.edits import Levels, Merge, Pieces, Rename, Split
     from spatialpdvi.errors import InputError, InputWarning
     from spatialpdvi.fitting.result import FitResult
     from spatialpdvi.options.fit import FitOptions
@@ -41,7 +44,12 @@ __all__ = [
     "FitResult",
     "InputError",
     "InputWarning",
+    "Levels",
+    "Merge",
+    "Pieces",
     "PottsGMM",
+    "Rename",
+    "Split",
     "bin_file",
     "describe",
     "describe_files",
@@ -49,6 +57,8 @@ __all__ = [
     "fit",
     "fit_file",
     "fit_files",
+    "label",
+    "label_file",
     "load_model",
     "markers",
     "markers_file",
@@ -70,7 +80,12 @@ _HOME = {
     "FitResult": "fitting.result",
     "InputError": "errors",
     "InputWarning": "errors",
+    "Levels": "editing.edits",
+    "Merge": "editing.edits",
+    "Pieces": "editing.edits",
     "PottsGMM": "api.estimator",
+    "Rename": "editing.edits",
+    "Split": "editing.edits",
     "bin_file": "api",
     "describe": "api",
     "describe_files": "api",
@@ -78,6 +93,8 @@ _HOME = {
     "fit": "api",
     "fit_file": "api",
     "fit_files": "api",
+    "label": "api",
+    "label_file": "api",
     "load_model": "api",
     "markers": "api",
     "markers_file": "api",

@@ -30,7 +30,7 @@ NameOption = Callable[..., str]
 
 # stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
 _MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
-_FLAGS = {"bin_size": "bin"}  # flags that have another name in Python
+_FLAGS = {"bin_size": "bin", "domains": "domain", "from_key": "from"}  # flags that have another name in Python
 
 
 def option(name: str, *value: Any) -> str:

@@ -200,6 +200,32 @@ class TestMaps:
         assert entries["brain"] == pytest.approx(to_rgba(COLOURS[1]))
         assert list(entries) == ["brain", "heart", "liver", "unlabelled"]
 
+    def test_or_the_colours_that_the_user_stored_for_them(self, adata, file, tmp_path):
+        own = {"brain": "gold", "heart": "#00ff00", "liver": "#102030"}
+        adata.uns["annotation_colors"] = list(own.values())
+        entries = legend_colours(pl.annotation(adata))
+        assert {name: to_hex(entries[name]) for name in own} == {name: to_hex(colour) for name, colour in own.items()}
+        assert legend_colours(pl.domains(adata)) == {str(i): pytest.approx(to_rgba(COLOURS[i])) for i in range(3)}
+        adata.write_h5ad(file)
+        overview = plot_file(file)
+        entries = legend_colours(panels(overview)["Annotation"])
+        assert {name: to_hex(entries[name]) for name in own} == {name: to_hex(colour) for name, colour in own.items()}
+        del adata.uns["pdvi_domain_colors"]  # domains then have the colours of their labels
+        assert to_hex(legend_colours(pl.domains(adata))["0"]) == "#00ff00"
+
+    @pytest.mark.parametrize("colours", [["red"], ["red", "gold", "no colour"]])
+    def test_colours_of_labels_that_cannot_be_used_are_named_in_a_warning(self, adata, colours):
+        adata.uns["annotation_colors"] = colours
+        with pytest.warns(InputWarning, match="labels are not used|does not hold a colour for each"):
+            entries = legend_colours(pl.annotation(adata))
+        assert entries["heart"] == pytest.approx(to_rgba(COLOURS[0]))
+
+    def test_edited_domains_say_whose_convergence_is_drawn(self, adata, file):
+        adata.uns["pdvi"]["edits"] = {"action": ["merge"], "detail": ["'0', '1' to 'x'"], "n_domains": [3]}
+        assert "before its domains were edited" in heading(pl.trace(adata))[1]
+        adata.write_h5ad(file)
+        assert "before its domains were edited" in heading(panels(plot_file(file))["Convergence"])[1]
+
     @pytest.mark.parametrize(
         ("kind", "limits", "label"),
         [

@@ -23,7 +23,7 @@ HOMES = {
     "matplotlib": {"api", "compare", "pl", "plotting", "report"},
     "numba": {"kernels", "runtime"},
     "pandas": {
-        *("api", "binning", "description", "features", "fitting", "io", "marker_genes", "metrics"),
+        *("api", "binning", "description", "editing", "features", "fitting", "io", "marker_genes", "metrics"),
         *("plotting", "report", "synthetic"),
     },
     "psutil": {"runtime"},
@@ -96,6 +96,7 @@ def test_imports_go_one_way(path):
             [name, "--help"]
             for name in ("fit", "predict", "compare", "describe", "markers", "estimate", "bin", "report")
         ),
+        ["label", "merge", "--help"],
     ],
 )
 def test_help_loads_nothing_heavy(command):

@@ -4,6 +4,7 @@ from spatialpdvi.api.binning import bin_file
 from spatialpdvi.api.description import describe, describe_files
 from spatialpdvi.api.evaluation import evaluate, evaluate_file
 from spatialpdvi.api.fitting import fit, fit_file, fit_files
+from spatialpdvi.api.labelling import label, label_file, read_names
 from spatialpdvi.api.marker_genes import markers, markers_file
 from spatialpdvi.api.plotting import plot_file
 from spatialpdvi.api.prediction import load_model, predict, predict_file, save_model
@@ -18,12 +19,15 @@ __all__ = [
     "fit",
     "fit_file",
     "fit_files",
+    "label",
+    "label_file",
     "load_model",
     "markers",
     "markers_file",
     "plot_file",
     "predict",
     "predict_file",
+    "read_names",
     "report_files",
     "save_model",
 ]

@@ -246,7 +246,7 @@ def _describe(source: Source, name: str, choices: _Choices, progress: Progress) 
     from spatialpdvi.description.neighbourhoods import contact_table, section_graph
     from spatialpdvi.description.sizes import composition_table, domain_sizes, section_row
     from spatialpdvi.io.results.described import read_sections, shared_means
-    from spatialpdvi.io.results.fitted import select_fitted
+    from spatialpdvi.io.results.left_out import select_fitted
 
     if choices.where.domain_key is None:
         source = select_fitted(source, choices.keys)

@@ -81,8 +81,8 @@ def evaluate_file(
 
 
 def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
-    from spatialpdvi.io.results.fitted import select_fitted
     from spatialpdvi.io.results.keys import Keys
+    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.io.section.labels import read_domains, read_labels
     from spatialpdvi.metrics.clustering import domain_scores

@@ -13,6 +13,7 @@ from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, locate
@@ -95,7 +96,8 @@ def fit(
         result = _fit_k(chosen)(
             read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
         )
-        apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+        result = _with_own_colours(result, [read_own_colours(source, keys)])
+        apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     return result
 
 
@@ -272,10 +274,12 @@ def _fit_located(
     keys = Keys(options.key_added)
     with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
-            sections = []
+            sections, colours, stale = [], [], []
             for path, target in zip(sources, targets, strict=True):
                 with checked_file(path, target, keys) as source:
                     sections.append(read_inputs(source, options, cluster))
+                    colours.append(read_own_colours(source, keys))
+                    stale.append(keys.pairs_in(source))
             kept = [section.kept for section in sections]
             section = sections[0] if names is None else join_sections(sections, names)
             if keep_model:
@@ -285,13 +289,27 @@ def _fit_located(
         result = _fit_k(options)(
             section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
         )
+        result = _with_own_colours(result, colours)
         with progress.stage("write"):
             spots = [None] if names is None else section.spots_of_samples()
-            for path, target, own, mask in zip(sources, targets, spots, kept, strict=True):
+            for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
                 part = result if own is None else result.part(own, mask)
                 elements = part.elements(keys, save_graph=options.save_graph)
-                write_elements(path, target, elements, remove=keys.all_pairs())
+                write_elements(path, target, elements, remove=old)
     return result
+
+
+def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None]) -> FitResult:
+    """Keep the colours that the user gave to the domains of an earlier fit with the same names, in all files."""
+    known = colours[0]
+    if known is None or list(known) != [str(k) for k in range(result.n_domains)] or any(o != known for o in colours):
+        return result
+    from spatialpdvi.plotting.labels import check_colours
+
+    try:
+        return result.with_colours(check_colours(known, list(known)))
+    except InputError:  # colours that cannot be drawn are not worth keeping
+        return result
 
 
 def _fit_k(options: FitOptions) -> Callable[..., FitResult]:

@@ -56,7 +56,8 @@ def plot_file(
     >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.fitted import read_fitted, select_fitted
+    from spatialpdvi.io.results.fitted import read_fitted
+    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.storage.paths import locate
     from spatialpdvi.plotting.kinds import View, plot_kinds
 
@@ -88,9 +89,11 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
         calibration=calibration,
         trace=fitted.summary["trace"],
         k_scan=fitted.summary.get("k_scan"),
-        k=len(fitted.domains.categories),
+        k=fitted.n_fitted,
         scores=fitted.summary["scores"],
         colours=fitted.colours,
+        label_colours=fitted.label_colours,
+        edited=bool(fitted.edits),
         samples=fitted.samples,
         title=title,
     )

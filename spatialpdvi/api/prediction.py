@@ -72,7 +72,7 @@ def predict(
     source = AnnDataSource(adata)
     check_free(source, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress or Progress())
-    apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.all_pairs())
+    apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     return result
 
 
@@ -127,11 +127,12 @@ def predict_file(
             chosen = predict_options(known, key_added=key_added, **options)
             with checked_file(source_path, target, keys) as source:
                 section = read_new(source, known, chosen)
+                stale = keys.pairs_in(source)
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = predict_section(section, known, chosen, progress)
         with progress.stage("write"):
             elements = result.elements(keys, save_graph=chosen.save_graph)
-            write_elements(source_path, target, elements, remove=keys.all_pairs())
+            write_elements(source_path, target, elements, remove=stale)
     return result
 
 

@@ -130,9 +130,9 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         read_agreement,
         read_composition,
         read_fitted,
-        select_fitted,
         stored_params,
     )
+    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.report import Material
 
     keys = choices.keys

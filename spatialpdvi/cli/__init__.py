@@ -11,6 +11,7 @@ from spatialpdvi.cli.describe import describe
 from spatialpdvi.cli.estimate import estimate
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
+from spatialpdvi.cli.label import label
 from spatialpdvi.cli.markers import markers
 from spatialpdvi.cli.plot import plot
 from spatialpdvi.cli.predict import predict
@@ -37,5 +38,8 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, compare, estimate, evaluate, describe, markers, bin_sample, simulate, plot, report):
+for command in (
+    *(fit, predict, compare, estimate, evaluate, describe, label, markers),
+    *(bin_sample, simulate, plot, report),
+):
     main.add_command(command)

@@ -1,5 +1,6 @@
 """The result of a fit, spots in the user's order and domains by size, and the elements of AnnData that it becomes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from scipy.special import softmax
 
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.left_out import on_all_spots
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import Model
 from spatialpdvi.problems.base import Blocks
@@ -79,6 +81,8 @@ class FitResult:
         Wall seconds of each stage.
     colours
         (K,) hexadecimal, one for each domain.
+    own_colours
+        Whether these are the user's, and not those that the fit chose.
     model
         The domains in a form that finds them in other sections; None for a prediction, and where that is not possible
         (`spatialpdvi.fitting.export.why_no_model`).
@@ -117,6 +121,7 @@ class FitResult:
     params: dict[str, Any]
     seconds: dict[str, float]
     colours: tuple[str, ...]
+    own_colours: bool = False
     model: Model | None = None
     scan: Scan | None = None
     markers: dict[str, list[str]] | None = None
@@ -172,6 +177,11 @@ class FitResult:
             kept=kept,
         )
 
+    def with_colours(self, colours: Sequence[str]) -> "FitResult":
+        """Return the result, and its model, with the colours (K,) of the user, hexadecimal."""
+        model = None if self.model is None else replace(self.model, colours=tuple(colours))
+        return replace(self, colours=tuple(colours), own_colours=True, model=model)
+
     def elements(self, keys: Keys, *, save_graph: bool) -> dict[tuple[str, str], Any]:
         """Return the value of each (group, key) that is written (docs/outputs.md)."""
         elements: dict[tuple[str, str], Any] = {
@@ -194,12 +204,7 @@ class FitResult:
         if save_graph:
             elements["obsp", keys.connectivities] = self.graph
             elements["obsm", keys.flow] = self.flow.astype(np.float32)
-        if self.kept is None:
-            return elements
-        return {
-            (group, key): value if group == "uns" else _on_all_spots(value, self.kept, group)
-            for (group, key), value in elements.items()
-        }
+        return on_all_spots(elements, self.kept)
 
     def report(self) -> dict[str, Any]:
         """Return scores, certificate, parameters, sizes, times and, where they are known, marker genes, for JSON."""
@@ -223,6 +228,7 @@ class FitResult:
             "trace": self.trace,
             "certificate": self.certificate.as_dict(),
             "scores": self.scores,
+            **({} if self.own_colours else {"colours": np.array(self.colours, dtype=object)}),
             **({} if self.scan is None else self.scan.summary()),
         }
 
@@ -237,22 +243,6 @@ class FitResult:
             "composition": self.states.composition,
             "prior_weight": self.states.prior_weight,
         }
-
-
-def _on_all_spots(value: Any, kept: np.ndarray, group: str) -> Any:
-    """Return rows for all spots: one that was left out has no domain and no neighbour, and NaN for a number."""
-    place = np.flatnonzero(kept)
-    if isinstance(value, pd.Categorical):
-        codes = np.full(kept.size, -1)
-        codes[place] = value.codes
-        return pd.Categorical.from_codes(codes, value.categories)
-    if sp.issparse(value):
-        rows = value.tocoo()
-        columns, width = (place[rows.col], kept.size) if group == "obsp" else (rows.col, rows.shape[1])
-        return sp.csr_matrix((rows.data, (place[rows.row], columns)), shape=(kept.size, width))
-    spread = np.full((kept.size, *value.shape[1:]), np.nan, dtype=value.dtype)
-    spread[place] = value
-    return spread
 
 
 def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray, lam: Blocks) -> StateResult | None:

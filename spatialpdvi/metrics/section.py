@@ -8,7 +8,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["section_scores"]
+__all__ = ["scores_by_section", "section_scores"]
 
 
 def section_scores(
@@ -36,8 +36,8 @@ def section_scores(
         `spatialpdvi.metrics.calibration.calibration_scores` under ``calibration``.
     """
     domains = posterior.argmax(axis=1)
-    scored = _scores_by_section(section, domains)
-    scored["baseline"] = _scores_by_section(section, baseline)
+    scored = scores_by_section(section, domains)
+    scored["baseline"] = scores_by_section(section, baseline)
     if section.labels is not None:
         scored["calibration"] = calibration_scores(
             domains,
@@ -48,7 +48,7 @@ def section_scores(
     return scored
 
 
-def _scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
+def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
     """Scores over all spots; CHAOS and PAS of several sections are means over spots of the scores of each section."""
     xy, labels = section.coordinates, section.labels
     if section.samples is None:

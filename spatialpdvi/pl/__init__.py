@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import read_fitted, select_fitted
+from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.plotting.kinds import KINDS, Kind, View, plot_kinds
 from spatialpdvi.plotting.page import inches
 

@@ -40,10 +40,10 @@ from spatialpdvi.plotting.charts import (
     no_labels,
 )
 from spatialpdvi.plotting.fields import choose_edges, draw_edges, draw_flow
-from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, printable, read_labels
+from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, printable, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, Scale, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
-from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, HIGHEST_CHART, named_title, score_line
+from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, EDITED, HIGHEST_CHART, named_title, score_line
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 
 __all__ = ["KINDS", "Kind", "View", "plot_kinds"]
@@ -124,8 +124,10 @@ class View:
         """Colours of the domains and of the labels (none without an annotation)."""
         stored = self.fitted.colours
         own = None if stored is None else check_colours(stored, self.domains.names)
-        codes = None if self.fitted.annotation is None else self.annotation.codes
-        return match_colours(self.domains.codes, codes, colours=own)
+        if self.fitted.annotation is None:
+            return match_colours(self.domains.codes, colours=own)
+        of_labels = known_colours(self.fitted.label_colours, self.annotation.names)
+        return match_colours(self.domains.codes, self.annotation.codes, colours=own, label_colours=of_labels)
 
     def number(self, key: str, otherwise: str) -> NDArray[np.float64]:
         """Return a column of ``obs`` that a fit wrote, (n,), or raise an error that ends with the advice given."""
@@ -192,7 +194,7 @@ def _trace(view: View, axes: Axes) -> Heading:
         raise not_ours(view.source, name, "no number under 'tolerance'")
     limit = None if tolerance is None else float(tolerance)
     draw_stationarity(axes, view.fitted.summary["trace"], tolerance=limit)
-    return Heading("Convergence")
+    return Heading("Convergence", EDITED if view.fitted.edits else "")
 
 
 def _scan(view: View, axes: Axes) -> Heading:
@@ -204,7 +206,7 @@ def _scan(view: View, axes: Axes) -> Heading:
             "The number of domains was given to the fit, so there is no scan. "
             f"Fit with {option('k', 'auto')}, or with a range such as {option('k', '4:12')}.",
         )
-    draw_scan(axes, scan, len(view.fitted.domains.categories))
+    draw_scan(axes, scan, view.fitted.n_fitted)
     return Heading("Number of domains")
 
 
@@ -265,7 +267,8 @@ KINDS = {
     ),
     "annotation": Kind(
         _annotation,
-        "Draw the known label of each spot, each label in the colour of the domain that covers it best.",
+        "Draw the known label of each spot, in the colour that you stored for it or that of the domain that covers it "
+        "best.",
         options=("label_key", *_MAP),
         raises=f"{_NO_FIT}, or there are no labels.",
     ),

@@ -1,5 +1,6 @@
 """Labels of any kind as codes and names, and colours that two sets of labels share."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,11 +10,11 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.palette import further_colours, palette
 
-__all__ = ["Labels", "check_colours", "match_colours", "printable", "read_labels"]
+__all__ = ["Labels", "check_colours", "known_colours", "match_colours", "printable", "read_labels"]
 
 Ints = NDArray[np.int64]
 
@@ -76,7 +77,11 @@ def printable(text: str) -> str:
 
 
 def match_colours(
-    domains: Ints, annotation: Ints | None = None, *, colours: Sequence[str] | None = None
+    domains: Ints,
+    annotation: Ints | None = None,
+    *,
+    colours: Sequence[str] | None = None,
+    label_colours: Sequence[str] | None = None,
 ) -> tuple[list[str], list[str]]:
     """Choose colours such that a domain and the label that it covers best have the same one.
 
@@ -91,6 +96,8 @@ def match_colours(
         The same for the labels to compare with, if there are any.
     colours
         Of the domains, if they have colours already; the labels then take these.
+    label_colours
+        Of the labels, if they have colours already, which they keep. The domains take these where they have none.
 
     Returns
     -------
@@ -106,12 +113,18 @@ def match_colours(
         for domain, label in zip(*linear_sum_assignment(common, maximize=True), strict=True):
             if common[domain, label] > 0:
                 partner[domain] = label
+    own_labels = None if label_colours is None else [to_hex(colour) for colour in label_colours]
     if colours is None:
         alone = np.flatnonzero(partner < 0)
-        chosen = palette(n_labels + alone.size)
         partner[alone] = n_labels + np.arange(alone.size)
-        return [chosen[index] for index in partner], list(chosen[:n_labels])
+        if own_labels is None:
+            chosen = list(palette(n_labels + alone.size))
+        else:
+            chosen = [*own_labels, *further_colours(alone.size, taken=own_labels)]
+        return [chosen[index] for index in partner], chosen[:n_labels]
     of_domains = [to_hex(colour) for colour in colours]
+    if own_labels is not None:
+        return of_domains, own_labels
     of_labels = {int(label): colour for label, colour in zip(partner, of_domains, strict=True)}
     unpaired = [label for label in range(n_labels) if label not in of_labels]
     of_labels |= dict(zip(unpaired, further_colours(len(unpaired), taken=of_domains), strict=True))
@@ -132,3 +145,15 @@ def check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]
                 "Give names or hexadecimal values that matplotlib knows.",
             ) from None
     return found
+
+
+def known_colours(colours: Mapping[str, str] | None, names: Sequence[str]) -> list[str] | None:
+    """Return the stored colour of each label as ``#rrggbb``; None where there are none, or one is no colour."""
+    if colours is None:
+        return None
+    try:
+        return check_colours(colours, names)
+    except InputError:
+        text = "The stored colours of the labels are not used, because some are no colours that matplotlib knows."
+        warnings.warn(InputWarning(text), stacklevel=2)
+        return None

@@ -10,15 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from spatialpdvi.errors import InputError, expect_finite
 from spatialpdvi.plotting.charts import RELIABILITY_NOTE, draw_reliability, draw_scan, draw_trace
-from spatialpdvi.plotting.labels import check_colours, match_colours, read_labels
+from spatialpdvi.plotting.labels import check_colours, known_colours, match_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.tissue import place_tissue
 
-__all__ = ["CHART_WIDTH", "CURVE_WIDTH", "HIGHEST_CHART", "named_title", "plot_section", "score_line"]
+__all__ = ["CHART_WIDTH", "CURVE_WIDTH", "EDITED", "HIGHEST_CHART", "named_title", "plot_section", "score_line"]
 
 CHART_WIDTH, CURVE_WIDTH, HIGHEST_CHART = 3.2, 2.8, 4.0  # inches
 
+EDITED = "of the fit, before its domains were edited"
 _PROBABILITY = CONFIDENCE._replace(label="probability of the domain")  # calibrated or not
 
 
@@ -35,6 +36,8 @@ def plot_section(
     calibration: Mapping[str, Any] | None = None,
     title: str | None = None,
     colours: Mapping[str, str] | None = None,
+    label_colours: Mapping[str, str] | None = None,
+    edited: bool = False,
     samples: Any | None = None,
 ) -> Figure:
     """Draw a section: its annotation and domains, their confidence and its reliability, and how the fit converged.
@@ -69,6 +72,10 @@ def plot_section(
         Heading of the figure.
     colours
         Colour of each domain by its name, any that matplotlib knows; by default from the package's palette.
+    label_colours
+        The same for the labels; by default each has the colour of the domain that covers it best.
+    edited
+        Whether the domains were edited since the fit, which the chart of its convergence then says.
     samples
         Section of each spot, shape (n,), if there are several: each has a map of its own.
 
@@ -94,7 +101,12 @@ def plot_section(
     domain = read_labels(domains, n=n, what="domains")
     label = None if annotation is None else read_labels(annotation, n=n, what="labels")
     own = None if colours is None else check_colours(colours, domain.names)
-    of_domains, of_labels = match_colours(domain.codes, None if label is None else label.codes, colours=own)
+    of_domains, of_labels = match_colours(
+        domain.codes,
+        None if label is None else label.codes,
+        colours=own,
+        label_colours=None if label is None else known_colours(label_colours, label.names),
+    )
     chart = CHART_WIDTH, min(tissue.size[1], HIGHEST_CHART)
     panels: list[Panel] = []
 
@@ -112,7 +124,7 @@ def plot_section(
         values = _check_confidence(confidence, n)
         add(tissue.size, draw_values, tissue, values, scale=_PROBABILITY, heading=Heading("Confidence"))
     if trace is not None:
-        add(chart, draw_trace, trace, heading=Heading("Convergence"))
+        add(chart, draw_trace, trace, heading=Heading("Convergence", EDITED if edited else ""))
     if k_scan is not None:
         add(chart, draw_scan, k_scan, k, heading=Heading("Number of domains"))
     if calibration is not None and "reliability" in calibration:

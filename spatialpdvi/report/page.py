@@ -109,7 +109,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
     choice = choice if isinstance(choice, Mapping) else {}
     k_scan, scan = fitted.summary.get("k_scan"), None
     if k_scan is not None:
-        chosen = len(fitted.domains.categories)
+        chosen = fitted.n_fitted
         heads, rows = scan_table(k_scan)
         reason = shown(choice.get("reason", ""), most=_PROSE)
         scan = {
@@ -139,6 +139,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
             described=_described(material),
             domains=domains,
             drawn=draw_maps(material),
+            edits=fitted.edits,
             fitted=fitted,
             joint=len(joint_samples(material.scores)) > 1,
             labelled=any(domain.label for domain in domains),

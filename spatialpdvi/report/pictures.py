@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
 from spatialpdvi.plotting.description import contacts_figure
-from spatialpdvi.plotting.labels import Labels, check_colours, match_colours, read_labels
+from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
@@ -104,8 +104,12 @@ def draw_maps(material: Material) -> Maps:
     labels = None if fitted.annotation is None else read_labels(fitted.annotation, n=n, what="labels")
     order = [str(fitted.domains.categories[code]) for code in np.unique(fitted.domains.codes)]
     own = None if fitted.colours is None else check_colours(fitted.colours, order)
-    codes = None if labels is None else labels.codes
-    of_domains, of_labels = match_colours(domains.codes, codes, colours=own)
+    of_domains, of_labels = match_colours(
+        domains.codes,
+        None if labels is None else labels.codes,
+        colours=own,
+        label_colours=None if labels is None else known_colours(fitted.label_colours, labels.names),
+    )
 
     def of(shown: Labels, colours: list[str]) -> LabelMap:
         def draw(axes: Axes) -> None:

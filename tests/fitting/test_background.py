@@ -281,3 +281,22 @@ def test_a_description_leaves_these_spots_out(section, tissue):
     pd.testing.assert_frame_equal(ours.domains, theirs.domains)
     pd.testing.assert_frame_equal(ours.contacts, theirs.contacts)
     pd.testing.assert_frame_equal(ours.genes, theirs.genes)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [spv.Merge(["1", "2"]), spv.Rename({"0": "Cortex"}), spv.Levels([2]), spv.Split("0", into=2)],
+    ids=lambda edit: type(edit).__name__,
+)
+def test_edits_leave_these_spots_without_a_domain(section, tissue, edit):
+    whole, alone, kept = section.copy(), tissue.copy(), section.obs["tissue"].to_numpy()
+    fit(whole, **FAST, mask="tissue")
+    fit(alone, **FAST)
+    pd.testing.assert_frame_equal(spv.label(whole, edit), spv.label(alone, edit))
+    for key in ("pdvi_domain", "pdvi_confidence", "pdvi_domain_L2", "pdvi_domain_fitted"):
+        if key in alone.obs:
+            pd.testing.assert_series_equal(whole.obs[key][kept], alone.obs[key])
+            assert whole.obs[key][~kept].isna().all()
+    np.testing.assert_array_equal(whole.obsm["pdvi_posterior"][kept], alone.obsm["pdvi_posterior"])
+    assert "400" in str(fit(whole, **FAST, mask="tissue"))  # a second fit replaces all of it
+    assert "pdvi_domain_fitted" not in whole.obs

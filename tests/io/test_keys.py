@@ -9,6 +9,7 @@ from spatialpdvi.io.results.keys import Keys, check_free
 def test_default_names_are_the_documented_ones() -> None:
     assert Keys().all_pairs() == (
         ("obs", "pdvi_domain"),
+        ("obs", "pdvi_domain_fitted"),
         ("obs", "pdvi_confidence"),
         ("obs", "pdvi_entropy"),
         ("obs", "pdvi_agreement"),

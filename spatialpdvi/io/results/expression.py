@@ -8,8 +8,9 @@ import pandas as pd
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted, read_states, select_fitted, stored_params
+from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.runtime.rows import CountRows

@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
-from spatialpdvi.io.formats.sources import Source, select_spots
+from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
 from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
@@ -19,14 +19,16 @@ __all__ = [
     "check_fitted",
     "not_ours",
     "read_agreement",
+    "read_colours",
     "read_composition",
     "read_connectivities",
     "read_fitted",
     "read_flow",
     "read_number",
+    "read_own_colours",
     "read_states",
+    "read_summary",
     "samples_of_fit",
-    "select_fitted",
     "stored_params",
 ]
 
@@ -50,6 +52,22 @@ class Fitted(NamedTuple):
     colours: dict[str, str] | None  # by domain, where they are stored; they may be no valid colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
     samples: pd.Categorical | None  # (n,): section of each spot, where there are several
+    label_colours: dict[str, str] | None = None  # by label, where the user stored any; they may be no valid colours
+
+    @property
+    def edits(self) -> list[str]:
+        """What was done to the domains since the fit, a sentence for each edit."""
+        found = self.summary.get("edits")
+        if not isinstance(found, Mapping):
+            return []
+        columns = (np.atleast_1d(found.get(name, ())) for name in ("action", "detail"))
+        return [f"{action}: {detail}" for action, detail in zip(*columns, strict=False)]
+
+    @property
+    def n_fitted(self) -> int:
+        """The number of domains of the fit."""
+        k = stored_params(self.summary).get("k")
+        return int(k) if self.edits and isinstance(k, int | np.integer) else len(self.domains.categories)
 
 
 def read_fitted(
@@ -83,8 +101,8 @@ def read_fitted(
     check_fitted(source, keys)
     if not len(source.obs_names()):
         raise InputError(f"at least one spot in {source.name}", "none")
-    annotation, _ = read_labels(source, label_key)
-    summary = _read_summary(source, keys.uns)
+    annotation, found_key = read_labels(source, label_key)
+    summary = read_summary(source, keys.uns)
     samples = None if spatial_key is None else samples_of_fit(source, summary, sample_key)
     calibrated = keys.calibrated_confidence
     return Fitted(
@@ -93,9 +111,10 @@ def read_fitted(
         confidence=_read_share(source, keys.confidence),
         calibrated=_read_share(source, calibrated) if calibrated in source.obs_keys() else None,
         annotation=annotation,
-        colours=_read_colours(source, keys),
+        colours=read_colours(source, keys),
         summary=summary,
         samples=samples,
+        label_colours=None if found_key is None else _read_label_colours(source, found_key),
     )
 
 
@@ -108,26 +127,6 @@ def check_fitted(source: Source, keys: Keys) -> None:
             f"columns: {list_keys(source.obs_keys())}",
             f"Run `spatialpdvi fit` first, or name its {option('key_added')}.",
         )
-
-
-def select_fitted(source: Source, keys: Keys) -> Source:
-    """Return the section of the spots that were fitted: those with a domain, where a fit left others out.
-
-    Raises
-    ------
-    InputError
-        Where more spots have no domain than were left out.
-    """
-    if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
-        return source  # not fitted
-    excluded = stored_params(source.uns(keys.uns)).get("n_excluded", 0)
-    has_domain = source.obs(keys.domain).notna().to_numpy()
-    if not excluded or has_domain.all():
-        return source
-    if has_domain.size - has_domain.sum() > excluded:
-        found = f"{has_domain.size - has_domain.sum():,} spots without a domain"
-        raise not_ours(source, f"obs[{keys.domain!r}]", f"{found}, where the fit left out {excluded:,}")
-    return select_spots(source, np.flatnonzero(has_domain))
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:
@@ -172,7 +171,7 @@ def _read_share(source: Source, key: str) -> np.ndarray:
     return values
 
 
-def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
+def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     """Read the colours of the categories of the domains, by name; None where there are none."""
     if keys.colours not in source.uns_keys():
         return None
@@ -196,7 +195,34 @@ def _read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     )
 
 
-def _read_summary(source: Source, key: str) -> dict[str, Any]:
+def read_own_colours(source: Source, keys: Keys) -> dict[str, str] | None:
+    """Read the colours of the domains, by name, where they are not those that the last fit wrote; None elsewhere."""
+    try:
+        check_fitted(source, keys)
+        colours = read_colours(source, keys)
+    except InputError:  # no fit, or nothing that could be kept
+        return None
+    summary = source.uns(keys.uns)
+    written = np.atleast_1d(summary.get("colours", ())).tolist() if isinstance(summary, Mapping) else []
+    return None if colours is None or list(colours.values()) == written else colours
+
+
+def _read_label_colours(source: Source, key: str) -> dict[str, str] | None:
+    """Read the colours that the user stored for the labels ``obs[key]``, by name; None where there are none."""
+    if f"{key}_colors" not in source.uns_keys():
+        return None
+    column, colours = source.obs(key), np.atleast_1d(source.uns(f"{key}_colors")).tolist()
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return None
+    names = [str(name) for name in column.cat.categories]
+    if len(colours) < len(names) or not all(isinstance(colour, str) for colour in colours):
+        text = f"uns['{key}_colors'] is not used: it does not hold a colour for each of the {len(names)} labels."
+        warnings.warn(InputWarning(text), stacklevel=3)
+        return None
+    return dict(zip(names, colours, strict=False))
+
+
+def read_summary(source: Source, key: str) -> dict[str, Any]:
     """Read ``uns[key]``, with a trace of numeric columns and scores that are numbers."""
     summary, name = source.uns(key), f"uns[{key!r}]"
     if not isinstance(summary, Mapping):

@@ -1,6 +1,7 @@
 """The names of everything that a fit writes into an AnnData, and whether a name is free or may be overwritten."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,15 @@ class Keys:
     def domain(self) -> str:
         """``obs``: the domain of each spot, categorical."""
         return f"{self.prefix}_domain"
+
+    @property
+    def fitted_domain(self) -> str:
+        """``obs``: the domain that the fit gave each spot, once domains have been edited."""
+        return f"{self.domain}_fitted"
+
+    def level(self, n_domains: int) -> str:
+        """``obs``: the coarser domain of each spot where there are so many of them."""
+        return f"{self.domain}_L{n_domains}"
 
     @property
     def confidence(self) -> str:
@@ -126,9 +136,13 @@ class Keys:
         return self.prefix
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """Return every (group, key) of a fit, its markers and its description; a second fit removes them."""
+        """Return every (group, key) with a fixed name that a fit, or a command on its result, may have written.
+
+        A second fit removes them, and the coarser domains (`pairs_in`).
+        """
         return (
             ("obs", self.domain),
+            ("obs", self.fitted_domain),
             ("obs", self.confidence),
             ("obs", self.entropy),
             ("obs", self.agreement),
@@ -145,6 +159,20 @@ class Keys:
             ("uns", self.state_markers),
             ("uns", self.description),
         )
+
+    def levels_in(self, source: Source) -> tuple[int, ...]:
+        """Return the numbers of coarser domains (`level`) that a section holds, ascending."""
+        pattern = re.compile(rf"{re.escape(self.level(0)[:-1])}(\d+)")
+        return tuple(sorted(int(found[1]) for key in source.obs_keys() if (found := pattern.fullmatch(key))))
+
+    def level_pairs(self, levels: Iterable[int]) -> tuple[tuple[str, str], ...]:
+        """Return the (group, key) of coarser domains and of their colours."""
+        names = [self.level(n) for n in levels]
+        return (*(("obs", name) for name in names), *(("uns", f"{name}_colors") for name in names))
+
+    def pairs_in(self, source: Source) -> tuple[tuple[str, str], ...]:
+        """Return `all_pairs`, and those of the coarser domains that a section holds."""
+        return (*self.all_pairs(), *self.level_pairs(self.levels_in(source)))
 
 
 def check_free(source: Source, keys: Keys) -> None:
@@ -166,7 +194,7 @@ def check_free(source: Source, keys: Keys) -> None:
         "obsp": source.obsp_keys(),
         "uns": source.uns_keys(),
     }
-    taken = [(group, key) for group, key in keys.all_pairs() if key in present[group]]
+    taken = [(group, key) for group, key in keys.pairs_in(source) if key in present[group]]
     if not taken or (keys.prefix == DEFAULT_PREFIX and _are_remains(source, keys, taken)):
         return
     names = ", ".join(f"{group}[{key!r}]" for group, key in taken)
@@ -179,10 +207,12 @@ def check_free(source: Source, keys: Keys) -> None:
 
 def _are_remains(source: Source, keys: Keys, taken: list[tuple[str, str]]) -> bool:
     """Whether elements without their ``uns`` look like those of a fit; arrays do if the domains are there too."""
-    columns = [key for group, key in taken if group == "obs"]
+    # coarser domains have no values to know them by: they are ours where the domains are
+    columns = [key for group, key in taken if group == "obs" and (group, key) in keys.all_pairs()]
+    domains = {keys.domain, keys.fitted_domain}
     if ("uns", keys.uns) in taken or (len(columns) < len(taken) and keys.domain not in columns):
         return False
-    return all(_is_of_a_fit(source.obs(key), is_domain=key == keys.domain) for key in columns)
+    return all(_is_of_a_fit(source.obs(key), is_domain=key in domains) for key in columns)
 
 
 def _is_of_a_fit(column: pd.Series, *, is_domain: bool) -> bool:

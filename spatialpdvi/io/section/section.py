@@ -65,6 +65,7 @@ def read_section(
     sample: str | None = None,
     memory: int | None = None,
     exclusion: Exclusion | None = None,
+    expression: bool = True,
 ) -> Section:
     """Read and check what a fit needs, the cheap elements first.
 
@@ -91,6 +92,8 @@ def read_section(
     exclusion
         Which spots are left out, as if the source did not have them. Without one, a warning is given where spots seem
         to be off the tissue.
+    expression
+        Whether counts are read where ``rep`` names no features.
 
     Raises
     ------
@@ -108,7 +111,7 @@ def read_section(
     init_labels = None if init is None else read_initial(source, init)
     edges = None if graph is None else read_graph(source, graph)
     features = None if rep is None else read_features(source, rep)
-    counts = read_counts(source, layer, memory=memory) if rep is None else None
+    counts = read_counts(source, layer, memory=memory) if rep is None and expression else None
     section = Section(
         counts=counts.matrix if counts else None,
         counts_source=counts.source if counts else "",
@@ -124,7 +127,7 @@ def read_section(
         samples=samples,
         kept=None if kept is None or kept.all() else kept,
     )
-    if kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
+    if expression and kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
         totals = np.asarray(section.counts.sum(axis=1, dtype=np.float64)).ravel()
         warn_of_background(totals, coordinates, section.spots_of_samples())
     return section

@@ -1,0 +1,452 @@
+"""Edit the domains of a fit, in memory or on disk: rename, merge, split, take apart, and unite to coarser levels."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import scipy.sparse as sp
+    from anndata import AnnData
+    from pandas import Categorical, DataFrame
+
+    from spatialpdvi.io.results.stored import StoredFit
+    from spatialpdvi.io.section.section import Section
+    from spatialpdvi.options.fit import FitOptions
+
+__all__ = ["label", "label_file", "read_names"]
+
+_Elements = dict[tuple[str, str], Any]
+
+
+class _Changes(NamedTuple):
+    """What an edit writes and removes, and the table that it returns."""
+
+    elements: _Elements
+    remove: list[tuple[str, str]]
+    table: "DataFrame"
+
+
+def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Progress | None = None) -> "DataFrame":
+    """Edit the domains of a fitted section, with everything that is stored for each domain (docs/editing.md).
+
+    Posteriors sum to 1 afterwards, too. Certificate, trace and parameters stay those of the fit before the edit, and
+    ``uns['pdvi']['edits']`` lists what was done. ``obs['pdvi_domain_fitted']`` keeps the domains of the fit. Marker
+    genes and coarser levels of domains that are no longer there are removed, with a warning.
+
+    Parameters
+    ----------
+    adata
+        A fitted section; it is changed in place.
+    edit
+        A `Rename`, `Merge`, `Split`, `Pieces` or `Levels`.
+    key_added
+        Prefix of the keys that the fit wrote.
+    progress
+        Shows the stages; by default nothing is shown.
+
+    Returns
+    -------
+    A row for each domain: its name ``domain``, ``spots``, their mean ``confidence``, and ``fitted``, the domains of the
+    fit that its spots had. For `Levels` a row for each step: ``n_domains`` after it, the names of the two that were
+    united, ``first`` and ``second``, and the ``rise`` of F in nats.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or the edit does not suit its domains; ``adata`` is then unchanged.
+
+    Examples
+    --------
+    >>> table = spv.label(adata, spv.Merge(["1", "2"], name="Cortex"))
+    >>> table["fitted"].tolist()
+    ['0', '1+2']
+    >>> bool(np.allclose(adata.obsm["pdvi_posterior"].sum(axis=1), 1))
+    True
+    """
+    from spatialpdvi.io.results.writing import apply_elements
+
+    changes = _changes(AnnDataSource(adata), Keys(key_added), edit, progress or Progress())
+    apply_elements(adata, changes.elements, remove=changes.remove)
+    return changes.table
+
+
+def label_file(
+    path: str | Path,
+    edit: Edit,
+    *,
+    output: str | Path | None = None,
+    key_added: str = "pdvi",
+    memory: str | None = None,
+    progress: Progress | None = None,
+) -> "DataFrame":
+    """Edit the domains of a fitted file as `label` does.
+
+    Parameters
+    ----------
+    path
+        A fitted h5ad file or zarr store.
+    edit, key_added, progress
+        As for `label`.
+    output
+        Where a copy with the edited domains is written; by default the file itself is updated, all or nothing.
+    memory
+        Memory that counts may use, such as "8GB", where a domain is split; by default all free memory.
+
+    Returns
+    -------
+    The table that `label` returns.
+
+    Raises
+    ------
+    InputError
+        Where the file cannot be used, has no fit, or the edit does not suit its domains; nothing is written then.
+
+    Examples
+    --------
+    >>> table = spv.label_file("fitted.h5ad", spv.Rename(from_key="annotation"), output="named.h5ad")
+    >>> anndata.read_h5ad("named.h5ad").obs["pdvi_domain"].cat.categories.tolist() == table["domain"].tolist()
+    True
+    """
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.storage.locks import claimed
+
+    progress, keys, location = progress or Progress(), Keys(key_added), locate(path)
+    target = location if output is None else locate(output)
+    with claimed(target):
+        with H5adSource(location) as source:
+            check_output(location, target)
+            changes = _changes(source, keys, edit, progress, memory=memory)
+        with progress.stage("write"):
+            write_elements(location, target, changes.elements, remove=changes.remove)
+    return changes.table
+
+
+def read_names(path: str | Path) -> dict[str, str]:
+    r"""Read new names of domains by old ones from a CSV file with the columns ``domain`` and ``name``.
+
+    Raises
+    ------
+    InputError
+        Where the file cannot be read, lacks a column, or has a domain twice.
+
+    Examples
+    --------
+    >>> _ = Path("names.csv").write_text("domain,name\n0,Cortex\n", encoding="utf-8")
+    >>> from spatialpdvi.api import read_names
+    >>> read_names("names.csv")
+    {'0': 'Cortex'}
+    """
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "a CSV file with the columns domain and name",
+            f"{str(path)!r}, which cannot be read ({str(error).splitlines()[0]})",
+            option="names",
+        ) from error
+    if not {"domain", "name"} <= set(table.columns):
+        raise InputError(
+            f"the columns domain and name in {str(path)!r}",
+            f"columns: {list_keys(map(str, table.columns))}",
+            "The first line names the columns: domain,name.",
+        )
+    twice = table["domain"][table["domain"].duplicated()]
+    if len(twice):
+        raise InputError(f"each domain once in {str(path)!r}", f"{twice.iloc[0]!r} twice", "Remove one of its lines.")
+    return dict(zip(table["domain"], table["name"], strict=True))
+
+
+def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memory: str | None = None) -> _Changes:
+    """Read a fit, edit it, and return what is to be written."""
+    from spatialpdvi.io.results.left_out import fitted_spots, on_all_spots
+    from spatialpdvi.io.results.stored import read_stored
+
+    kept = fitted_spots(source, keys)
+    if kept is not None:
+        changes = _changes(select_spots(source, kept.nonzero()[0]), keys, edit, progress, memory=memory)
+        return changes._replace(elements=on_all_spots(changes.elements, kept))
+    with progress.stage("read") as stage:
+        fit = _with_valid_colours(read_stored(source, keys))
+        stage.note(f"{fit.codes.size:,} spots, {len(fit.names)} domains")
+    match edit:
+        case Levels():
+            return _levels(source, keys, fit, edit, progress)
+        case Rename():
+            edited = _rename(source, fit, edit)
+        case Merge():
+            edited = _merge(fit, edit)
+        case Split():
+            edited = _split(source, keys, fit, edit, progress, memory=memory)
+        case Pieces():
+            edited = _pieces(source, keys, fit, edit, progress)
+        case _:
+            assert_never(edit)
+    return _written(source, keys, fit, edited, action=type(edit).__name__.lower())
+
+
+class _Edited(NamedTuple):
+    fit: "StoredFit"
+    detail: str  # what was done, a sentence
+
+
+def _rename(source: Source, fit: "StoredFit", edit: Rename) -> _Edited:
+    from spatialpdvi.editing.domains import rename, unite
+    from spatialpdvi.editing.names import majority_names, repeated, table_names, told_apart
+
+    if edit.from_key is None:
+        assert edit.names is not None
+        names = table_names({str(old): str(new) for old, new in edit.names.items()}, fit.names)
+    else:
+        labels = _labels(source, edit.from_key)
+        names = majority_names(fit.codes, fit.names, labels.codes.astype("int64"), list(labels.categories))
+    twice = repeated(names)
+    if twice and not edit.merge and edit.from_key is None:
+        raise InputError(
+            "a name of its own for each domain",
+            f"{twice[0]!r} for {names.count(twice[0])} domains",
+            f"Give {option('merge', True)} to unite domains that share a name.",
+            option="names",
+        )
+    names = names if edit.merge else told_apart(names)
+    detail = ", ".join(f"{old!r} to {new!r}" for old, new in zip(fit.names, names, strict=True) if old != new)
+    if edit.merge:
+        while shared := repeated(names):
+            members = [k for k, name in enumerate(names) if name == shared[0]]
+            fit = unite(fit, members, shared[0])
+            names = [name for k, name in enumerate(names) if k not in members[1:]]
+    return _Edited(rename(fit, names), detail or "no name changed")
+
+
+def _merge(fit: "StoredFit", edit: Merge) -> _Edited:
+    from spatialpdvi.editing.domains import unite
+    from spatialpdvi.editing.names import check_known, joined
+
+    check_known([str(name) for name in edit.domains], fit.names, "domains")
+    members = sorted({fit.names.index(str(name)) for name in edit.domains})
+    wanted = [fit.names[k] for k in members]
+    name = joined(wanted) if edit.name is None else edit.name
+    if name in set(fit.names) - set(wanted) or not name.strip():
+        found = f"{name!r}, which is another domain" if name.strip() else "an empty name"
+        raise InputError("a new name", found, "Choose another.", option="name")
+    return _Edited(unite(fit, members, name), f"{', '.join(map(repr, wanted))} to {name!r}")
+
+
+def _split(
+    source: Source, keys: Keys, fit: "StoredFit", edit: Split, progress: Progress, *, memory: str | None
+) -> _Edited:
+    from spatialpdvi.editing.domains import divide
+    from spatialpdvi.editing.names import check_known
+    from spatialpdvi.editing.parts import fitted_parts, inner_options
+    from spatialpdvi.fitting.inputs import read_inputs
+    from spatialpdvi.io.results.stored import fitted_features
+
+    check_known([edit.domain], fit.names, "domain")
+    domain, own_options = fit.names.index(edit.domain), _options(source, fit)
+    options = inner_options(own_options, edit.into, seed=edit.seed, memory=memory)
+    with progress.stage("read"):
+        features = fitted_features(source, keys, fit.summary)
+        section = read_inputs(source, options)
+    found = fitted_parts(section, fit.codes == domain, options, progress)
+    edited = divide(fit, domain, found.parts, shares=found.shares, calibrated=found.calibrated, features=features)
+    return _Edited(edited, f"{edit.domain!r} into {edit.into} by a fit inside it, seed {edit.seed}")
+
+
+def _pieces(source: Source, keys: Keys, fit: "StoredFit", edit: Pieces, progress: Progress) -> _Edited:
+    from spatialpdvi.editing.domains import divide
+    from spatialpdvi.editing.names import check_known
+    from spatialpdvi.editing.parts import connected_parts
+    from spatialpdvi.graph.build import join_spots
+    from spatialpdvi.io.results.stored import fitted_features, fitted_section, stored_graph
+    from spatialpdvi.options.stages import GraphSettings
+
+    check_known([edit.domain], fit.names, "domain")
+    domain = fit.names.index(edit.domain)
+    section = fitted_section(source, fit.summary)
+    features = fitted_features(source, keys, fit.summary)
+    graph = stored_graph(source, keys)
+    with progress.stage("graph"):
+        if graph is None:
+            options = _options(source, fit)
+            graph = join_spots(_with_graph(source, section, options), GraphSettings.of(options))
+        found = connected_parts(section, fit.codes == domain, graph, edit.min_spots)
+    edited = divide(fit, domain, found.parts, shares=found.shares, features=features)
+    return _Edited(edited, f"{edit.domain!r} into {found.shares.shape[1]} connected parts")
+
+
+def _levels(source: Source, keys: Keys, fit: "StoredFit", edit: Levels, progress: Progress) -> _Changes:
+    import numpy as np
+
+    from spatialpdvi.editing.levels import groups_at, level_counts, successive_unions
+    from spatialpdvi.editing.results import level_of, steps_table
+    from spatialpdvi.io.results.stored import fitted_features
+
+    counts = level_counts(edit.levels, int((fit.sizes > 0).sum()))
+    _warn_of_other_files(fit.summary)
+    features = fitted_features(source, keys, fit.summary)
+    graph = _weights(source, keys, fit, features, progress)
+    with progress.stage("levels"):
+        steps = successive_unions(fit, features, graph, fewest=counts[-1])
+    elements: _Elements = {}
+    for n in counts:
+        column, firsts = level_of(fit, groups_at(steps, len(fit.names), n))
+        elements["obs", keys.level(n)] = column
+        if fit.colours is not None:
+            own = np.array([fit.colours[first] for first in firsts], dtype=object)
+            elements["uns", f"{keys.level(n)}_colors"] = own
+    columns = {name: np.array([getattr(step, name) for step in steps]) for name in ("n_domains", "kept", "united")}
+    columns["rise"] = np.array([step.rise for step in steps])
+    elements["uns", keys.uns] = fit.summary | {"levels": columns}
+    return _Changes(elements, [], steps_table(steps, fit.names))
+
+
+def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *, action: str) -> _Changes:
+    """Return what is written after an edit of the domains: all that follows from them, and the record of the edit."""
+    import numpy as np
+    import pandas as pd
+
+    from spatialpdvi.editing.domains import logged
+    from spatialpdvi.editing.results import edited_scores, table_of
+    from spatialpdvi.io.results.stored import fitted_section
+    from spatialpdvi.io.section.labels import read_domains
+
+    fit, summary = edited.fit, edited.fit.summary
+    regrouped = fit.posterior is not before.posterior
+    if regrouped:
+        summary = summary | {"scores": edited_scores(fitted_section(source, summary), fit)}
+    summary = logged(before.summary, summary, action=action, detail=edited.detail, k=len(fit.names))
+    elements = fit._replace(summary=summary).elements(keys)
+    remove: list[tuple[str, str]] = []
+    levels = keys.levels_in(source)
+    if regrouped:
+        stale = [("uns", keys.markers)] if keys.markers in source.uns_keys() else []
+        remove = [*stale, *keys.level_pairs(levels)]
+        _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
+    else:
+        elements = {pair: elements[pair] for pair in (("obs", keys.domain), ("uns", keys.uns))}
+        elements |= _renamed(source, keys, before, fit, levels)
+    if keys.fitted_domain not in source.obs_keys():
+        elements["obs", keys.fitted_domain] = pd.Categorical.from_codes(before.codes, list(before.names))
+        origin = before.codes, before.names
+    else:
+        first = read_domains(source, keys.fitted_domain)
+        origin = np.asarray(first.codes, dtype=np.int64), tuple(first.categories)
+    return _Changes(elements, remove, table_of(fit, *origin))
+
+
+def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit", levels: Sequence[int]) -> _Elements:
+    """Return the marker genes and the coarser domains that are stored, with the new names of their domains."""
+    import numpy as np
+
+    from spatialpdvi.editing.results import level_of
+
+    new, elements = dict(zip(before.names, after.names, strict=True)), _Elements()
+    if keys.markers in source.uns_keys() and isinstance(table := source.uns(keys.markers), Mapping):
+        named = [new.get(str(name), str(name)) for name in np.atleast_1d(table.get("domain", ()))]
+        elements["uns", keys.markers] = dict(table) | {"domain": np.array(named, dtype=object)}
+    for n in levels:
+        _, codes = np.unique(source.obs(keys.level(n)).astype(str), return_inverse=True)
+        groups = np.array([codes[before.codes == k].max(initial=-1) for k in range(len(before.names))])
+        elements["obs", keys.level(n)] = level_of(after, groups)[0]
+    return elements
+
+
+def _with_valid_colours(fit: "StoredFit") -> "StoredFit":
+    """Return the fit with its colours as hexadecimal numbers; the user may have stored any that matplotlib knows."""
+    from spatialpdvi.plotting.labels import check_colours
+
+    if fit.colours is None:
+        return fit
+    return fit._replace(colours=tuple(check_colours(dict(zip(fit.names, fit.colours, strict=True)), fit.names)))
+
+
+def _labels(source: Source, key: str) -> "Categorical":
+    """Return the column of labels after which domains are named."""
+    from spatialpdvi.io.section.labels import read_labels
+
+    try:
+        labels, _ = read_labels(source, key)
+    except InputError as error:
+        raise error.renamed({"label_key": "from_key"}) from error
+    assert labels is not None  # a key was given
+    return labels
+
+
+def _options(source: Source, fit: "StoredFit") -> "FitOptions":
+    """Return the options of the fit, as far as they are stored and still apply to the file."""
+    import numpy as np
+
+    from spatialpdvi.io.results.stored import stored_params
+    from spatialpdvi.options.fit import FitOptions, option_table
+
+    known = {row["name"] for row in option_table()} - {"k"}
+    stored = stored_params(fit.summary).items()
+    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in stored if name in known}
+    if given.get("label_key") not in source.obs_keys():
+        given.pop("label_key", None)
+    return FitOptions(k=max(2, len(fit.names)), **given)
+
+
+def _with_graph(source: Source, section: "Section", options: "FitOptions") -> "Section":
+    """Return the section with the graph that the fit was given, where that is still in the file."""
+    from spatialpdvi.io.section.features import read_graph
+
+    if options.graph is None or options.graph not in source.obsp_keys():
+        return section
+    return section._replace(graph=read_graph(source, options.graph))
+
+
+def _weights(
+    source: Source,
+    keys: Keys,
+    fit: "StoredFit",
+    features: "np.ndarray | sp.csr_matrix",
+    progress: Progress,
+) -> "sp.csr_matrix":
+    """Return the edge weights of the objective: the stored ones, or else those that follow from the domains."""
+    from spatialpdvi.graph.build import build_graph
+    from spatialpdvi.io.results.stored import fitted_section, stored_graph
+    from spatialpdvi.options.stages import GraphSettings
+
+    graph = stored_graph(source, keys)
+    if graph is not None:
+        return graph
+    options, section = _options(source, fit), fitted_section(source, fit.summary)
+    return build_graph(
+        _with_graph(source, section, options),
+        features,
+        fit.codes,
+        GraphSettings.of(options),
+        progress,
+        uniform="composition" in fit.summary,
+    ).patching.graph
+
+
+def _warn_of_stale(names: Sequence[str]) -> None:
+    if names:
+        text = f"{', '.join(names)} belonged to the domains before this edit, and were removed. Compute them again."
+        warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _warn_of_other_files(summary: Mapping[str, Any]) -> None:
+    """Warn where a joint fit has other files, whose spots have no say in the levels of this one."""
+    from spatialpdvi.io.results.stored import stored_params
+
+    scores = summary.get("scores")
+    if isinstance(scores, Mapping) and "samples" in scores and "sample_key" not in stored_params(summary):
+        text = (
+            "These domains belong to a joint fit of several files, and only the spots of this file decide about its "
+            "levels: other files may get others. To have the same in all of them, unite the same domains in each file."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)

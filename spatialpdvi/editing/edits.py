@@ -1,0 +1,145 @@
+"""The edits that a user can make to the domains of a fit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spatialpdvi.errors import InputError, option
+
+__all__ = ["Edit", "Levels", "Merge", "Pieces", "Rename", "Split"]
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Give domains other names.
+
+    Parameters
+    ----------
+    names
+        New names by old ones; domains that are left out keep theirs.
+    from_key
+        Column of ``obs`` whose most frequent value in a domain becomes its name. Domains that would share a name are
+        numbered: "Cortex 1", "Cortex 2". Give this or ``names``.
+    merge
+        Whether domains that would share a name are united.
+
+    Examples
+    --------
+    >>> spv.label(adata, spv.Rename({"0": "Cortex"}))["domain"].tolist()
+    ['Cortex', '1', '2']
+    """
+
+    names: Mapping[str, str] | None = None
+    from_key: str | None = None
+    merge: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.names is None) == (self.from_key is None):
+            found = "neither" if self.names is None else "both"
+            raise InputError(f"{option('names')} or {option('from_key')}", found, "Give one of them.")
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Unite domains: their posteriors add.
+
+    Parameters
+    ----------
+    domains
+        Names of at least two domains.
+    name
+        Of the union; by default their names joined, "0+3".
+
+    Examples
+    --------
+    >>> spv.label(adata, spv.Merge(["0", "2"], name="Brain"))["domain"].tolist()
+    ['Brain', '1']
+    """
+
+    domains: Sequence[str]
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.domains, str) or len(set(self.domains)) < 2:
+            raise InputError("at least two domains", repr(self.domains), option="domains")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Cut one domain into parts by a fit inside it, with the options of the fit.
+
+    The posterior of a part is that of the domain times the probability of the part within it. Spots outside of the
+    domain take the latter from the nearest spot inside.
+
+    Parameters
+    ----------
+    domain
+        Name of the domain.
+    into
+        Number of parts, at least 2. They are called "3.1", "3.2" and so on, the largest first.
+    seed
+        Of the fit inside.
+
+    Examples
+    --------
+    >>> table = spv.label(adata, spv.Merge(["0", "1"], name="Cortex"))
+    >>> spv.label(adata, spv.Split("Cortex", into=2))["domain"].tolist()
+    ['Cortex.1', 'Cortex.2', '2']
+    """
+
+    domain: str
+    into: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.into < 2:
+            raise InputError("at least 2", str(self.into), option="into")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Make the connected parts of a domain domains of their own.
+
+    Spots are connected if they are joined in the graph of the fit: the stored one, or else that of the nearest
+    neighbours.
+
+    Parameters
+    ----------
+    domain
+        Name of the domain. Its parts are called "3.1", "3.2" and so on, the largest first.
+    min_spots
+        Parts with fewer spots are no domains; their spots go to the nearest part that is one.
+
+    Examples
+    --------
+    >>> spv.label(adata, spv.Pieces("0", min_spots=5))
+    Traceback (most recent call last):
+        ...
+    spatialpdvi.errors.InputError: Expected at least two connected parts ...
+    """
+
+    domain: str
+    min_spots: int = 30
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Write nested coarser domains beside the domains: at every step, the two whose union raises F least become one.
+
+    Parameters
+    ----------
+    levels
+        Numbers of coarser domains, or a text such as "4,6,8" or "4:8". Each is written as a column of its own,
+        ``obs['pdvi_domain_L4']``.
+
+    Examples
+    --------
+    >>> spv.label(adata, spv.Levels([2]))["n_domains"].tolist()
+    [2]
+    >>> adata.obs["pdvi_domain_L2"].nunique()
+    2
+    """
+
+    levels: Sequence[int] | str
+
+
+Edit = Rename | Merge | Split | Pieces | Levels

@@ -1,0 +1,204 @@
+"""How a domain is divided: by a fit inside it, or into its connected parts."""
+
+import warnings
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from spatialpdvi.errors import InputError, InputWarning, in_words, option
+from spatialpdvi.fitting.fit import fit_section
+from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.io.section.section import Section
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import CountRows, row_blocks
+
+__all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options"]
+
+# Options of the fit that hold inside one of its domains as well. The others were chosen for the whole section (such as
+# the neighbours that features are averaged over), or belong to its start, its solver or its output.
+_INNER = (
+    *("layer", "spatial_key", "label_key", "sample_key", "rep"),
+    *("n_top_genes", "target_sum", "totals", "transform", "clip", "whiten", "correct"),
+    *("n_neighbors", "flow_neighbors", "across_sections", "tau", "beta", "n_init", "search"),
+)
+
+
+class Parts(NamedTuple):
+    """A domain divided."""
+
+    parts: np.ndarray  # (n,) int64 in 0..N-1, of every spot; what they mean outside of the domain is the nearest part
+    shares: np.ndarray  # (n, N) probability of each part given the domain, rows sum to 1
+    calibrated: np.ndarray  # (n, N) the same, calibrated
+
+
+def inner_options(options: FitOptions, into: int, *, seed: int, memory: str | None = None) -> FitOptions:
+    """Return the options of a fit inside a domain.
+
+    Parameters
+    ----------
+    options
+        Of the fit.
+    into
+        Number of parts.
+    seed, memory
+        Of the fit inside.
+    """
+    kept = {f.name: getattr(options, f.name) for f in fields(options) if f.name in _INNER}
+    n_pcs = options.n_pcs if options.rep is not None or options.n_pcs == 0 else None
+    states = "off" if options.states == "off" else "auto"
+    return FitOptions(k=into, n_pcs=n_pcs, states=states, seed=seed, memory=memory, **kept)
+
+
+def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progress: Progress) -> Parts:
+    """Divide a domain by a fit of its own spots.
+
+    Parameters
+    ----------
+    section
+        All spots, with their counts or features.
+    own
+        Whether each spot (n,) belongs to the domain.
+    options
+        Of the fit inside, from `inner_options`.
+    progress
+        Shows its stages.
+
+    Raises
+    ------
+    InputError
+        Where the domain has too few spots, or a part ends without any.
+    """
+    n, into = int(own.sum()), options.n_domains
+    if n < 2 * into:
+        raise InputError(f"at most half the number of spots of the domain, {n}", str(into), option="into")
+    inside = _of_spots(section, np.flatnonzero(own))
+    if inside.samples is None or len(inside.samples.categories) < 2:
+        inside, options = inside._replace(samples=None), replace(options, correct="none", across_sections=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        try:
+            result = fit_section(inside, options, progress)
+        except InputError as error:
+            raise error.renamed({"k": "into"}) from error
+    filled = int((result.domain_sizes > 0).sum())
+    if filled < into:
+        raise InputError(
+            f"spots of the domain that differ, for a fit that finds {into} parts",
+            f"{filled}, with the other parts empty" if filled > 1 else "only one with spots",
+            f"Lower {option('into')}, choose another {option('seed')}, or leave the domain as it is.",
+        )
+    for warning in caught:
+        _warn_inside(warning.message)
+    calibrated = result.posterior if result.calibration is None else result.calibration.posterior
+    nearest = (np.cumsum(own) - 1)[_nearest(section, own)]  # its row in the fit
+    return Parts(
+        result.domains[nearest],
+        _normalised(result.posterior[nearest]),
+        _normalised(calibrated[nearest]),
+    )
+
+
+def connected_parts(section: Section, own: np.ndarray, pattern: sp.csr_matrix, smallest: int) -> Parts:
+    """Divide a domain into the connected parts of its spots, the largest first.
+
+    Parameters
+    ----------
+    section
+        All spots.
+    own
+        Whether each spot (n,) belongs to the domain.
+    pattern
+        Which spots are joined (n, n).
+    smallest
+        Number of spots from which a part becomes a domain; the spots of smaller ones go to the nearest such part.
+
+    Raises
+    ------
+    InputError
+        Where there are fewer than two such parts.
+    """
+    if smallest < 1:
+        raise InputError("at least 1", str(smallest), option="min_spots")
+    spots = np.flatnonzero(own)
+    n_found, labels = connected_components(pattern[spots][:, spots], directed=False)
+    sizes = np.bincount(labels, minlength=n_found)
+    large = np.argsort(-sizes, kind="stable")[: int((sizes >= smallest).sum())]
+    if large.size < 2:
+        listed = ", ".join(f"{size:,}" for size in np.sort(sizes)[::-1][:5]) + (", ..." if n_found > 5 else "")
+        raise InputError(
+            f"at least two connected parts with {smallest:,} spots or more",
+            f"parts with {listed} spots",
+            f"Lower {option('min_spots')}, or leave the domain as it is.",
+        )
+    position = np.full(n_found, -1)
+    position[large] = np.arange(large.size)
+    part = np.full(own.size, -1)
+    part[spots] = position[labels]
+    parts = part[_nearest(section, part >= 0)]
+    shares = one_hot(parts, large.size)
+    return Parts(parts, shares, shares)
+
+
+def _nearest(section: Section, chosen: np.ndarray) -> np.ndarray:
+    """The nearest of the chosen spots (n,) to each spot, in its own section where that has one; of these, itself."""
+    xy = section.coordinates
+    found = np.full(chosen.size, -1)
+    for spots in section.spots_of_samples():
+        here = spots[chosen[spots]]
+        if here.size:
+            found[spots] = here[cKDTree(xy[here]).query(xy[spots])[1]]
+    rest = np.flatnonzero(found < 0)
+    if rest.size:
+        everywhere = np.flatnonzero(chosen)
+        found[rest] = everywhere[cKDTree(xy[everywhere]).query(xy[rest])[1]]
+    found[chosen] = np.flatnonzero(chosen)  # spots at one place keep their own
+    return found
+
+
+def _warn_inside(message: Warning | str) -> None:
+    """Warn again of what the fit inside a domain has warned of, with its number of domains called as it is here."""
+    if not isinstance(message, InputWarning):
+        warnings.warn(message, stacklevel=3)
+        return
+
+    def rename(name: str, *value: Any) -> str:
+        return option({"k": "into"}.get(name, name), *value)
+
+    text = in_words(str(message.args[0]), rename)
+    warnings.warn(InputWarning(f"The fit inside the domain: {text}"), stacklevel=3)
+
+
+def _of_spots(section: Section, spots: np.ndarray) -> Section:
+    """The section of some of its spots (ascending)."""
+    samples = section.samples
+    return section._replace(
+        counts=None if section.counts is None else _rows(section.counts, spots),
+        spot_names=section.spot_names[spots],
+        coordinates=section.coordinates[spots],
+        labels=None if section.labels is None else section.labels[spots],
+        features=None if section.features is None else section.features[spots],
+        graph=None if section.graph is None else section.graph[spots][:, spots].tocsr(),
+        samples=None if samples is None else samples[spots].remove_unused_categories(),
+    )
+
+
+def _rows(counts: CountRows, spots: np.ndarray) -> sp.csr_matrix:
+    """The counts of some spots (ascending), in memory."""
+    parts: list[sp.csr_matrix] = []
+    start = 0
+    for block in row_blocks(counts):
+        stop = start + block.shape[0]
+        parts.append(block[spots[np.searchsorted(spots, start) : np.searchsorted(spots, stop)] - start])
+        start = stop
+    joined = parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
+    return sp.csr_matrix(joined)
+
+
+def _normalised(posterior: np.ndarray) -> np.ndarray:
+    values = posterior.astype(np.float64)
+    return np.asarray(values / values.sum(axis=1, keepdims=True))

@@ -1,0 +1,82 @@
+"""Spots that a fit left out: results are read without them, and written with rows for them that hold nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.io.formats.sources import Source, select_spots
+from spatialpdvi.io.results.fitted import not_ours, stored_params
+from spatialpdvi.io.results.keys import Keys
+
+__all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
+
+_PER_SPOT = ("obs", "obsm", "obsp")
+
+
+def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
+    """Return whether each spot was fitted, (n,) bool; None where all were, and where there is no fit.
+
+    Raises
+    ------
+    InputError
+        Where more spots have no domain than were left out.
+    """
+    if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
+        return None
+    excluded = stored_params(source.uns(keys.uns)).get("n_excluded", 0)
+    has_domain = source.obs(keys.domain).notna().to_numpy()
+    missing = int(has_domain.size - has_domain.sum())
+    if not excluded or not missing:
+        return None
+    if missing > excluded:
+        found = f"{missing:,} spots without a domain, where the fit left out {excluded:,}"
+        raise not_ours(source, f"obs[{keys.domain!r}]", found)
+    return np.asarray(has_domain)
+
+
+def select_fitted(source: Source, keys: Keys) -> Source:
+    """Return the section of the spots that were fitted; the source itself where all were.
+
+    Raises
+    ------
+    InputError
+        Where more spots have no domain than were left out.
+    """
+    kept = fitted_spots(source, keys)
+    return source if kept is None else select_spots(source, np.flatnonzero(kept))
+
+
+def on_all_spots(elements: Mapping[tuple[str, str], Any], kept: np.ndarray | None) -> dict[tuple[str, str], Any]:
+    """Return elements with a row for every spot: one that was left out has no domain, no edge, and NaN for a number.
+
+    Parameters
+    ----------
+    elements
+        Values by (group, key), with rows for the spots that were fitted.
+    kept
+        (all spots,) bool: those that were fitted; None where all were.
+    """
+    if kept is None:
+        return dict(elements)
+    return {
+        (group, key): _spread(value, kept, pairs=group == "obsp") if group in _PER_SPOT else value
+        for (group, key), value in elements.items()
+    }
+
+
+def _spread(value: Any, kept: np.ndarray, *, pairs: bool) -> Any:
+    place = np.flatnonzero(kept)
+    if isinstance(value, pd.Categorical):
+        codes = np.full(kept.size, -1)
+        codes[place] = value.codes
+        return pd.Categorical.from_codes(codes, value.categories)
+    if sp.issparse(value):
+        rows = value.tocoo()
+        columns, width = (place[rows.col], kept.size) if pairs else (rows.col, rows.shape[1])
+        return sp.csr_matrix((rows.data, (place[rows.row], columns)), shape=(kept.size, width))
+    spread = np.full((kept.size, *value.shape[1:]), np.nan, dtype=value.dtype)
+    spread[place] = value
+    return spread

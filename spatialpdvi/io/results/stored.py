@@ -1,0 +1,165 @@
+"""The domains of a fit as they are stored, to be edited and written again."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.fitted import (
+    check_fitted,
+    not_ours,
+    read_colours,
+    read_connectivities,
+    read_number,
+    read_summary,
+    stored_params,
+)
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.section.coordinates import as_table
+from spatialpdvi.io.section.features import read_features
+from spatialpdvi.io.section.labels import read_domains
+from spatialpdvi.io.section.section import Section, read_section
+
+__all__ = ["StoredFit", "fitted_features", "fitted_section", "read_stored", "stored_graph", "stored_params"]
+
+_ROUNDED = 1e-3  # how far the posteriors of a spot may be from summing to 1
+
+
+class StoredFit(NamedTuple):
+    """Everything in a file that has a value for each domain."""
+
+    names: tuple[str, ...]  # (K,) of the domains, the categories
+    codes: np.ndarray  # (n,) int64, the domain of each spot
+    posterior: np.ndarray  # (n, K) float64
+    calibrated: np.ndarray | None  # (n, K) float64: the calibrated posterior, where there is one
+    colours: tuple[str, ...] | None  # (K,) where there are any; they may be no valid colours
+    summary: dict[str, Any]  # uns[key]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Spots of each domain (K,)."""
+        return np.bincount(self.codes, minlength=len(self.names))
+
+    def elements(self, keys: Keys) -> dict[tuple[str, str], Any]:
+        """Return the value of each (group, key) that follows from the domains (docs/outputs.md).
+
+        The confidence is the posterior of the spot's own domain. After a fit that is the largest one; where domains
+        were united or divided, it need not be.
+        """
+        spots, phi = np.arange(self.codes.size), self.posterior
+        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
+        found: dict[tuple[str, str], Any] = {
+            ("obs", keys.domain): pd.Categorical.from_codes(self.codes, list(self.names)),
+            ("obs", keys.confidence): phi[spots, self.codes].astype(np.float32),
+            ("obs", keys.entropy): np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32),
+            ("obsm", keys.posterior): phi.astype(np.float32),
+            ("uns", keys.uns): self.summary,
+        }
+        if self.calibrated is not None:
+            found["obs", keys.calibrated_confidence] = self.calibrated[spots, self.codes].astype(np.float32)
+            found["obsm", keys.calibrated] = self.calibrated.astype(np.float32)
+        if self.colours is not None:
+            found["uns", keys.colours] = np.array(self.colours, dtype=object)
+        return found
+
+
+def read_stored(source: Source, keys: Keys) -> StoredFit:
+    """Read and check the domains of a fit with all that belongs to them.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or its elements do not fit together.
+    """
+    check_fitted(source, keys)
+    if not source.n_obs:
+        raise InputError(f"at least one spot in {source.name}", "none")
+    column, domains = source.obs(keys.domain), read_domains(source, keys.domain)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        # those without a spot too, which have columns in the posterior
+        domains = domains.set_categories([str(name) for name in column.cat.categories])
+    names = tuple(str(name) for name in domains.categories)
+    codes = np.asarray(domains.codes, dtype=np.int64)
+    posterior, calibrated = _read_posterior(source, keys, keys.posterior, len(names)), None
+    _check_order(source, keys, codes, posterior)
+    if keys.calibrated in source.obsm_keys():
+        calibrated = _read_posterior(source, keys, keys.calibrated, len(names))
+    colours = read_colours(source, keys)
+    return StoredFit(
+        names=names,
+        codes=codes,
+        posterior=posterior,
+        calibrated=calibrated,
+        colours=None if colours is None else tuple(colours[name] for name in names),
+        summary=read_summary(source, keys.uns),
+    )
+
+
+def fitted_section(source: Source, summary: Mapping[str, Any]) -> Section:
+    """Read the section of a fit without its expression: coordinates, the labels to score by, and the sections in it.
+
+    Parameters
+    ----------
+    source
+        The fitted section.
+    summary
+        ``uns[key]``, whose parameters name the columns; labels that are no longer there are left out.
+    """
+    params = stored_params(summary)
+    known = {name: str(params[name]) for name in ("spatial_key", "label_key", "sample_key") if name in params}
+    if known.get("label_key") not in source.obs_keys():
+        known.pop("label_key", None)
+    return read_section(
+        source,
+        spatial_key=known.get("spatial_key", "spatial"),
+        label_key=known.get("label_key"),
+        sample=known.get("sample_key"),
+        expression=False,
+    )
+
+
+def fitted_features(source: Source, keys: Keys, summary: Mapping[str, Any]) -> np.ndarray | sp.csr_matrix:
+    """Read the features that were fitted, (n, d), which a fit writes unless they are a matrix of the file."""
+    rep = stored_params(summary).get("rep")
+    is_written = keys.features in source.obsm_keys() or not isinstance(rep, str)
+    return read_features(source, keys.features if is_written else str(rep))
+
+
+def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
+    """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
+    return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+
+
+def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:
+    """Read a posterior (n, K) with rows that sum to 1, float64."""
+    name = f"obsm[{key!r}]"
+    if key not in source.obsm_keys():
+        raise InputError(f"{name} in {source.name}", "no such element", "Run `spatialpdvi fit` again.")
+    phi = np.asarray(as_table(source.obsm(key), name), dtype=np.float64)
+    if phi.shape[1] != k:
+        raise InputError(
+            f"a column of {name} of {source.name} for each of the {k} categories of obs[{keys.domain!r}]",
+            f"{phi.shape[1]} columns",
+            "A selection of spots loses the categories that have none left (`adata[...]`), and not their columns. Edit "
+            "the domains before spots are selected, or run `spatialpdvi fit` again.",
+        )
+    if not np.isfinite(phi).all() or (phi < 0).any() or np.abs(phi.sum(axis=1) - 1.0).max() > _ROUNDED:
+        raise not_ours(source, name, "rows that are no probabilities")
+    return phi
+
+
+def _check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.ndarray) -> None:
+    """Check that the columns of the posterior have the order of the categories, by the confidence that was stored."""
+    confidence = read_number(source, keys.confidence, otherwise="Run `spatialpdvi fit` again.")
+    other = np.abs(posterior[np.arange(codes.size), codes] - confidence) > _ROUNDED
+    if other.any():
+        raise InputError(
+            f"obs[{keys.domain!r}] of {source.name} to have its categories in the order of the columns of "
+            f"obsm[{keys.posterior!r}]",
+            f"{other.sum():,} of {codes.size:,} spots whose posterior does not belong to their domain",
+            "Put the categories back in their order, or run `spatialpdvi fit` again.",
+        )

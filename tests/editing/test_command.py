@@ -1,0 +1,109 @@
+"""`spatialpdvi label` end to end: what it prints and writes, and what becomes of the user's file."""
+
+import anndata as ad
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import spatialpdvi as spv
+from spatialpdvi.cli import main
+
+pytestmark = pytest.mark.cli
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    section = spv.simulate(n_spots=500, n_genes=100, k=4, seed=1, easy=True)
+    spv.fit(section, k=4, n_top_genes=100, n_init=1, states="off")
+    return section
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    path = tmp_path / "fitted.h5ad"
+    fitted.write_h5ad(path)
+    return path
+
+
+def run(*arguments, code=0):
+    shown = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert shown.exit_code == code, shown.output
+    return shown.output
+
+
+def test_a_session_of_edits(path, tmp_path):
+    before = path.read_bytes()
+    (tmp_path / "names.csv").write_text('domain,name\n0,"Skin, outer"\n2,Gut\n', encoding="utf-8")
+    out = tmp_path / "out.h5ad"
+    shown = run("label", "rename", path, "--names", tmp_path / "names.csv", "-o", out)
+    assert "Skin, outer" in shown
+    assert path.read_bytes() == before
+    run("label", "merge", out, "-d", "Skin, outer", "-d", "Gut", "--name", "both")
+    run("label", "split", out, "-d", "both", "--into", 2)
+    run("label", "levels", out, "--levels", "2:3")
+    assert "pdvi_domain_L2" in run("evaluate", out, "--domain-key", "pdvi_domain_L2")
+    back = ad.read_h5ad(out)
+    assert back.obs["pdvi_domain"].cat.categories.tolist() == ["both.1", "both.2", "1", "3"]
+    assert back.uns["pdvi"]["edits"]["action"].tolist() == ["rename", "merge", "split"]
+    np.testing.assert_allclose(back.obsm["pdvi_posterior"].sum(axis=1), 1, atol=1e-6)
+    run("plot", out, "-o", tmp_path / "a.png", "--dpi", 40)
+    run("plot", out, "-o", tmp_path / "b.png", "--dpi", 40, "--kind", "domains,entropy,trace,confusion,reliability")
+    run("markers", out, "--store")
+    run("report", out, "-o", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "The certificate belongs to the fit before these edits" in page
+    assert "merge: &#39;Skin, outer&#39;, &#39;Gut&#39; to &#39;both&#39;" in page
+    assert f"{spv.evaluate(back, label_key='annotation')['ari']:.3f}" in page
+    run("fit", out, "--k", 3, "--n-top-genes", 100, "--n-init", 1, "--states", "off")
+    assert set(ad.read_h5ad(out).obs) & {"pdvi_domain_fitted", "pdvi_domain_L2"} == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["merge", "-d", "0"], "Expected `--domain` to be at least two domains, found ('0',)."),
+        (
+            ["merge", "-d", "0", "-d", "x"],
+            "Expected `--domain` to be one of the domains '0', '1', '2', '3', found",
+        ),
+        (["rename"], "Expected --names or --from, found neither. Give one of them."),
+        (["rename", "--from", "x"], "Name one of these with --from."),
+        (
+            ["rename", "--names", "none.csv"],
+            "Expected `--names` to be a CSV file with the columns domain",
+        ),
+        (["rename", "--names", "wrong.csv"], "Expected the columns domain and name in 'wrong.csv', found columns: 'a'"),
+        (["rename", "--names", "twice.csv"], "Expected each domain once in 'twice.csv', found '0' twice."),
+        (["split", "-d", "0", "--into", 999], "Expected `--into` to be at most half the number of spots of the domain"),
+        (["pieces", "-d", "0", "--min-spots", 999], "Lower --min-spots, or leave the domain as it is."),
+        (["levels", "--levels", "9"], "Expected `--levels` to be from 2 to 3, since 4 domains have spots, found 9."),
+        (["levels", "--levels", "3", "--key-added", "x"], "Run `spatialpdvi fit` first, or name its --key-added."),
+    ],
+)
+def test_errors_leave_the_file_alone(path, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.csv").write_text("a,b\n0,x\n", encoding="utf-8")
+    (tmp_path / "twice.csv").write_text("domain,name\n0,x\n0,y\n", encoding="utf-8")
+    before = path.read_bytes()
+    assert said in run("label", arguments[0], path, *arguments[1:], code=2)
+    assert path.read_bytes() == before
+
+
+def test_a_second_fit_keeps_the_users_colours_where_names_are_the_same(path):
+    fit = ["fit", path, "--n-top-genes", 100, "--n-init", 1, "--states", "off", "--seed", 1]
+    adata = ad.read_h5ad(path)
+    chosen = list(adata.uns["pdvi_domain_colors"])
+    run(*fit, "--k", 4)
+    again = ad.read_h5ad(path)
+    automatic = list(again.uns["pdvi_domain_colors"])
+    assert sorted(automatic) == sorted(chosen)
+    own = ["red", "#00FF00", "#0000ff", "gold"]
+    again.uns["pdvi_domain_colors"] = own
+    again.write_h5ad(path)
+    for _ in range(2):  # they are the user's after another fit, too
+        run(*fit, "--k", 4)
+        assert list(ad.read_h5ad(path).uns["pdvi_domain_colors"]) == ["#ff0000", "#00ff00", "#0000ff", "#ffd700"]
+    run("label", "merge", path, "-d", "1", "-d", "2")
+    assert list(ad.read_h5ad(path).uns["pdvi_domain_colors"]) == ["#ff0000", "#00ff00", "#ffd700"]
+    run(*fit, "--k", 4)
+    assert list(ad.read_h5ad(path).uns["pdvi_domain_colors"]) == automatic

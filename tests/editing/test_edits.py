@@ -1,0 +1,452 @@
+"""Edits of the domains of a fit: every element that belongs to a domain follows, and nothing else changes."""
+
+from contextlib import nullcontext as nothing
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from reference import composition_neg_elbo, neg_elbo
+from zarrs import write_zarr
+
+import spatialpdvi as spv
+from spatialpdvi import InputError, InputWarning, Levels, Merge, Pieces, Rename, Split
+
+K = 5
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """A fit of each model, and its graph."""
+    found = {}
+    section = spv.simulate(n_spots=600, n_genes=150, k=K, seed=1, easy=True)
+    for states in ("off", 6):
+        found[states] = section.copy()
+        spv.fit(found[states], k=K, n_top_genes=100, n_init=1, search=1, states=states, save_graph=True, tol=1e-6)
+    return found
+
+
+@pytest.fixture(params=["off", 6], ids=["means", "compositions"])
+def fitted(request, fits):
+    return fits[request.param].copy()
+
+
+def phi_of(adata):
+    return adata.obsm["pdvi_posterior"].astype(np.float64)
+
+
+def assert_consistent(adata):
+    """What docs/outputs.md says of the keys that belong to domains."""
+    phi, names = phi_of(adata), list(adata.obs["pdvi_domain"].cat.categories)
+    codes, spots, summary = adata.obs["pdvi_domain"].cat.codes.to_numpy(), np.arange(adata.n_obs), adata.uns["pdvi"]
+    assert len(set(names)) == len(names) == phi.shape[1]
+    np.testing.assert_allclose(phi.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(adata.obsm["pdvi_posterior_calibrated"].sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(adata.obs["pdvi_confidence"], phi[spots, codes])
+    calibrated = adata.obsm["pdvi_posterior_calibrated"][spots, codes]
+    np.testing.assert_allclose(adata.obs["pdvi_confidence_calibrated"], calibrated)
+    entropy = -(phi * np.log(np.where(phi > 0, phi, 1))).sum(axis=1)
+    np.testing.assert_allclose(adata.obs["pdvi_entropy"], entropy, atol=1e-5)
+    assert len(adata.uns["pdvi_domain_colors"]) == len(set(adata.uns["pdvi_domain_colors"])) == len(names)
+    assert summary["domain_mean"].shape[0] == len(names)
+    if "composition" in summary:
+        np.testing.assert_allclose(summary["composition"].sum(axis=1), 1)
+        np.testing.assert_allclose(summary["composition"] @ summary["state_mean"], summary["domain_mean"])
+    else:
+        assert summary["log_variance"].shape[0] == len(names)
+    scores = spv.evaluate(adata, label_key="annotation")
+    assert summary["scores"] == summary["scores"] | scores
+
+
+def optima(adata, phi):
+    """The means (E7) of domains with given posteriors, computed here from features and hyperparameters."""
+    fit, x = adata.uns["pdvi"], adata.obsm["X_pdvi"].astype(np.float64)
+    noise, prior = 1 / fit["noise_sd"] ** 2, 1 / fit["prior_sd"] ** 2
+    precision = phi.sum(axis=0)[:, None] * noise + prior
+    return ((phi.T @ x) * noise + fit["prior_mean"] * prior) / precision, -np.log(precision)
+
+
+def best_composition(adata, phi):
+    """The optimum of the compositions (C5), by many rounds, with a full array of the states of each spot and domain."""
+    fit, x = adata.uns["pdvi"], adata.obsm["X_pdvi"].astype(np.float64)
+    noise = 1 / fit["noise_sd"] ** 2
+    logs = x @ (fit["state_mean"] * noise).T
+    logs -= 0.5 * ((fit["state_mean"] ** 2 + np.exp(fit["log_variance"])) * noise).sum(axis=1)
+    likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
+    pi = np.full((phi.shape[1], logs.shape[1]), 1 / logs.shape[1])
+    for _ in range(3000):
+        psi = pi * likelihood[:, None, :]
+        psi /= psi.sum(axis=2, keepdims=True)
+        weights = (phi[:, :, None] * psi).sum(axis=0) + fit["prior_weight"]
+        pi = weights / weights.sum(axis=1, keepdims=True)
+    return pi
+
+
+class TestMerge:
+    def test_posteriors_add_and_all_else_stays(self, fitted):
+        before = fitted.copy()
+        table = spv.label(fitted, Merge(["3", "1"], name="Cortex"))
+        assert table["domain"].tolist() == ["0", "Cortex", "2", "4"]
+        assert table["fitted"].tolist() == ["0", "1+3", "2", "4"]
+        assert_consistent(fitted)
+        old, new = before.obsm["pdvi_posterior"], fitted.obsm["pdvi_posterior"]
+        np.testing.assert_array_equal(new[:, [0, 2, 3]], old[:, [0, 2, 4]])
+        np.testing.assert_allclose(new[:, 1], old[:, 1] + old[:, 3], atol=1e-6)
+        was = before.obs["pdvi_domain"].astype(str)
+        assert fitted.obs["pdvi_domain"].astype(str).tolist() == was.replace({"1": "Cortex", "3": "Cortex"}).tolist()
+        assert fitted.obs["pdvi_domain_fitted"].astype(str).tolist() == was.tolist()
+        assert list(fitted.uns["pdvi_domain_colors"]) == [before.uns["pdvi_domain_colors"][k] for k in (0, 1, 2, 4)]
+        for key in ("certificate", "trace", "params"):
+            assert fitted.uns["pdvi"][key] is before.uns["pdvi"][key] or str(fitted.uns["pdvi"][key]) == str(
+                before.uns["pdvi"][key]
+            )
+        assert fitted.uns["pdvi"]["edits"]["action"].tolist() == ["merge"]
+
+    def test_the_parameters_of_a_union_are_its_optimum(self, fits):
+        fitted = fits["off"].copy()
+        spv.label(fitted, Merge(["0", "2"]))
+        mean, log_variance = optima(fitted, phi_of(fitted))
+        # the fit has converged to 1e-6 of a standard deviation of the noise; posteriors are stored in single precision
+        np.testing.assert_allclose(fitted.uns["pdvi"]["domain_mean"], mean, atol=1e-4)
+        np.testing.assert_allclose(fitted.uns["pdvi"]["log_variance"], log_variance, atol=1e-4)
+
+    def test_the_composition_of_a_union_has_the_spots_of_its_parts(self, fits):
+        before, fitted = fits[6], fits[6].copy()
+        spv.label(fitted, Merge(["0", "2"]))
+        a, sizes = before.uns["pdvi"]["prior_weight"], phi_of(before).sum(axis=0)
+        members = before.uns["pdvi"]["composition"] * (sizes[:, None] + a.sum()) - a  # M of (C5)
+        weights = members[0] + members[2] + a
+        np.testing.assert_allclose(fitted.uns["pdvi"]["composition"][0], weights / weights.sum(), atol=1e-6)
+
+    def test_unions_of_unions(self, fitted):
+        spv.label(fitted, Merge(["0", "1"]))
+        spv.label(fitted, Merge(["0+1", "4"]))
+        table = spv.label(fitted, Rename({"0+1+4": "all"}))
+        assert table["fitted"].tolist() == ["0+1+4", "2", "3"]
+        assert fitted.uns["pdvi"]["edits"]["n_domains"].tolist() == [4, 3, 3]
+        assert_consistent(fitted)
+
+    @pytest.mark.parametrize(
+        ("edit", "message"),
+        [
+            (
+                lambda: Merge(["0", "9"]),
+                r"^Expected `domains` to be one of the domains '0', '1', '2', '3', '4', found '9'",
+            ),
+            (lambda: Merge(["0"]), r"^Expected `domains` to be at least two domains, found \['0'\]\.$"),
+            (lambda: Merge(["0", "1"], name="4"), r"^Expected `name` to be a new name, found '4', which is another"),
+            (lambda: Split("0", into=1), r"^Expected `into` to be at least 2, found 1"),
+            (lambda: Split("0", into=400), r"^Expected `into` to be at most half the number of spots of the domain"),
+            (lambda: Rename({"0": "1"}), r"^Expected `names` to be a name of its own for each domain, found '1' for 2"),
+            (lambda: Rename({"0": " "}), r"^Expected `names` to be a name for each domain, found an empty one for '0'"),
+            (Rename, "^Expected `names` or `from_key`, found neither"),
+            (lambda: Rename(from_key="cortex"), r"Name one of these with `from_key`\.$"),
+            (
+                lambda: Levels("4,x"),
+                r"^Expected `levels` to be numbers such as 4,6,8 or a range such as 4:8, found 'x'",
+            ),
+            (lambda: Levels([5]), r"^Expected `levels` to be from 2 to 4, since 5 domains have spots, found 5\.$"),
+            (lambda: Pieces("0", min_spots=500), r"^Expected at least two connected parts with 500 spots or more"),
+        ],
+    )
+    def test_what_cannot_be_done_changes_nothing(self, fits, edit, message):
+        adata = fits["off"].copy()
+        with pytest.raises(InputError, match=message):
+            spv.label(adata, edit())
+        assert "pdvi_domain_fitted" not in adata.obs
+        assert "edits" not in adata.uns["pdvi"]
+
+
+class TestRename:
+    def test_domains_with_the_same_label_stay_apart(self, fitted):
+        before = fitted.copy()
+        fitted.obs["organ"] = pd.Categorical(np.where(fitted.obs["pdvi_domain"].isin(["0", "2", "4"]), "brain", "gut"))
+        table = spv.label(fitted, Rename(from_key="organ"))
+        assert table["domain"].tolist() == ["brain 1", "gut 1", "brain 2", "gut 2", "brain 3"]
+        assert (fitted.obs["pdvi_domain"].cat.codes == before.obs["pdvi_domain"].cat.codes).all()
+        np.testing.assert_array_equal(fitted.obsm["pdvi_posterior"], before.obsm["pdvi_posterior"])
+        assert_consistent(fitted)
+
+    def test_and_are_united_where_that_is_wanted(self, fitted):
+        fitted.obs["organ"] = pd.Categorical(np.where(fitted.obs["pdvi_domain"].isin(["0", "2", "4"]), "brain", "gut"))
+        table = spv.label(fitted, Rename(from_key="organ", merge=True))
+        assert table["domain"].tolist() == ["brain", "gut"]
+        assert table["fitted"].tolist() == ["0+2+4", "1+3"]
+        assert (fitted.obs["pdvi_domain"].astype(str) == fitted.obs["organ"].astype(str)).all()
+        assert_consistent(fitted)
+
+    def test_ties_and_domains_without_a_label_are_named_in_a_warning(self, fits):
+        adata = fits["off"].copy()
+        organ = np.array(adata.obs["pdvi_domain"].astype(str), dtype=object)
+        organ[organ == "3"] = None
+        first = np.flatnonzero(organ == "4")
+        organ[first[: first.size // 2 * 2 : 2]], organ[first[1 : first.size // 2 * 2 : 2]] = "a", "b"
+        organ[first[first.size // 2 * 2 :]] = None
+        adata.obs["organ"] = pd.Categorical(organ)
+        with pytest.warns(InputWarning) as caught:
+            table = spv.label(adata, Rename(from_key="organ"))
+        assert [str(one.message) for one in caught] == [
+            "Domain '4' has as many spots with the labels 'a' and 'b'. It is named 'a'.",
+            "No spot of domain '3' has a label. It keeps its name.",
+        ]
+        assert table["domain"].tolist() == ["0", "1", "2", "3", "a"]
+
+    def test_numbers_avoid_names_that_are_taken(self, fits):
+        adata = fits["off"].copy()
+        named = {"0": "brain", "1": "brain", "2": "brain 1", "3": "gut", "4": "skin"}
+        adata.obs["organ"] = adata.obs["pdvi_domain"].astype(str).map(named).astype("category")
+        assert spv.label(adata, Rename(from_key="organ"))["domain"].tolist()[:3] == ["brain 2", "brain 3", "brain 1"]
+
+    def test_markers_and_levels_get_the_new_names(self, fits):
+        adata = fits["off"].copy()
+        spv.markers(adata, n=2, store=True)
+        spv.label(adata, Levels([3]))
+        old = adata.obs["pdvi_domain_L3"].astype(str)
+        spv.label(adata, Rename({"0": "Cortex", "1": "Skin"}))
+        assert set(adata.uns["pdvi_markers"]["domain"]) == {"Cortex", "Skin", "2", "3", "4"}
+        new = adata.obs["pdvi_domain_L3"].astype(str)
+        assert new.tolist() == [name.replace("0", "Cortex").replace("1", "Skin") for name in old]
+
+    def test_a_name_that_a_union_would_share_is_refused(self, fits):
+        adata = fits["off"].copy()
+        spv.label(adata, Rename({"4": "0+1"}))
+        with pytest.raises(
+            InputError, match=r"^Expected `name` to be a new name, found '0\+1', which is another domain"
+        ):
+            spv.label(adata, Merge(["0", "1"]))
+
+    def test_the_names_of_the_fit_stay_known(self, fits):
+        adata = fits["off"].copy()
+        spv.label(adata, Rename({"0": "a"}))
+        table = spv.label(adata, Rename({"a": "b", "1": "a"}))
+        assert table["domain"].tolist() == ["b", "a", "2", "3", "4"]
+        assert table["fitted"].tolist() == ["0", "1", "2", "3", "4"]
+
+
+class TestSplit:
+    def test_parts_have_the_posterior_of_the_domain_and_others_stay(self, fitted):
+        spv.label(fitted, Merge(["0", "1"], name="both"))
+        before = fitted.copy()
+        table = spv.label(fitted, Split("both", into=2))
+        assert table["domain"].tolist() == ["both.1", "both.2", "2", "3", "4"]
+        assert_consistent(fitted)
+        old, new = phi_of(before), phi_of(fitted)
+        np.testing.assert_allclose(new[:, :2].sum(axis=1), old[:, 0], atol=1e-6)
+        np.testing.assert_array_equal(new[:, 2:], old[:, 1:])
+        was, now = (adata.obs["pdvi_domain"].astype(str) for adata in (before, fitted))
+        assert (now.str.startswith("both.") == (was == "both")).all()
+        assert (now == was)[was != "both"].all()
+        np.testing.assert_array_equal(fitted.uns["pdvi"]["domain_mean"][2:], before.uns["pdvi"]["domain_mean"][1:])
+        # the fit inside finds the two that were united
+        origin = fitted.obs["pdvi_domain_fitted"].astype(str)
+        counts = pd.crosstab(now, origin).loc[["both.1", "both.2"], ["0", "1"]].to_numpy()
+        assert max(np.trace(counts), np.trace(counts[::-1])) > 0.9 * counts.sum()
+
+    def test_the_parameters_of_parts_are_their_optima(self, fitted):
+        spv.label(fitted, Merge(["0", "1"], name="both"))
+        spv.label(fitted, Split("both", into=2))
+        phi = phi_of(fitted)[:, :2]
+        if "composition" in fitted.uns["pdvi"]:
+            expected = best_composition(fitted, phi)
+            np.testing.assert_allclose(fitted.uns["pdvi"]["composition"][:2], expected, atol=1e-3)
+        else:
+            mean, log_variance = optima(fitted, phi)
+            np.testing.assert_allclose(fitted.uns["pdvi"]["domain_mean"][:2], mean, atol=1e-5)
+            np.testing.assert_allclose(fitted.uns["pdvi"]["log_variance"][:2], log_variance, atol=1e-5)
+
+    def test_the_same_seed_gives_the_same_parts(self, fits):
+        one, two = fits["off"].copy(), fits["off"].copy()
+        for adata in (one, two):
+            spv.label(adata, Merge(["0", "1"]))
+            spv.label(adata, Split("0+1", into=2, seed=3))
+        np.testing.assert_array_equal(one.obsm["pdvi_posterior"], two.obsm["pdvi_posterior"])
+
+    def test_spots_that_are_alike_are_not_divided(self):
+        adata = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True)
+        spv.fit(adata, k=3, n_top_genes=60, n_init=1, states="off")
+        with pytest.raises(InputError, match=r"^Expected spots of the domain that differ, .* only one with spots"):
+            spv.label(adata, Split("0", into=2))
+
+
+class TestPieces:
+    def test_islands_become_domains(self, fits):
+        adata = fits["off"].copy()
+        xy = adata.obsm["spatial"].copy()
+        own = np.flatnonzero(adata.obs["pdvi_domain"] == "0")
+        width = np.ptp(xy, axis=0).max()
+        for n, some in enumerate((own[:40], own[40:60], own[60:63])):
+            grid = np.column_stack(np.divmod(np.arange(some.size), 8)) * width / 100
+            xy[some] = grid + width * np.array([3 + 3 * n, 0])
+        adata.obsm["spatial"] = xy
+        del adata.obsp["pdvi_connectivities"]
+        table = spv.label(adata, Pieces("0", min_spots=10))
+        sizes = table.set_index("domain")["spots"]
+        rest = (own.size - 63) > 0
+        assert [name for name in sizes.index if name.startswith("0.")] == [f"0.{i + 1}" for i in range(2 + rest)]
+        now = adata.obs["pdvi_domain"].astype(str).to_numpy()
+        assert len(set(now[own[:40]])) == len(set(now[own[40:63]])) == 1  # the island of three goes to the nearest
+        assert now[own[0]] != now[own[40]]
+        phi = phi_of(adata)
+        np.testing.assert_allclose(phi.sum(axis=1), 1, atol=1e-6)
+        old = phi_of(fits["off"])
+        columns = [i for i, name in enumerate(table["domain"]) if name.startswith("0.")]
+        np.testing.assert_array_equal(phi[:, columns].max(axis=1), old[:, 0])
+        assert ((phi[:, columns] > 0).sum(axis=1) <= 1).all()
+
+    def test_edges_of_the_stored_graph_decide(self, fits):
+        adata = fits["off"].copy()
+        own = np.flatnonzero(adata.obs["pdvi_domain"] == "1")
+        joined = np.zeros((adata.n_obs, adata.n_obs))
+        for some in (own[::2], own[1::2]):  # two chains that lie among each other
+            joined[some[:-1], some[1:]] = joined[some[1:], some[:-1]] = 1.0
+        adata.obsp["pdvi_connectivities"] = sp.csr_matrix(joined)
+        spv.label(adata, Pieces("1", min_spots=2))
+        now = adata.obs["pdvi_domain"].astype(str).to_numpy()
+        assert set(now[own[::2]]) == {"1.1"}
+        assert set(now[own[1::2]]) == {"1.2"}
+        assert_consistent(adata)
+
+
+class TestLevels:
+    def test_they_are_strictly_nested_and_named_by_what_they_unite(self, fitted):
+        before = fitted.copy()
+        spv.label(fitted, Levels("2:4"))
+        assert (fitted.obs["pdvi_domain"] == before.obs["pdvi_domain"]).all()
+        finer = fitted.obs["pdvi_domain"].astype(str)
+        for n in (4, 3, 2):
+            column = fitted.obs[f"pdvi_domain_L{n}"]
+            assert column.nunique() == len(column.cat.categories) == n == len(fitted.uns[f"pdvi_domain_L{n}_colors"])
+            assert (pd.crosstab(finer, column).to_numpy() > 0).sum(axis=1).max() == 1
+            for name in column.cat.categories:
+                assert set(fitted.obs["pdvi_domain"][column == name].astype(str)) == set(name.split("+"))
+            finer = column.astype(str)
+
+    def test_each_union_has_the_least_rise_of_f(self, fitted):
+        table = spv.label(fitted, Levels([2]))
+        fit, phi = fitted.uns["pdvi"], phi_of(fitted)
+        x, r = fitted.obsm["X_pdvi"].astype(np.float64), fitted.obsp["pdvi_connectivities"].toarray()
+        hyper = fit["noise_sd"], fit["prior_sd"], fit["prior_mean"]
+        groups = [[k] for k in range(K)]
+        members = None
+        if "composition" in fit:
+            a = fit["prior_weight"]
+            members = states_of(fitted, phi, fit["composition"])
+
+        def objective(groups):
+            """F of the united posteriors, with the parameters that follow from the sums of statistics."""
+            united = np.column_stack([phi[:, group].sum(axis=1) for group in groups])
+            if members is None:
+                return neg_elbo(united, *optima(fitted, united), x, r, *hyper)
+            theta = np.log([members[group].sum(axis=0) + a for group in groups])
+            return composition_neg_elbo(united, fit["state_mean"], fit["log_variance"], theta, x, r, *hyper, a)
+
+        for row in table.itertuples():
+            now = objective(groups)
+            tried = {}
+            for i, one in enumerate(groups):
+                for other in groups[i + 1 :]:
+                    rest = [group for group in groups if group not in (one, other)]
+                    tried["+".join(map(str, one)), "+".join(map(str, other))] = (
+                        objective([*rest, sorted(one + other)]) - now
+                    )
+            best = min(tried, key=tried.__getitem__)
+            assert {row.first, row.second} == set(best)
+            assert row.rise == pytest.approx(tried[best], abs=1e-4 * abs(now))
+            assert row.rise == pytest.approx(tried[best], abs=0.05)
+            united = next(g for g in groups if "+".join(map(str, g)) == row.first)
+            added = next(g for g in groups if "+".join(map(str, g)) == row.second)
+            groups = [sorted(united + added) if g is united else g for g in groups if g is not added]
+
+    def test_more_levels_are_added_and_go_with_the_domains(self, fits):
+        adata = fits["off"].copy()
+        spv.label(adata, Levels([3]))
+        first = adata.obs["pdvi_domain_L3"].copy()
+        spv.label(adata, Levels("2,4"))
+        assert (adata.obs["pdvi_domain_L3"] == first).all()
+        with pytest.warns(InputWarning, match=r"^obs\['pdvi_domain_L2'\], .* belonged to the domains before this edit"):
+            spv.label(adata, Merge(["0", "1"]))
+        assert not [key for key in (*adata.obs, *adata.uns) if "_L" in key]
+        assert "levels" not in adata.uns["pdvi"]
+
+    def test_without_a_stored_graph_weights_are_computed_again(self, fitted):
+        other = fitted.copy()
+        del other.obsp["pdvi_connectivities"]
+        one, two = spv.label(fitted, Levels([2])), spv.label(other, Levels([2]))
+        np.testing.assert_allclose(one["rise"], two["rise"], rtol=0.2, atol=20)
+
+    def test_prefixes_have_levels_of_their_own(self, toy_section):
+        adata = toy_section.copy()
+        spv.fit(adata, k=3, n_top_genes=100, n_init=1, states="off", key_added="fine")
+        spv.label(adata, Levels([2]), key_added="fine")
+        assert adata.obs["fine_domain_L2"].nunique() == 2
+
+    def test_empty_domains_are_united_first(self, fits):
+        adata = fits["off"].copy()
+        for key in ("pdvi_posterior", "pdvi_posterior_calibrated"):
+            adata.obsm[key] = np.column_stack([adata.obsm[key], np.zeros(adata.n_obs, dtype=np.float32)])
+        adata.obs["pdvi_domain"] = adata.obs["pdvi_domain"].cat.add_categories("5")
+        adata.uns["pdvi_domain_colors"] = np.append(adata.uns["pdvi_domain_colors"], "#123456")
+        fit = adata.uns["pdvi"] = dict(adata.uns["pdvi"])
+        for name in ("domain_mean", "log_variance"):
+            fit[name] = np.vstack([fit[name], fit[name][-1:]])
+        table = spv.label(adata, Levels([4]))
+        assert table["second"].tolist()[0] == "5"
+        assert table["n_domains"].tolist() == [5, 4]
+        assert "5" not in "".join(adata.obs["pdvi_domain_L4"].cat.categories)
+
+
+def states_of(adata, phi, pi):
+    """M (K, C) of (C3), with a full array of the states of each spot and domain."""
+    fit, x = adata.uns["pdvi"], adata.obsm["X_pdvi"].astype(np.float64)
+    noise = 1 / fit["noise_sd"] ** 2
+    logs = x @ (fit["state_mean"] * noise).T
+    logs -= 0.5 * ((fit["state_mean"] ** 2 + np.exp(fit["log_variance"])) * noise).sum(axis=1)
+    psi = pi * np.exp(logs - logs.max(axis=1, keepdims=True))[:, None, :]
+    return (phi[:, :, None] * psi / psi.sum(axis=2, keepdims=True)).sum(axis=0)
+
+
+class TestFiles:
+    def test_a_selection_that_has_lost_a_domain_is_told(self, fits):
+        part = fits["off"][fits["off"].obs["pdvi_domain"] != "4"].copy()
+        with pytest.raises(
+            InputError, match=r"^Expected a column of obsm\['pdvi_posterior'\] .* found 5 columns\. A sel"
+        ):
+            spv.label(part, Merge(["0", "1"]))
+
+    def test_categories_in_another_order_are_told(self, fits):
+        adata = fits["off"].copy()
+        adata.obs["pdvi_domain"] = adata.obs["pdvi_domain"].cat.reorder_categories(list("10234"))
+        with pytest.raises(InputError, match="spots whose posterior does not belong to their domain"):
+            spv.label(adata, Merge(["0", "1"]))
+
+    def test_a_second_fit_leaves_nothing_of_the_edits(self, fits):
+        adata = fits["off"].copy()
+        spv.label(adata, Merge(["0", "1"]))
+        spv.label(adata, Levels([2]))
+        spv.fit(adata, k=3, n_top_genes=100, n_init=1, states="off")
+        assert not [key for key in adata.obs if "_L" in key or key.endswith("_fitted")]
+        assert adata.obs["pdvi_domain"].cat.categories.tolist() == ["0", "1", "2"]
+        assert not {"edits", "levels"} & set(adata.uns["pdvi"])
+
+    @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+    def test_files_are_edited_as_memory_is(self, fits, tmp_path, ending):
+        adata = fits[6].copy()
+        path = tmp_path / f"a.{ending}"
+        if ending == "zarr":
+            write_zarr(path, adata, 2)
+        else:
+            adata.write_h5ad(path)
+        edits = (Levels([3]), Rename({"0": "Cortex"}), Merge(["Cortex", "3"]), Rename({"1": "x"}))
+        for i, edit in enumerate(edits):
+            with pytest.warns(InputWarning) if i == 2 else nothing():
+                spv.label(adata, edit)
+            with pytest.warns(InputWarning) if i == 2 else nothing():
+                spv.label_file(path, edit)
+        read = ad.read_zarr if ending == "zarr" else ad.read_h5ad
+        back = read(path)
+        np.testing.assert_array_equal(back.obsm["pdvi_posterior"], adata.obsm["pdvi_posterior"])
+        assert back.obs["pdvi_domain"].tolist() == adata.obs["pdvi_domain"].tolist()
+        assert back.uns["pdvi"]["edits"]["detail"].tolist() == adata.uns["pdvi"]["edits"]["detail"].tolist()
+        assert set(back.obs) == set(adata.obs)
+        assert_consistent(back)
