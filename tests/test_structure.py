@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # library -> rooms that may import it
 HOMES = {
+    "PIL": {"report"},
     "anndata": {"api", "binning", "description", "features", "io", "pl", "pp", "synthetic", "tl"},
     "click": {"cli"},
     "distributed": {"distributed"},

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from pandas import DataFrame
 
-__all__ = ["markers", "markers_file"]
+    from spatialpdvi.io.results.expression import Expression
+
+__all__ = ["markers", "markers_file", "ranked"]
 
 _GROUPS = ("domain", "state")
 
@@ -74,7 +76,7 @@ def markers(
     from spatialpdvi.io.results.writing import apply_elements
 
     keys = Keys(key_added)
-    table = _markers(AnnDataSource(adata), keys, n=n, of=of, layer=layer, gene_key=gene_key)
+    _, table = ranked(AnnDataSource(adata), keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
         apply_elements(adata, _columns(table, keys, of))
     return table
@@ -134,23 +136,24 @@ def markers_file(
         with progress.stage("markers"), H5adSource(location) as source:
             if store:
                 check_output(location, location)
-            table = _markers(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
+            _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
                 write_elements(location, location, _columns(table, keys, of))
     return table
 
 
-def _markers(
+def ranked(
     source: Source,
     keys: Keys,
     *,
     n: int,
-    of: str,
-    layer: str | None,
-    gene_key: str | None,
+    of: str = "domain",
+    layer: str | None = None,
+    gene_key: str | None = None,
     memory: int | None = None,
-) -> "DataFrame":
+) -> "tuple[Expression, DataFrame]":
+    """Return the counts that `markers` compares, and its table."""
     from spatialpdvi.io.results.expression import read_expression
     from spatialpdvi.marker_genes import rank_markers
 
@@ -158,7 +161,7 @@ def _markers(
         raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
     check_free(source, keys)
     found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
-    return rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
+    return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
 
 
 def _columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:

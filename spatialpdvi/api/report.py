@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.marker_genes import markers_file
+import numpy as np
+
+from spatialpdvi.api.marker_genes import ranked
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location, locate
-from spatialpdvi.runtime.memory import parse_size
+from spatialpdvi.runtime.memory import free_memory, parse_size
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from spatialpdvi.io.formats.sources import Source
-    from spatialpdvi.report import Gene, Material
+    from spatialpdvi.io.results.expression import Expression
+    from spatialpdvi.report import Gene, MappedGene, Material
 
 __all__ = ["report_files"]
 
@@ -107,7 +110,7 @@ def report_files(
     names = [Path(file.name).stem for file in files]
     # a joint fit names its sections only, so that files of the same name cannot be told apart
     known = {name: file.path for name, file in zip(names, files, strict=True) if names.count(name) == 1}
-    return render(materials(), paths=known)
+    return render(materials(), n_sections=len(files), paths=known)
 
 
 def _distinct(paths: Sequence[str | Path]) -> list[Path]:
@@ -130,6 +133,7 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         read_agreement,
         read_composition,
         read_fitted,
+        read_states,
         stored_params,
     )
     from spatialpdvi.io.results.left_out import select_fitted
@@ -146,20 +150,26 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         if spatial_key is None:
             spatial_key = str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
-        agreement, composition = read_agreement(source, keys), None
+        names, agreement = source.obs_names(), read_agreement(source, keys)
+        composition = states = None
         if "composition" in fitted.summary:
             composition = read_composition(source, keys, fitted.summary, len(fitted.domains.categories))
-    genes, reason = _markers(file.path, choices, progress, is_ready="rep" in params)
+            if keys.state in source.obsm_keys():
+                states = read_states(source, keys).astype(np.float32)  # ample for hundredths
+    genes, mapped, reason = _markers(file, choices, progress, is_ready="rep" in params)
     return Material(
         path=file.path,
         name=name,
         fitted=fitted,
+        spot_names=names,
         agreement=agreement,
         label_key=label_key,
         markers=genes,
         no_markers=reason,
         composition=composition,
         description=description,
+        states=states,
+        mapped=mapped,
     )
 
 
@@ -170,28 +180,44 @@ def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | Non
 
 
 def _markers(
-    path: Path, choices: _Choices, progress: Progress, *, is_ready: bool
-) -> tuple[dict[str, list["Gene"]] | None, str]:
-    """Return the marker genes of each domain by its name, or the reason why there are none.
+    file: Location, choices: _Choices, progress: Progress, *, is_ready: bool
+) -> tuple[dict[str, list["Gene"]] | None, list["MappedGene"], str]:
+    """Return the marker genes of each domain by its name and those that maps show, or the reason why there are none.
 
     Features that were ready need no counts; for other fits missing counts are also a warning.
     """
+    from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.report import Gene
 
     if not choices.n_genes:
-        return None, "Marker genes were not requested."
-    options: dict[str, Any] = {"key_added": choices.keys.prefix, "gene_key": choices.gene_key, "memory": choices.memory}
-    try:
-        table = markers_file(path, n=choices.n_genes, progress=progress, **options)
-    except InputError as error:
-        if choices.gene_key is not None:
-            raise
-        if not is_ready:
-            text = f"The report has no marker genes. {error.sentence(option)}"
-            warnings.warn(InputWarning(text), stacklevel=4)
-        # the page also gives the commands that repeat the fit
-        return None, f"There are no marker genes. {error.sentence(as_flag)}"
+        return None, [], "Marker genes were not requested."
+    memory = free_memory() if choices.memory is None else parse_size(choices.memory)
+    options: dict[str, Any] = {"n": choices.n_genes, "gene_key": choices.gene_key, "memory": memory}
     genes: dict[str, list[Gene]] = {}
-    for row in table.itertuples():
-        genes.setdefault(row.domain, []).append(Gene(row.gene, row.log_fold_change, row.share_in, row.share_out))
-    return genes, ""
+    with progress.stage("markers"), H5adSource(file) as source:
+        try:
+            found, table = ranked(source, choices.keys, **options)
+        except InputError as error:
+            if choices.gene_key is not None:
+                raise
+            if not is_ready:
+                text = f"The report has no marker genes. {error.sentence(option)}"
+                warnings.warn(InputWarning(text), stacklevel=4)
+            # the page also gives the commands that repeat the fit
+            return None, [], f"There are no marker genes. {error.sentence(as_flag)}"
+        for row in table.itertuples():
+            genes.setdefault(row.domain, []).append(Gene(row.gene, row.log_fold_change, row.share_in, row.share_out))
+        return genes, _mapped(found, genes), ""
+
+
+def _mapped(found: "Expression", markers: Mapping[str, Sequence["Gene"]]) -> list["MappedGene"]:
+    """Return the expression of the genes that maps show."""
+    from spatialpdvi.marker_genes import expression_tenths
+    from spatialpdvi.report import MappedGene, genes_to_map
+
+    names, first, times = np.unique(found.genes.astype(str), return_index=True, return_counts=True)
+    column = dict(zip(names[times == 1].tolist(), first[times == 1].tolist(), strict=True))
+    sizes = {str(name): int(size) for name, size in found.groups.value_counts().items()}
+    chosen = genes_to_map(markers, sizes, known=column.keys())
+    tenths = expression_tenths(found.counts, np.array([column[gene] for gene in chosen], dtype=np.int64))
+    return [MappedGene(*pair, own) for pair, own in zip(chosen.items(), tenths.T, strict=True)]

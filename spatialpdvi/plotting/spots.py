@@ -40,12 +40,20 @@ class Spots(NamedTuple):
 
     def frame(self, axes: Axes) -> None:
         """Fit the section into axes of this size, with one scale for x and y, and y pointing down."""
-        low, high = self.position.min(axis=0), self.position.max(axis=0)
-        (x, y), scale = (low + high) / 2, self.units_per_inch
+        (x, y), scale = self._centre, self.units_per_inch
         axes.set_xlim(x - scale * self.size[0] / 2, x + scale * self.size[0] / 2)
         axes.set_ylim(y + scale * self.size[1] / 2, y - scale * self.size[1] / 2)
         # the scales are equal already; this keeps them so when the axes are resized
         axes.set_aspect("equal", adjustable="box")
+
+    @property
+    def on_map(self) -> Floats:
+        """Positions on the map in inches from its upper left corner, (n, 2); y points down."""
+        return np.asarray((self.position - self._centre) / self.units_per_inch + np.asarray(self.size) / 2)
+
+    @property
+    def _centre(self) -> Floats:
+        return np.asarray((self.position.min(axis=0) + self.position.max(axis=0)) / 2)
 
     @property
     def area(self) -> float:

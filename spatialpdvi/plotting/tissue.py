@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
-__all__ = ["Map", "PlacedSection", "Tissue", "place_tissue"]
+__all__ = ["Cell", "Map", "PlacedSection", "Tissue", "place_tissue"]
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +27,16 @@ class PlacedSection(NamedTuple):
     name: str
     chosen: Ints | slice  # its spots among all spots
     spots: Spots
+
+
+class Cell(NamedTuple):
+    """Where the map of one section lies among all maps, in inches."""
+
+    name: str
+    chosen: Ints | slice
+    spots: Spots  # with the size of this map
+    left: float  # from the left edge of all maps
+    top: float  # from the upper edge of all maps
 
 
 class Map(NamedTuple):
@@ -55,23 +65,30 @@ class Tissue(NamedTuple):
     def maps(self, axes: Axes) -> list[Map]:
         """Return framed axes for each section: the given axes for one section, for several smaller axes within them."""
         axes.set_axis_off()
+        across, up = self.size
+        made = []
+        for cell in self.cells():
+            own = axes
+            if not self.is_alone:
+                width, height = cell.spots.size
+                own = axes.inset_axes((cell.left / across, 1 - (cell.top + height) / up, width / across, height / up))
+                own.set_axis_off()
+                own.set_title(cell.name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
+            cell.spots.frame(own)
+            made.append(Map(own, cell.chosen, cell.spots))
+        return made
+
+    def cells(self) -> list[Cell]:
+        """Return where the map of each section lies, row by row."""
         if self.is_alone:
             (section,) = self.sections
-            spots = section.spots._replace(size=self.size)
-            spots.frame(axes)
-            return [Map(axes, section.chosen, spots)]
+            return [Cell(section.name, section.chosen, section.spots._replace(size=self.size), 0.0, 0.0)]
         width, height = self._cell()
-        across, up = self.size
         made = []
         for number, section in enumerate(self.sections):
             row, column = divmod(number, self.columns)
-            left, top = column * (width + _BETWEEN), up - row * (height + _NAME) - _NAME
-            own = axes.inset_axes((left / across, (top - height) / up, width / across, height / up))
-            own.set_axis_off()
-            spots = section.spots._replace(size=(width, height))
-            spots.frame(own)
-            own.set_title(section.name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
-            made.append(Map(own, section.chosen, spots))
+            left, top = column * (width + _BETWEEN), row * (height + _NAME) + _NAME
+            made.append(Cell(section.name, section.chosen, section.spots._replace(size=(width, height)), left, top))
         return made
 
     def within(self, size: tuple[float, float]) -> "Tissue":

@@ -1,6 +1,6 @@
 """A fitted section, or several, as one page of HTML that needs nothing but itself."""
 
-from spatialpdvi.report.content import Gene, Material
+from spatialpdvi.report.content import Gene, MappedGene, Material, genes_to_map
 from spatialpdvi.report.page import render
 
-__all__ = ["Gene", "Material", "render"]
+__all__ = ["Gene", "MappedGene", "Material", "genes_to_map", "render"]

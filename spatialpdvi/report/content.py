@@ -1,6 +1,6 @@
 """The values that a report shows of a fitted section, without HTML and pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,13 @@ __all__ = [
     "SCORES",
     "Domain",
     "Gene",
+    "MappedGene",
     "Material",
     "certificate_of",
     "certificate_table",
     "confidence_table",
     "domain_table",
+    "genes_to_map",
     "joint_samples",
     "measured_calibration",
     "number",
@@ -36,6 +38,7 @@ __all__ = [
 SCORES = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
 _LONGEST = 200  # characters of a parameter that are shown
 _NONE = "–"
+_MAPPED = 12  # genes that maps can show
 _HIGH = 0.9  # confidence; the head of the table in the template names it
 _CERTIFICATE = (
     ("relative_change", "change of F over the last epoch, relative to n d / 2", "tolerance_objective"),
@@ -73,6 +76,14 @@ class Gene(NamedTuple):
     share_out: float  # of all others
 
 
+class MappedGene(NamedTuple):
+    """A marker gene that the maps can show."""
+
+    name: str
+    domain: str  # that it marks
+    tenths: np.ndarray  # (n,) uint8: ten times log(1 + count), for 10,000 counts per spot
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Material:
     """A fitted section, read and checked.
@@ -83,6 +94,8 @@ class Material:
         Where it is; ``name`` without folder and ending.
     fitted
         What the fit has written.
+    spot_names
+        (n,) index of ``obs``.
     agreement
         (n,) share of restarts that agree with their consensus; None for a fit without restarts.
     label_key
@@ -95,17 +108,24 @@ class Material:
         (K, C) share of each state in each domain; None where domains share no states.
     description
         What `spatialpdvi describe --store` has written; None where it has not.
+    states
+        (n, C) posterior of each spot's state; None where domains share no states.
+    mapped
+        Marker genes that the maps can show.
     """
 
     path: Path
     name: str
     fitted: Fitted
+    spot_names: Sequence[str]
     agreement: np.ndarray | None = None
     label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
     no_markers: str = ""
     composition: np.ndarray | None = None
     description: StoredDescription | None = None
+    states: np.ndarray | None = None
+    mapped: Sequence[MappedGene] = ()
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -222,6 +242,35 @@ def _main_labels(fitted: Fitted, codes: np.ndarray, n_domains: int) -> tuple[lis
     labelled, most = counts.sum(axis=1), counts.argmax(axis=1)
     shares = np.divide(counts.max(axis=1), labelled, out=np.full(n_domains, np.nan), where=labelled > 0)
     return [str(names[most[k]]) if labelled[k] else "" for k in range(n_domains)], shares
+
+
+def genes_to_map(
+    markers: Mapping[str, Sequence[Gene]], sizes: Mapping[str, int], *, known: Collection[str]
+) -> dict[str, str]:
+    """Choose the genes that maps can show: the first marker of each domain, of the 12 largest domains.
+
+    Parameters
+    ----------
+    markers
+        Genes of each domain by its name, the highest score first.
+    sizes
+        Spots of each domain.
+    known
+        Names of one gene only; others name several genes and are passed over.
+
+    Returns
+    -------
+    dict
+        The domain by the name of its gene, in the order of ``sizes``. A domain whose first gene is taken has its next.
+    """
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MAPPED]
+    chosen: dict[str, str] = {}
+    for domain in (name for name in sizes if name in largest):
+        names = (gene.name for gene in markers.get(domain, ()))
+        gene = next((name for name in names if name in known and name not in chosen), None)
+        if gene is not None:
+            chosen[gene] = domain
+    return chosen
 
 
 def joint_samples(scores: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,10 @@
 """The page: one section after the other; if there are several, a table at the top links to each."""
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +28,7 @@ from spatialpdvi.report.content import (
     shown,
     text_of,
 )
+from spatialpdvi.report.layers import MOST_SPOTS, map_data
 from spatialpdvi.report.pictures import (
     composition_chart,
     contacts_chart,
@@ -38,10 +42,11 @@ from spatialpdvi.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["environment", "render"]
+__all__ = ["environment", "render", "script_of_maps"]
 
 _HEADS = ("spots", "domains", "ARI", "ARI of the start", "CHAOS", "PAS", "mean confidence", "epochs")
 _PROSE = 2_000  # characters of a sentence
+_FEWEST = 10_000  # spots of a section that are embedded one by one, however many sections there are
 
 
 class _Section(NamedTuple):
@@ -77,13 +82,15 @@ def environment() -> "Environment":
     return templates
 
 
-def render(sections: Iterable[Material], *, paths: Mapping[str, Path]) -> str:
+def render(sections: Iterable[Material], *, n_sections: int, paths: Mapping[str, Path]) -> str:
     """Write the page of one fitted section, or of several.
 
     Parameters
     ----------
     sections
         At least one; each is drawn before the next one is read.
+    n_sections
+        How many they are: the more there are, the fewer spots of each are embedded one by one.
     paths
         Files by the names of their sections, which the command of a joint fit lists.
 
@@ -97,12 +104,19 @@ def render(sections: Iterable[Material], *, paths: Mapping[str, Path]) -> str:
     InputError
         If a section does not hold what a fit writes.
     """
-    made = [_section(material, f"section-{i}", paths) for i, material in enumerate(sections, start=1)]
-    page = environment().get_template("report.html.jinja")
-    return page.render(sections=made, heads=_HEADS, version=__version__) + "\n"
+    most = max(_FEWEST, MOST_SPOTS // n_sections)
+    made = [_section(material, f"section-{i}", paths, most) for i, material in enumerate(sections, start=1)]
+    page, script = environment().get_template("report.html.jinja"), script_of_maps()
+    fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return page.render(sections=made, heads=_HEADS, version=__version__, script=script, fingerprint=fingerprint) + "\n"
 
 
-def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Section:
+def script_of_maps() -> str:
+    """Return the script of the page, the only one that its security policy lets the browser run."""
+    return resources.files("spatialpdvi.report").joinpath("templates", "maps.js").read_text(encoding="utf-8")
+
+
+def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: int) -> _Section:
     fitted, params, certificate = material.fitted, material.params, certificate_of(material)
     domains, measured = domain_table(material), measured_calibration(material)
     versions, choice = params.get("versions"), fitted.summary.get("k_choice")
@@ -124,6 +138,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
     if material.composition is not None:
         names = [str(name) for name in fitted.domains.categories]
         composition = {"chart": composition_chart(material.composition, names), "states": material.composition.shape[1]}
+    drawn = draw_maps(material)
     body = (
         environment()
         .get_template("section.html.jinja")
@@ -138,11 +153,12 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path]) -> _Sec
             confidence_rows=confidence_table(material),
             described=_described(material),
             domains=domains,
-            drawn=draw_maps(material),
+            drawn=drawn,
             edits=fitted.edits,
             fitted=fitted,
             joint=len(joint_samples(material.scores)) > 1,
             labelled=any(domain.label for domain in domains),
+            map_data=map_data(material, drawn, most=most),
             material=material,
             measured=measured,
             parameters={key: value for key, value in params.items() if key != "versions"},

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
@@ -32,9 +32,11 @@ __all__ = [
     "composition_chart",
     "contacts_chart",
     "draw_maps",
+    "gradient",
     "reliability_chart",
     "scan_chart",
     "trace_chart",
+    "with_palette",
 ]
 
 _LARGE = 50_000  # spots of a large map
@@ -59,6 +61,8 @@ class Picture(NamedTuple):
 class LabelMap(NamedTuple):
     """A map of labels with its legend."""
 
+    caption: str
+    codes: NDArray[np.int64]  # (n,), into the names; -1 where unlabelled
     picture: Picture
     names: list[str]
     colours: list[str]  # #rrggbb, one for each name
@@ -68,6 +72,9 @@ class LabelMap(NamedTuple):
 class ValueMap(NamedTuple):
     """A map of numbers with its scale."""
 
+    caption: str
+    unit: str
+    values: NDArray[np.float64]  # (n,)
     picture: Picture
     low: float
     high: float
@@ -77,11 +84,16 @@ class ValueMap(NamedTuple):
 class Maps(NamedTuple):
     """All maps of a section."""
 
+    tissue: Tissue
     domains: LabelMap
     annotation: LabelMap | None
     confidence: ValueMap
     agreement: ValueMap | None
-    colours: dict[str, str]  # of the domains that have spots, by name
+    colours: dict[str, str]  # of the domains that have spots, by name, in the order of their codes
+
+    def code_of(self, domain: str) -> int:
+        """Return the code of a domain on its map."""
+        return list(self.colours).index(domain)
 
 
 def draw_maps(material: Material) -> Maps:
@@ -111,19 +123,25 @@ def draw_maps(material: Material) -> Maps:
         label_colours=None if labels is None else known_colours(fitted.label_colours, labels.names),
     )
 
-    def of(shown: Labels, colours: list[str]) -> LabelMap:
+    def of(caption: str, shown: Labels, colours: list[str]) -> LabelMap:
         def draw(axes: Axes) -> None:
             for section in tissue.maps(axes):
                 paint_labels(section, shown.codes, colours)
 
         picture = _map(tissue, n, draw)[0]
-        return LabelMap(picture, shown.names, colours, UNLABELLED if (shown.codes < 0).any() else None)
+        grey = UNLABELLED if (shown.codes < 0).any() else None
+        return LabelMap(caption, shown.codes, picture, shown.names, colours, grey)
 
+    key = material.label_key
+    of_annotation = "Annotation" if key is None else f"Annotation (obs['{key}'])"
+    unit = "posterior of the domain" if fitted.calibrated is None else "calibrated posterior of the domain"
+    restarts = "Agreement of restarts", "share of restarts"
     return Maps(
-        domains=of(domains, of_domains),
-        annotation=None if labels is None or not labels.names else of(labels, of_labels),
-        confidence=_values(tissue, material.confidence),
-        agreement=None if material.agreement is None else _values(tissue, material.agreement),
+        tissue=tissue,
+        domains=of("Domains", domains, of_domains),
+        annotation=None if labels is None or not labels.names else of(of_annotation, labels, of_labels),
+        confidence=_values("Confidence", unit, tissue, material.confidence),
+        agreement=None if material.agreement is None else _values(*restarts, tissue, material.agreement),
         colours=dict(zip(order, of_domains, strict=True)),
     )
 
@@ -156,11 +174,15 @@ def reliability_chart(calibration: Mapping[str, Any]) -> Picture:
     return _chart(partial(draw_reliability, calibration=calibration), size=_SQUARE)
 
 
-def _values(tissue: Tissue, values: np.ndarray) -> ValueMap:
+def gradient(name: str) -> list[str]:
+    """Return colours of matplotlib's colour map of this name from low to high, as ``#rrggbb``."""
+    return [to_hex(stop) for stop in colormaps[name](np.linspace(0, 1, _STOPS))]
+
+
+def _values(caption: str, unit: str, tissue: Tissue, values: np.ndarray) -> ValueMap:
     picture, drawn = _map(tissue, len(values), partial(draw_values, tissue=tissue, values=values, scale=CONFIDENCE))
     low, high = drawn[0].get_clim()
-    stops = colormaps[CONFIDENCE.colours](np.linspace(0, 1, _STOPS))
-    return ValueMap(picture, float(low), float(high), [to_hex(stop) for stop in stops])
+    return ValueMap(caption, unit, values, picture, float(low), float(high), gradient(CONFIDENCE.colours))
 
 
 def _map(tissue: Tissue, n_spots: int, draw: Callable[[Axes], None]) -> tuple[Picture, list[Collection]]:
@@ -173,7 +195,24 @@ def _map(tissue: Tissue, n_spots: int, draw: Callable[[Axes], None]) -> tuple[Pi
     drawn = [collection for own in maps for collection in own.collections]
     for spots in drawn:
         spots.set_antialiased(False)  # a few colours instead of thousands: a tenth of the bytes
-    return _save(figure, dpi=_DPI if n_spots < _LARGE else _LARGE_DPI), drawn
+    picture = _save(figure, dpi=_DPI if n_spots < _LARGE else _LARGE_DPI)
+    return picture._replace(png=with_palette(picture.png)), drawn
+
+
+def with_palette(png: bytes) -> bytes:
+    """Return the same picture with a palette, in a third of the bytes, unless it has more than 256 colours."""
+    from PIL import Image
+
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA")).view(np.uint32)[..., 0]
+    found, place = np.unique(pixels, return_inverse=True)
+    if len(found) > 256:
+        return png
+    colours = found.view(np.uint8).reshape(-1, 4)
+    picture = Image.fromarray(place.reshape(pixels.shape).astype(np.uint8))
+    picture.putpalette(colours[:, :3].tobytes())
+    file = io.BytesIO()
+    picture.save(file, format="png", optimize=True, transparency=colours[:, 3].tobytes())
+    return file.getvalue()
 
 
 def _chart(draw: Callable[[Axes], None], *, size: tuple[float, float] = _CHART) -> Picture:

@@ -1,5 +1,6 @@
 """Fitted files that are made once, and pages taken apart."""
 
+import json
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -70,8 +71,8 @@ class Page(HTMLParser):
 
     @property
     def words(self) -> str:
-        """All that is read, but the style."""
-        return "".join(data for tag, data in self.texts if tag != "style")
+        """All that is read, but the style, the script and what the script reads."""
+        return "".join(data for tag, data in self.texts if tag not in {"style", "script"})
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [values for name, values in self.tags if name == tag]
@@ -83,6 +84,15 @@ class Page(HTMLParser):
     @property
     def captions(self) -> list[str]:
         return [data for tag, data in self.texts if tag == "figcaption"]
+
+    @property
+    def scripts(self) -> list[str]:
+        return [data for tag, data in self.texts if tag == "script"]
+
+    @property
+    def maps(self) -> list[dict[str, Any]]:
+        """What the script reads, a dict for each section."""
+        return [json.loads(data) for data in self.scripts[:-1]]
 
     @property
     def commands(self) -> list[str]:

@@ -1,5 +1,9 @@
 """What the page says is what the file says, for fits of every kind."""
 
+import base64
+import hashlib
+import io
+import json
 import re
 import shlex
 import shutil
@@ -9,6 +13,7 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from report.conftest import FEW, Page, change, posterior, report, run
 from zarrs import write_zarr
 
@@ -17,8 +22,9 @@ from spatialpdvi import InputError, InputWarning
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.report.content import Material
-from spatialpdvi.report.pictures import draw_maps
+from spatialpdvi.report.content import MappedGene, Material
+from spatialpdvi.report.layers import map_data
+from spatialpdvi.report.pictures import draw_maps, with_palette
 
 pytestmark = pytest.mark.cli
 
@@ -42,12 +48,16 @@ def _expect_whole(page):
     for image in page.all("img"):
         assert image["src"].startswith("data:image/png;base64,iVBOR")
         assert image["alt"]
-    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base", "form", "svg"})
+    *data, own = page.all("script")
+    assert data == [{"type": "application/json", "class": "map-data"}] * len(page.maps)
+    assert own == {}
+    fingerprint = base64.b64encode(hashlib.sha256(page.scripts[-1].encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{fingerprint}';" in page.all("meta")[1]["content"]
+    assert {tag for tag, _ in page.tags}.isdisjoint({"link", "iframe", "object", "base", "form", "svg"})
     style = "".join(data for tag, data in page.texts if tag == "style") + str([v.get("style") for _, v in page.tags])
     assert "url(" not in style
     assert "@import" not in style
     assert "<" not in style
-    assert re.search(r"default-src 'none'", page.all("meta")[1]["content"])
 
 
 def test_the_parts_are_there_and_hold_what_the_file_holds(fitted):
@@ -329,7 +339,7 @@ def test_a_thousand_labels_do_not_fill_the_page(fitted):
 
 
 def test_a_large_section_is_a_small_page(fitted):
-    """The pictures of 150,000 spots in 22 domains, which are nearly all of the page."""
+    """The pictures and the data of 150,000 spots in 22 domains, which are nearly all of the page."""
     rng = np.random.default_rng(0)
     place = np.indices((500, 300)).reshape(2, -1).T.astype(float)
     names = [str(k) for k in range(22)]
@@ -343,9 +353,35 @@ def test_a_large_section_is_a_small_page(fitted):
             calibrated=sure,
             colours=None,
         )
-    drawn = draw_maps(Material(path=fitted, name="large", fitted=large, agreement=sure))
+    letters = np.array(list("ACGT"))[rng.integers(4, size=(len(place), 16))]
+    counts = rng.poisson(np.linspace(0.1, 2.0, 12)[:, None], size=(12, len(place)))
+    tenths = np.rint(10 * np.log1p(1e4 * counts / rng.lognormal(7.0, 0.4, size=len(place)))).astype(np.uint8)
+    material = Material(
+        path=fitted,
+        name="large",
+        fitted=large,
+        spot_names=["".join(row) + "-1" for row in letters],
+        agreement=sure,
+        states=rng.dirichlet(np.full(20, 0.2), size=len(place)),
+        mapped=[MappedGene(f"gene{i}", "0", own) for i, own in enumerate(tenths)],
+    )
+    drawn = draw_maps(material)
     pictures = (drawn.domains.picture, drawn.annotation.picture, drawn.confidence.picture, drawn.agreement.picture)
-    assert sum(len(picture.uri) for picture in pictures) < 2.9e6
+    of_pictures = sum(len(picture.uri) for picture in pictures)
+    assert of_pictures < 1.2e6
+    assert of_pictures + len(json.dumps(map_data(material, drawn))) < 6e6
+
+
+@pytest.mark.parametrize("n_colours", [2, 256, 257])
+def test_a_palette_changes_no_pixel(n_colours):
+    rng = np.random.default_rng(0)
+    colours = rng.integers(256, size=(n_colours, 4)).astype(np.uint8)
+    pixels = colours[np.arange(90 * 70) % n_colours].reshape(90, 70, 4)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format="png")
+    smaller = with_palette(file.getvalue())
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(smaller)).convert("RGBA")), pixels)
+    assert (smaller == file.getvalue()) == (n_colours > 256)
 
 
 def test_warnings_of_the_library_reach_python(fitted):

@@ -24,11 +24,11 @@ HOSTILE = [
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "section", "footer", "nav", "h1", "h2", "h3", "h4"),
     *("p", "a", "div", "span", "b", "figure", "figcaption", "img", "ul", "li", "table", "thead", "tbody", "tr", "th"),
-    *("td", "dl", "dt", "dd", "pre", "code"),
+    *("td", "dl", "dt", "dd", "pre", "code", "script"),
 }
 ATTRIBUTES = {
     *("class", "id", "style", "href", "src", "alt", "width", "height", "lang", "charset", "name", "content"),
-    "http-equiv",
+    *("http-equiv", "type", "data-layer", "data-domain"),
 }
 
 
