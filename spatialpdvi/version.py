@@ -1,3 +1,3 @@
 """The version of spatialpdvi, in a module that imports nothing."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -91,7 +91,10 @@ def test_equation_numbers_match():
     assert in_code == set(defined) == {f"E{i}" for i in range(1, 15)} | {f"C{i}" for i in range(1, 9)}
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+PAGES = ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):
@@ -100,13 +103,13 @@ def test_links_lead_somewhere(page):
 
 
 # programs with options of their own
-_OTHERS = ("pip install", "benchmarks", "snakemake", "dask scheduler", "dask worker")
+_OTHERS = ("pip install", "benchmarks", "snakemake", "dask scheduler", "dask worker", "rattler-build", "docker")
 
 
 def test_options_in_the_documents_exist():
     page = (DOCS / "cli.md").read_text()
     ours = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+    for path in map(ROOT.joinpath, PAGES):
         lines = path.read_text().splitlines()
         text = "\n".join(line for line in lines if not any(program in line for program in _OTHERS))
         unknown = [flag for flag in ours.findall(text) if flag not in page]

@@ -10,7 +10,7 @@ import anndata
 import pytest
 from click.testing import CliRunner
 from holding import held
-from zarrs import files_of, write_zarr
+from zarr_samples import files_of, write_zarr
 
 from spatialpdvi import Checkpoint, InputError, fit
 from spatialpdvi.cli import main

@@ -8,7 +8,7 @@ import anndata as ad
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from zarrs import assert_same, files_of, write_spatialdata, write_zarr
+from zarr_samples import assert_same, files_of, write_spatialdata, write_zarr
 
 from spatialpdvi.cli import main
 

@@ -12,7 +12,7 @@ import anndata as ad
 import numcodecs
 import numpy as np
 import zarr
-from zarrs import FORMATS, chunks_of, lose, write_spatialdata, write_zarr
+from zarr_samples import FORMATS, chunks_of, lose, write_spatialdata, write_zarr
 
 from corpus.cases import FIT, OK, REFUSED, Case, Contents, flipped, outcome, section
 

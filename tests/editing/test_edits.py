@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from reference import composition_neg_elbo, neg_elbo
-from zarrs import write_zarr
+from zarr_samples import write_zarr
 
 import spatialpdvi as spv
 from spatialpdvi import InputError, InputWarning, Levels, Merge, Pieces, Rename, Split

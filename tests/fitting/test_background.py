@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from matplotlib import pyplot as plt
-from zarrs import write_zarr
+from zarr_samples import write_zarr
 
 import spatialpdvi as spv
 from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, fit_files

@@ -2,6 +2,7 @@
 
 import shutil
 import warnings
+from types import SimpleNamespace
 
 import anndata as ad
 import numpy as np
@@ -9,12 +10,13 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
-from zarrs import FORMATS, assert_same, write_spatialdata, write_zarr
+from zarr_samples import FORMATS, assert_same, write_spatialdata, write_zarr
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.section import read_section
+from spatialpdvi.io.storage import zarr_stores
 from spatialpdvi.io.storage.paths import choose_tables, locate
 
 
@@ -50,8 +52,7 @@ def _both(path, version):
     adata.layers["columns"] = sp.csc_matrix(adata.X)
     adata.var["symbol"] = pd.Categorical(list("abcabca"))
     adata.write_h5ad(folder / "section.h5ad", convert_strings_to_categoricals=False)
-    with warnings.catch_warnings(), ad.settings.override(zarr_write_format=version):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), ad.settings.override(zarr_write_format=version):
         ad.read_h5ad(folder / "section.h5ad").write_zarr(folder / "same.zarr", convert_strings_to_categoricals=False)
     return folder
 
@@ -183,3 +184,18 @@ def test_a_table_without_places(tmp_path, make, version):
         pytest.raises(InputError, match=r"obsm\['spatial'\] of .*Name yours with `spatial_key`"),
     ):
         read_section(source)
+
+
+@pytest.mark.parametrize(
+    ("installed", "settings", "expected"),
+    [
+        ("0.11.4", {}, 2),
+        ("0.12.3", {"zarr_write_format": 2}, 2),
+        ("0.13.4", {"zarr_write_format": 3}, 3),
+        ("0.14.0", {}, 3),
+    ],
+)
+def test_new_stores_have_the_format_that_anndata_writes(installed, settings, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(zarr_stores, "version", lambda _: installed)
+    monkeypatch.setattr(ad, "settings", SimpleNamespace(**settings))
+    assert zarr_stores.make_store(tmp_path).metadata.zarr_format == expected

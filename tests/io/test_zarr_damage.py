@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from conftest import seeds
-from zarrs import FORMATS, chunks_of, write_zarr
+from zarr_samples import FORMATS, chunks_of, names_of, write_zarr
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
@@ -118,14 +118,16 @@ def test_an_array_in_the_place_of_a_store(tmp_path) -> None:
         ("layers/count/indices", "layers['count']", {}),
         ("layers/count/indptr", "layers['count']", {}),
         ("obsm/spatial", "obsm['spatial']", {}),
-        ("obs/_index", "the names in obs", {}),
-        ("var/_index", "the names in var", {}),
+        ("obs", "the names in obs", {}),
+        ("var", "the names in var", {}),
         ("obsm/X_pca", "obsm['X_pca']", {"rep": "X_pca"}),
         ("obsp/mine/data", "obsp['mine']", {"graph": "mine"}),
     ],
 )
 @pytest.mark.parametrize("how", ["missing", "truncated", "empty", "of something else"])
 def test_a_chunk_that_is(store, array, name, options, how) -> None:
+    if array in {"obs", "var"}:
+        array = names_of(store, array)
     chunk = chunks_of(store, array)[0]
     content = chunk.read_bytes()
     if how == "missing":
@@ -209,23 +211,25 @@ class Bomb:
 def test_nothing_is_unpickled(second, tmp_path) -> None:
     import pickle
 
-    chunk = chunks_of(second, "obs/_index")[0]
+    names = names_of(second, "obs")
+    chunk = chunks_of(second, names)[0]
     chunk.write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
-    rewrite(second / "obs" / "_index" / ".zarray", dtype="|O", compressor=None, filters=[{"id": "pickle"}])
-    assert "found an array of objects in it (obs/_index)" in refusal(second)
+    rewrite(second / names / ".zarray", dtype="|O", compressor=None, filters=[{"id": "pickle"}])
+    assert f"found an array of objects in it ({names})" in refusal(second)
     # a summary that says otherwise is not asked
     (second / ".zmetadata").unlink()
-    assert "found an array of objects in it (obs/_index)" in refusal(second)
+    assert f"found an array of objects in it ({names})" in refusal(second)
     assert not (tmp_path / "boom").exists()
 
 
 def test_a_summary_that_tells_of_pickles_is_not_asked(second, tmp_path) -> None:
     import pickle
 
+    names = names_of(second, "obs")
     summary = json.loads((second / ".zmetadata").read_text())
-    summary["metadata"]["obs/_index/.zarray"] |= {"dtype": "|O", "compressor": None, "filters": [{"id": "pickle"}]}
+    summary["metadata"][f"{names}/.zarray"] |= {"dtype": "|O", "compressor": None, "filters": [{"id": "pickle"}]}
     (second / ".zmetadata").write_text(json.dumps(summary))
-    chunks_of(second, "obs/_index")[0].write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    chunks_of(second, names)[0].write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
     assert "the names in obs" in refusal(second)
     assert not (tmp_path / "boom").exists()
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
-from zarrs import FORMATS, assert_same, chunks_of, files_of, write_spatialdata, write_zarr
+from zarr_samples import FORMATS, assert_same, chunks_of, files_of, write_spatialdata, write_zarr
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import converting

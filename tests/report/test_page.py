@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from report.conftest import FEW, Page, change, posterior, report, run
-from zarrs import write_zarr
+from zarr_samples import write_zarr
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from report.conftest import change, report, run
-from zarrs import write_zarr
+from zarr_samples import write_zarr
 
 pytestmark = pytest.mark.cli
 

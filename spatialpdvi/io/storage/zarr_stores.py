@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +83,10 @@ def _format() -> Literal[2, 3]:
     """The format in which the installed anndata writes: 2 or 3."""
     import anndata
 
-    return 3 if getattr(anndata.settings, "zarr_write_format", 2) == 3 else 2
+    # the setting came with anndata 0.12, is deprecated in 0.13 and ends with 0.14, which writes format 3
+    unset = 2 if version("anndata").startswith("0.11.") else 3
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return 3 if getattr(anndata.settings, "zarr_write_format", unset) == 3 else 2
 
 
 def consolidate(group: Any) -> None:
@@ -108,6 +112,8 @@ def whole(element: Any) -> Any:
         return element
     if is_array(element):
         _check_rows(element)
+    elif element.attrs.get("encoding-type") == "nullable-string-array":  # names, as anndata writes them with pandas 3
+        _check_rows(element["values"])
     elif str(element.attrs.get("encoding-type", "")).startswith(("csr", "csc")) and element["data"].size:
         # a matrix of one column has no other column number than 0
         parts = ("data", "indptr") if min(element.attrs["shape"]) == 1 else ("data", "indices", "indptr")

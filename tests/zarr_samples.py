@@ -1,4 +1,7 @@
-"""Zarr stores for tests: as anndata writes them in both formats, and SpatialData stores with tables."""
+"""Zarr stores for tests: as anndata writes them in both formats, and SpatialData stores with tables.
+
+The module must not be called zarrs: anndata takes any module of that name for the library, and writes with it.
+"""
 
 import shutil
 import warnings
@@ -15,8 +18,8 @@ FORMATS = (2, 3)
 
 def write_zarr(path: Path, adata: ad.AnnData, version: int) -> Path:
     """Write a store by anndata's own means."""
-    with warnings.catch_warnings(), ad.settings.override(zarr_write_format=version):
-        warnings.simplefilter("ignore")  # anndata's words to who chooses a format
+    # anndata warns who chooses a format
+    with warnings.catch_warnings(action="ignore"), ad.settings.override(zarr_write_format=version):
         adata.write_zarr(path)
     return path
 
@@ -39,8 +42,14 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def chunks_of(store: Path, array: str) -> list[Path]:
     """Files of the values of an array, in order."""
-    names = {".zarray", ".zattrs", "zarr.json"}
+    names = {".zarray", ".zattrs", ".zgroup", "zarr.json"}
     return sorted(path for path in (store / array).rglob("*") if path.is_file() and path.name not in names)
+
+
+def names_of(store: Path, table: str) -> str:
+    """The array with the names of ``obs`` or ``var``: pandas 3 makes anndata write a mask beside it."""
+    masked = f"{table}/_index/values"
+    return masked if (store / masked).exists() else f"{table}/_index"
 
 
 def lose(store: Path, element: str) -> None:
