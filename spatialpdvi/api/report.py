@@ -1,6 +1,7 @@
 """Make an HTML report on fitted files."""
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,8 +216,8 @@ def _mapped(found: "Expression", markers: Mapping[str, Sequence["Gene"]]) -> lis
     from spatialpdvi.marker_genes import expression_tenths
     from spatialpdvi.report import MappedGene, genes_to_map
 
-    names, first, times = np.unique(found.genes.astype(str), return_index=True, return_counts=True)
-    column = dict(zip(names[times == 1].tolist(), first[times == 1].tolist(), strict=True))
+    times = Counter(found.genes)
+    column = {gene: i for i, gene in enumerate(found.genes) if times[gene] == 1}
     sizes = {str(name): int(size) for name, size in found.groups.value_counts().items()}
     chosen = genes_to_map(markers, sizes, known=column.keys())
     tenths = expression_tenths(found.counts, np.array([column[gene] for gene in chosen], dtype=np.int64))

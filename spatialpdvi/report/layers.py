@@ -25,7 +25,7 @@ MOST_SPOTS = 150_000  # of one page that are embedded one by one, and squares of
 _FINEST = 65_535  # steps of a coordinate along the longer side of the picture
 _HUNDREDTHS, _TENTHS = 100, 10
 _LIKELIEST = 3  # states of a spot that are embedded
-_LONGEST = 80  # characters of the name of a spot
+_LONG, _SHORT = 200, 80  # characters of a label, and of the name of a spot
 # how far a marker that tiles reaches from the centre of its spot, to its corners, by its number of sides; in spacings
 _REACH = {4: np.sqrt(1 / 2), 6: np.sqrt(1 / 3)}
 
@@ -177,7 +177,9 @@ def _squares(cells: Sequence[Cell], most: int) -> tuple[_Squares, list[_Placed]]
 
 def _grid(position: Floats, spacing: float, most: int) -> tuple[int, Ints, Floats]:
     """Return the smallest side, in spots, that makes at most ``most`` squares, the square of each spot, and centres."""
-    side = int(np.ceil(np.sqrt(len(position) / most)))
+    # no finer than the steps of the coordinates, however near some spots are to each other
+    finest = np.ptp(position, axis=0).max() / _FINEST
+    side = int(np.ceil(max(np.sqrt(len(position) / most), finest / spacing)))
     low = position.min(axis=0) - spacing / 2  # borders of squares lie between the spots of a lattice
     while True:
         column, row = np.floor((position - low) / (side * spacing)).astype(np.int64).T
@@ -194,7 +196,7 @@ def _numbers(cell: Cell) -> Ints:
 
 
 def _placed(cell: Cell, start: int, reach: float, shape: str, *, side: int) -> _Placed:
-    return _Placed(printable(shown(cell.name)), cell.left, cell.top, start, reach, shape, side)
+    return _Placed(_text(cell.name), cell.left, cell.top, start, reach, shape, side)
 
 
 def _marker(marker: Marker, spacing: float) -> tuple[float, str]:
@@ -210,8 +212,8 @@ def _label_layer(name: str, labels: LabelMap, rows: _Rows, columns: dict[str, np
     columns[name] = _smallest(codes + 1)
     if share is not None:
         columns[f"share of {name}"] = _hundredths(share)
-    names = [printable(shown(text)) for text in labels.names]
-    return {"column": name, "title": labels.caption, "word": name, "names": names, "colours": list(labels.colours)}
+    title, *names = [_text(text) for text in (labels.caption, *labels.names)]
+    return {"column": name, "title": title, "word": name, "names": names, "colours": list(labels.colours)}
 
 
 def _share_layer(name: str, word: str, values: ValueMap, rows: _Rows, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -256,8 +258,8 @@ def _gene_layers(material: Material, rows: _Rows, columns: dict[str, np.ndarray]
         made.append(
             {
                 "column": name,
-                "title": f"{printable(shown(gene.name))} (marker of domain {printable(shown(gene.domain))})",
-                "word": printable(shown(gene.name)),
+                "title": f"{_text(gene.name)} (marker of domain {_text(gene.domain)})",
+                "word": _text(gene.name),
                 "unit": "log(1 + counts per 10,000)",
                 "low": 0.0,
                 "high": float(np.percentile(positive, 99)) / _TENTHS if positive.size else 1.0,
@@ -266,6 +268,12 @@ def _gene_layers(material: Material, rows: _Rows, columns: dict[str, np.ndarray]
             }
         )
     return made
+
+
+def _text(text: str, *, most: int = _LONG) -> str:
+    """Return a text that fits a line and has nothing that no font can draw."""
+    text = shown(text, most=most)
+    return text if text.isprintable() else printable(text)
 
 
 def _hundredths(shares: Floats) -> np.ndarray:
@@ -286,8 +294,7 @@ def _aligned(values: np.ndarray) -> bytes:
 
 def _names(names: Sequence[str], order: Ints) -> bytes:
     """Return the names of spots in the order of rows, one a line."""
-    texts = [shown(str(name), most=_LONGEST) for name in np.asarray(names, dtype=object)[order]]
-    return "\n".join(text if text.isprintable() else printable(text) for text in texts).encode()
+    return "\n".join(_text(str(name), most=_SHORT) for name in np.asarray(names, dtype=object)[order]).encode()
 
 
 def _packed(data: bytes) -> str:

@@ -92,6 +92,14 @@ def test_squares_are_few_and_hold_every_spot(scattered):
     assert (whole["domain"], whole["share of domain"]) == ([1], [50])
 
 
+def test_spots_at_nearly_one_place_make_no_finer_squares(scattered):
+    pairs = np.concatenate([scattered, scattered + 1e-12])
+    material = _material(pairs)
+    columns = _read(map_data(material, draw_maps(material), most=1500))
+    assert columns["spots"].sum() == 2000
+    assert (columns["spots"] >= 2).mean() > 0.9
+
+
 def test_each_section_has_its_share_of_squares(scattered):
     samples = pd.Categorical(np.repeat(["many", "few"], [900, 100]))
     material = _material(scattered, samples=samples)

@@ -270,7 +270,6 @@ def test_wheel_drag_and_double_click(maps):
 
 
 def test_the_wheel_leaves_the_whole_section_to_the_page(maps):
-    maps.browser.run("new Promise((done) => setTimeout(done, 400))")  # another turn of the wheel than that before
     spot, top = maps.point(200, 1), maps.browser.run("window.scrollY")
     maps.browser.mouse("mouseWheel", *spot, deltaX=0, deltaY=200)
     maps.browser.wait(f"window.scrollY > {top}")

@@ -42,6 +42,8 @@ def _expect_harmless(page):
             r"background:(#[0-9a-f]{6}|linear-gradient\(to right(,#[0-9a-f]{6}){9}\))",
             values.get("style") or "background:#000000",
         )
+    for layer in (layer for data in page.maps for layer in data["layers"]):
+        assert all(text.isprintable() for text in (layer["title"], layer["word"], *layer.get("names", ())))
     assert "\x00" not in page.source
     assert "\x1b" not in page.source
     assert "\u202e" not in page.source
@@ -95,8 +97,8 @@ def test_hostile_texts_of_several_sections_stay_texts(hostile, joint):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_labels_alone(fitted, text):
     text = text.replace("\x00", "")  # no file can hold it
-    change(fitted, lambda adata: adata.obs.insert(0, "bad", pd.Categorical([text, "fine"] * 300)))
-    page = report(fitted, options=["--label-key", "bad", "--no-markers"])
+    change(fitted, lambda adata: adata.obs.insert(0, "bad\u202e", pd.Categorical([text, "fine"] * 300)))
+    page = report(fitted, options=["--label-key", "bad\u202e", "--no-markers"])
     _expect_harmless(page)
     assert _as_shown(text) in page.words
 

@@ -66,7 +66,7 @@ class Section {
     this.layers = new Map(data.layers.map((layer) => [layer.column, layer]));
     this.tables = new Map(data.layers.map((layer) => [layer.column, tableOf(layer, data)]));
     const widest = Math.max(...data.sections.map((own) => own.reach));
-    this.nearest = Math.max(8, WIDEST / 2 / (widest * 400 / Math.max(...data.size)));
+    this.nearest = Math.min(Math.max(8, WIDEST / 2 / (widest * 400 / Math.max(...data.size))), 1000);
     this.told = make("p", {className: "soft told"});
     this.facts = make("div", {className: "facts", hidden: true, role: "status"});
     this.whole = maps.closest("section").parentElement; // with the tables of the same section
@@ -383,7 +383,7 @@ class Panel {
 
   listen() {
     const {canvas, section} = this, held = new Map();
-    let path = 0, wheeled = 0;
+    let path = 0, wheeled = -Infinity;
     canvas.addEventListener("wheel", (event) => {
       // zooming out of the whole scrolls the page on, but not within the same turn of the wheel
       const whole = section.view.zoom === 1 && event.deltaY > 0 && event.timeStamp - wheeled > 300;
