@@ -9,11 +9,14 @@ from spatialpdvi.api.marker_genes import markers, markers_file
 from spatialpdvi.api.plotting import plot_file
 from spatialpdvi.api.prediction import load_model, predict, predict_file, save_model
 from spatialpdvi.api.report import report_files
+from spatialpdvi.api.tables import check_table, domain_table, write_domain_table
 
 __all__ = [
     "bin_file",
+    "check_table",
     "describe",
     "describe_files",
+    "domain_table",
     "evaluate",
     "evaluate_file",
     "fit",
@@ -30,4 +33,5 @@ __all__ = [
     "read_names",
     "report_files",
     "save_model",
+    "write_domain_table",
 ]

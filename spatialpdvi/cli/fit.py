@@ -24,7 +24,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
+from spatialpdvi.cli.options import LABELS, PRESET, GroupedCommand, options_of, table_options
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -68,6 +68,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     type=FILE,
     help="Also write scores, certificate and marker genes as JSON to this file. Default: not written.",
 )
+@LABELS
 @click.option(
     "--dask",
     metavar="WHERE",
@@ -102,6 +103,7 @@ def fit(
     threads: int | None,
     dask: str | None,
     report: Path | None,
+    labels: Path | None,
     save_model: Path | None,
     checkpoint: Path | None,
     checkpoint_every: int | None,
@@ -142,8 +144,11 @@ def fit(
     if save_model is not None:
         check_distinct(save_model, "save_model", (*sections, *targets, *([] if report is None else [report])))
         check_writable(save_model, "save_model")
+    if labels is not None:
+        check_distinct(labels, "labels", (*sections, *targets, *filter(None, (report, save_model))))
+        api.check_table(labels)
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
-    with explain_how_to_resume(state), name_written(*targets, report, save_model):
+    with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
         extra: dict[str, Any] = {
             "keep_model": save_model is not None,
             "find_markers": report is not None,
@@ -157,6 +162,9 @@ def fit(
                 result = api.fit_file(sections[0], chosen, output=output, progress=progress, **extra)
         if report is not None:
             report_result(result, report, targets)
+        if labels is not None:
+            with result_is_written(targets, "table"):
+                api.write_domain_table(targets, labels, key_added=chosen.key_added)
         if save_model is not None:
             with result_is_written(targets, "model"):
                 api.save_model(result, save_model)
@@ -164,6 +172,8 @@ def fit(
             if result.scan is not None:
                 _print_scan(result.scan)
             _print_summary(result, targets, chosen.key_added)
+            if labels is not None:
+                click.echo(f"table: {click.format_filename(labels)}")
             if save_model is not None:
                 click.echo(f"model: {click.format_filename(save_model)}")
         if state is not None:

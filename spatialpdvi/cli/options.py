@@ -1,6 +1,7 @@
 """Click options made from the table of a fit's options, and options that several commands share."""
 
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ __all__ = [
     "COUNTS_MEMORY",
     "GENE_KEY",
     "KEY_ADDED",
+    "LABELS",
     "PRESET",
     "SHOW_ALL",
     "GroupedCommand",
@@ -31,6 +33,12 @@ COUNTS_MEMORY = click.option(
     help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
     "free memory.",
 )
+LABELS = click.option(
+    "--labels",
+    type=click.Path(path_type=Path, readable=False),
+    help="Also write name, place, domain, confidence and posterior of each spot to this table, .csv or .parquet. "
+    "Default: not written.",
+)
 PRESET = click.option(
     "--preset",
     help=f"Set many options at once: {' or '.join(PRESETS)} for the setting of the paper on P2D-VI. Options that are "
@@ -43,13 +51,15 @@ _MANY = 25  # options: the help of a command with more of them shows some
 _COMMON = {  # what it shows then, beside --help
     *("k", "states", "beta", "preset", "solvers", "seeds", "seed"),
     *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "mask", "min_counts", "correct"),
-    *("output", "report", "save_model", "checkpoint", "resume", "threads", "memory", "quiet", "verbose", "help_all"),
+    *("output", "report", "labels", "save_model", "checkpoint", "resume"),
+    *("threads", "memory", "quiet", "verbose", "help_all"),
 }
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # groups of the options that only some commands have; options in no group are shown under Run
 _GROUPS = {
     "output": "Output",
     "report": "Output",
+    "labels": "Output",
     "save_model": "Output",
     "model": "Model",
     "table": "Input",

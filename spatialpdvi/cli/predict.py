@@ -15,11 +15,12 @@ from spatialpdvi.cli.common import (
     print_excluded,
     print_scores,
     report_result,
+    result_is_written,
     table_option,
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import GroupedCommand, table_options
+from spatialpdvi.cli.options import LABELS, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = ["predict"]
     type=FILE,
     help="Also write scores and certificate as JSON to this file. Default: not written.",
 )
+@LABELS
 @verbosity
 @user_errors
 @table_option
@@ -54,6 +56,7 @@ def predict(
     model: Path,
     output: Path | None,
     report: Path | None,
+    labels: Path | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -68,7 +71,7 @@ def predict(
       spatialpdvi fit one.h5ad --k 7 --save-model cortex.npz
       spatialpdvi predict two.h5ad --model cortex.npz
     """
-    from spatialpdvi.api import predict_file
+    from spatialpdvi.api import check_table, predict_file, write_domain_table
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     target = section if output is None else output
@@ -76,13 +79,21 @@ def predict(
     if report is not None:
         check_distinct(report, "report", (section, target, model))
         check_writable(report, "report")
-    with name_written(target, report):
+    if labels is not None:
+        check_distinct(labels, "labels", (section, target, model, *([] if report is None else [report])))
+        check_table(labels)
+    with name_written(target, report, labels):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, progress=progress, **options)
         if report is not None:
             report_result(result, report, [target])
+        if labels is not None:
+            with result_is_written([target], "table"):
+                write_domain_table([target], labels, key_added=options["key_added"])
         if not quiet:
             _print_summary(result, target, options["key_added"])
+            if labels is not None:
+                click.echo(f"table: {click.format_filename(labels)}")
         if not result.certificate.converged:
             click.echo(f"NOT CONVERGED. {result.certificate.reason} The result was written all the same.", err=True)
             sys.exit(EXIT_NOT_CONVERGED)

@@ -1,0 +1,153 @@
+"""Domains as a table, for programs that read neither h5ad nor zarr."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.storage.paths import locate, resolve
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from pandas import DataFrame
+
+__all__ = ["check_table", "domain_table", "write_domain_table"]
+
+_DIGITS = 6  # of probabilities, which are stored in single precision
+
+
+def domain_table(adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str | None = None) -> "DataFrame":
+    """Return the domains of a fitted section as a table with a row for each spot that was fitted.
+
+    Parameters
+    ----------
+    adata
+        With the result of a fit or a prediction.
+    key_added
+        Prefix of the keys that the fit wrote.
+    spatial_key
+        Key in ``obsm`` of the coordinates; by default that of the fit.
+
+    Returns
+    -------
+    The columns ``spot`` (its name), ``section`` where there are several, ``x`` and ``y`` (and ``z``), ``domain``,
+    ``confidence``, ``confidence_calibrated`` where the fit wrote it, and ``posterior_0``, ``posterior_1`` and so on by
+    the names of the domains. Probabilities have six digits.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit.
+
+    Examples
+    --------
+    >>> table = spv.domain_table(adata)
+    >>> table.columns[:4].tolist()
+    ['spot', 'x', 'y', 'domain']
+    """
+    return _table(AnnDataSource(adata), Keys(key_added), spatial_key)
+
+
+def write_domain_table(
+    paths: Sequence[str | Path], output: str | Path, *, key_added: str = "pdvi", spatial_key: str | None = None
+) -> None:
+    """Write the domains of fitted files as one table.
+
+    Parameters
+    ----------
+    paths
+        Fitted h5ad files or zarr stores. Of several, the column ``section`` has their names.
+    output
+        File to write, ending in .csv or .parquet; all or nothing.
+    key_added, spatial_key
+        As for `domain_table`.
+
+    Raises
+    ------
+    InputError
+        Where a file has no fit, the ending is another, or pyarrow is missing for parquet.
+
+    Examples
+    --------
+    >>> from spatialpdvi.api import write_domain_table
+    >>> write_domain_table(["fitted.h5ad"], "domains.csv")
+    >>> Path("domains.csv").read_text(encoding="utf-8").partition(",")[0]
+    'spot'
+    """
+    import pandas as pd
+
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.storage.atomic import clear_errors, replacing
+
+    check_table(output)
+    tables = []
+    for path in paths:
+        location = locate(path)
+        with H5adSource(location) as source:
+            table = _table(source, Keys(key_added), spatial_key)
+        if len(paths) > 1:
+            table.insert(1, "section", Path(location.name).stem)
+        tables.append(table)
+    whole = pd.concat(tables, ignore_index=True)
+    target = resolve(output, option="labels")
+    with clear_errors(output, option="labels"), replacing(target, target.parent) as temporary:
+        if target.suffix.lower() == ".csv":
+            whole.to_csv(temporary, index=False)
+        else:
+            whole.to_parquet(temporary, index=False)
+
+
+def check_table(output: str | Path) -> None:
+    """Check before hours of work that a table can be written.
+
+    Raises
+    ------
+    InputError
+        Where it cannot.
+
+    Examples
+    --------
+    >>> from spatialpdvi.api import check_table
+    >>> check_table("domains.xlsx")
+    Traceback (most recent call last):
+        ...
+    spatialpdvi.errors.InputError: Expected `labels` to be a file that ends in .csv or .parquet, found ...
+    """
+    from spatialpdvi.io.storage.atomic import check_writable
+
+    ending = Path(output).suffix.lower()
+    if ending not in {".csv", ".parquet"}:
+        raise InputError("a file that ends in .csv or .parquet", repr(str(output)), option="labels")
+    if ending == ".parquet" and find_spec("pyarrow") is None:
+        problem = f"The package pyarrow, which is needed to write {str(output)!r}, is not installed."
+        raise ResourceError(problem, "Install it with: pip install pyarrow. Or write a .csv file.")
+    check_writable(output, "labels")
+
+
+def _table(source: Source, keys: Keys, spatial_key: str | None) -> "DataFrame":
+    import numpy as np
+    import pandas as pd
+
+    from spatialpdvi.io.results.fitted import samples_of_fit
+    from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.io.results.stored import read_stored, stored_params
+    from spatialpdvi.io.section.coordinates import read_coordinates
+
+    source = select_fitted(source, keys)
+    fit = read_stored(source, keys)
+    samples = samples_of_fit(source, fit.summary, None)
+    where = spatial_key or str(stored_params(fit.summary).get("spatial_key", "spatial"))
+    coordinates, spots = read_coordinates(source, where, samples=samples), np.arange(fit.codes.size)
+    columns: dict[str, object] = {"spot": np.asarray(source.obs_names(), dtype=object)}
+    if samples is not None:
+        columns["section"] = np.asarray(samples, dtype=object)
+    columns |= dict(zip("xyz", coordinates.T, strict=False))
+    columns["domain"] = np.asarray(fit.names, dtype=object)[fit.codes]
+    columns["confidence"] = fit.posterior[spots, fit.codes].round(_DIGITS)
+    if fit.calibrated is not None:
+        columns["confidence_calibrated"] = fit.calibrated[spots, fit.codes].round(_DIGITS)
+    posterior = fit.posterior.round(_DIGITS).T
+    return pd.DataFrame(columns | {f"posterior_{name}": own for name, own in zip(fit.names, posterior, strict=True)})

@@ -1,0 +1,88 @@
+"""The table of `--labels`: what the file says, in a form that other programs read."""
+
+import sys
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import spatialpdvi as spv
+from spatialpdvi.cli import main
+
+pytestmark = pytest.mark.cli
+FIT = ("--k", 3, "--n-init", 1, "--n-top-genes", 60, "--tol", 1e-3, "-q")
+
+
+def _run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for seed, name in enumerate(("one", "two")):
+        adata = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True, seed=seed)
+        adata.obs["kept"] = np.arange(400) >= 7 * seed
+        adata.obs_names = [f"{name}_{i}" for i in range(400)]
+        paths.append(tmp_path / f"{name}.h5ad")
+        adata.write_h5ad(paths[-1])
+    return paths
+
+
+def test_the_table_says_what_the_file_says(files, tmp_path):
+    _run("fit", files[0], *FIT, "--labels", tmp_path / "labels.csv", "--save-model", tmp_path / "model.npz")
+    table, adata = pd.read_csv(tmp_path / "labels.csv", dtype={"domain": str}), ad.read_h5ad(files[0])
+    assert table["spot"].tolist() == adata.obs_names.tolist()
+    assert table["domain"].tolist() == adata.obs["pdvi_domain"].tolist()
+    np.testing.assert_array_equal(table[["x", "y"]], adata.obsm["spatial"])
+    np.testing.assert_allclose(table["confidence"], adata.obs["pdvi_confidence"], atol=1e-6)
+    np.testing.assert_allclose(table["confidence_calibrated"], adata.obs["pdvi_confidence_calibrated"], atol=1e-6)
+    posterior = table[[f"posterior_{k}" for k in range(3)]]
+    np.testing.assert_allclose(posterior, adata.obsm["pdvi_posterior"], atol=1e-6)
+    pd.testing.assert_frame_equal(spv.domain_table(adata), table, check_dtype=False)
+    _run("predict", files[1], "--model", tmp_path / "model.npz", "--labels", tmp_path / "more.csv", "-q")
+    assert pd.read_csv(tmp_path / "more.csv")["spot"].tolist() == [f"two_{i}" for i in range(400)]
+
+
+def test_files_that_are_fitted_together_have_one_table_without_spots_left_out(files, tmp_path):
+    pytest.importorskip("pyarrow")
+    said = _run(
+        "fit", *files, *FIT[:-1], "--mask", "kept", "-o", tmp_path / "out", "--labels", tmp_path / "all.parquet"
+    )
+    assert "all.parquet" in said
+    table = pd.read_parquet(tmp_path / "all.parquet")
+    assert table["section"].value_counts().to_dict() == {"one": 400, "two": 393}
+    written = pd.concat([ad.read_h5ad(tmp_path / "out" / path.name).obs["pdvi_domain"] for path in files]).dropna()
+    assert table["domain"].tolist() == written.tolist()
+
+
+def test_edited_domains_have_columns_by_their_names(files):
+    adata = ad.read_h5ad(files[0])
+    spv.fit(adata, k=3, n_init=1, n_top_genes=60, tol=1e-3)
+    spv.label(adata, spv.Merge(["1", "2"], name="Cortex"))
+    table = spv.domain_table(adata)
+    assert table.columns[-2:].tolist() == ["posterior_0", "posterior_Cortex"]
+    np.testing.assert_allclose(table[["posterior_0", "posterior_Cortex"]].sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_what_cannot_be_written_is_refused_before_the_fit(files, tmp_path, monkeypatch):
+    before = files[0].read_bytes()
+    for name, said in (
+        ("labels.xlsx", "`--labels` to be a file that ends in .csv or .parquet"),
+        ("no/labels.csv", "--labels"),
+        ("one.h5ad", "another file than"),
+    ):
+        assert said in " ".join(_run("fit", files[0], *FIT, "--labels", tmp_path / name, code=2).split())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("spatialpdvi.api.tables.find_spec", lambda _: None)
+    assert "pip install pyarrow" in _run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2)
+    assert files[0].read_bytes() == before
+
+
+def test_a_section_without_a_fit_has_no_table(files):
+    with pytest.raises(spv.InputError, match="a fitted section"):
+        spv.domain_table(ad.read_h5ad(files[0]))
