@@ -24,7 +24,7 @@ SIDE, CELL = 50, 25  # DNBs of a bin and of a cell: four cells in a bin
 
 def embryo(seed):
     """Raw counts in a layer beside normalised values, tissues with colours, and a stage."""
-    section = spv.simulate(n_spots=600, n_genes=200, k=4, signal=4, seed=seed, easy=True)
+    section = spv.simulate(n_spots=300, n_genes=150, k=4, signal=4, seed=seed, easy=True)
     section.layers["count"] = section.X.copy()
     sc.pp.normalize_total(section, target_sum=1e4)
     sc.pp.log1p(section)
