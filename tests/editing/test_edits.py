@@ -406,6 +406,7 @@ def states_of(adata, phi, pi):
     return (phi[:, :, None] * psi / psi.sum(axis=2, keepdims=True)).sum(axis=0)
 
 
+@pytest.mark.cli
 class TestFiles:
     def test_a_selection_that_has_lost_a_domain_is_told(self, fits):
         part = fits["off"][fits["off"].obs["pdvi_domain"] != "4"].copy()

@@ -74,6 +74,7 @@ def test_a_fit_is_that_of_a_section_without_the_spots_left_out(section, tissue, 
     _assert_same(whole, tissue, kept)
 
 
+@pytest.mark.cli
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
 @pytest.mark.parametrize("memory", [None, "1KB"])
 def test_files_and_counts_that_are_read_block_by_block(section, tissue, tmp_path, monkeypatch, ending, memory):
@@ -112,6 +113,7 @@ def test_selected_rows_are_those_of_the_matrix_in_parts_too(n_parts):
     assert (found != matrix[chosen]).nnz == 0
 
 
+@pytest.mark.cli
 def test_several_sections_lose_their_own_spots(section, tissue, tmp_path):
     paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad", tmp_path / "c.h5ad"]
     section.write_h5ad(paths[0])
@@ -138,6 +140,7 @@ def test_sections_within_one_file_have_limits_of_their_own(section):
     assert (result.kept == expected).mean() > 0.98
 
 
+@pytest.mark.cli
 def test_commands_on_such_a_result_leave_these_spots_out(section, tissue, tmp_path):
     path, alone = tmp_path / "a.h5ad", tmp_path / "b.h5ad"
     section.write_h5ad(path)
@@ -272,6 +275,7 @@ def test_too_few_spots_say_nothing():
     assert not off_tissue(np.where(place[:, 0] < 4, 1.0, 1000.0), place).any()
 
 
+@pytest.mark.cli
 def test_a_description_leaves_these_spots_out(section, tissue):
     pytest.importorskip("squidpy")
     whole, alone = section.copy(), tissue.copy()
