@@ -1,12 +1,12 @@
 """Click options made from the table of a fit's options, and options that several commands share."""
 
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from spatialpdvi.cli.common import FILE
 from spatialpdvi.errors import as_flag, in_words
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
@@ -35,7 +35,7 @@ COUNTS_MEMORY = click.option(
 )
 LABELS = click.option(
     "--labels",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Also write name, place, domain, confidence and posterior of each spot to this table, .csv or .parquet. "
     "Default: not written.",
 )

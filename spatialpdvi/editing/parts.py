@@ -15,7 +15,7 @@ from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
-from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, SelectedRows
 
 __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options"]
 
@@ -189,14 +189,9 @@ def _of_spots(section: Section, spots: np.ndarray) -> Section:
 
 def _rows(counts: CountRows, spots: np.ndarray) -> sp.csr_matrix:
     """The counts of some spots (ascending), in memory."""
-    parts: list[sp.csr_matrix] = []
-    start = 0
-    for block in row_blocks(counts):
-        stop = start + block.shape[0]
-        parts.append(block[spots[np.searchsorted(spots, start) : np.searchsorted(spots, stop)] - start])
-        start = stop
-    joined = parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
-    return sp.csr_matrix(joined)
+    if isinstance(counts, sp.csr_matrix):
+        return counts[spots]
+    return sp.csr_matrix(sp.vstack(list(SelectedRows(counts, spots).blocks())))
 
 
 def _normalised(posterior: np.ndarray) -> np.ndarray:

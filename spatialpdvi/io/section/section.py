@@ -44,9 +44,7 @@ class Section(NamedTuple):
 
     def spots_of_samples(self) -> list[np.ndarray]:
         """Return the spots (ascending) of each section, in the order of the categories."""
-        if self.samples is None:
-            return [np.arange(self.coordinates.shape[0])]
-        return _blocks(self.samples)
+        return _blocks(self.samples, self.coordinates.shape[0])
 
     def blocks(self, *, across: bool) -> list[np.ndarray]:
         """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
@@ -157,14 +155,16 @@ def _kept(
             warnings.simplefilter("ignore", InputWarning)
             coordinates = read_coordinates(chosen, spatial_key, samples=samples)
         counts = find_counts(chosen, layer, memory=memory).matrix
-        blocks = [np.arange(spots.size)] if samples is None else _blocks(samples)
-        kept[spots] = enough_counts(counts, coordinates, blocks, exclusion)
+        kept[spots] = enough_counts(counts, coordinates, _blocks(samples, spots.size), exclusion)
     if not kept.any():
         raise InputError("spots to fit", f"{kept.size:,}, none of which is kept", "Leave out fewer.")
     return kept
 
 
-def _blocks(samples: pd.Categorical) -> list[np.ndarray]:
+def _blocks(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
+    """The spots (ascending) of each section, of n in all."""
+    if samples is None:
+        return [np.arange(n)]
     codes = np.asarray(samples.codes)
     return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
 
