@@ -30,7 +30,7 @@ HOMES = {
     "psutil": {"runtime"},
     "rich": {"runtime"},
     "scanpy": {"binning", "features"},
-    "sklearn": {"api", "initialization", "metrics"},
+    "sklearn": {"api", "features", "initialization", "metrics"},
     "skmisc": {"features"},
     "squidpy": {"description"},
     "threadpoolctl": {"initialization", "runtime"},

@@ -124,7 +124,7 @@ def principal_components(scaled: np.ndarray | sp.csr_matrix, n_components: int, 
     InputError
         Where there are fewer than two spots or columns, or no column varies.
     """
-    import scanpy as sc
+    from sklearn.decomposition import PCA
 
     p = min(n_components, min(scaled.shape) - 1)
     advice = f"Check {option('layer')}, or give features with {option('rep')}."
@@ -135,10 +135,11 @@ def principal_components(scaled: np.ndarray | sp.csr_matrix, n_components: int, 
     if is_constant(scaled).all():
         raise InputError("features that vary between spots", "only constant ones", advice)
     with single_threaded():
-        scores, loadings, *_ = sc.pp.pca(scaled, n_comps=p, svd_solver="arpack", random_state=seed, return_info=True)
+        model = PCA(p, svd_solver="arpack", random_state=seed)  # what scanpy calls, without the import of scanpy
+        scores = model.fit_transform(scaled)
     # SciPy would average a sparse matrix in its own float32, and copy it
     mean = scaled.mean(axis=0, dtype=np.float64) if isinstance(scaled, np.ndarray) else column_mean_sd(scaled)[0]
-    return Components(np.asarray(scores, dtype=np.float32), np.asarray(loadings, dtype=np.float64), mean)
+    return Components(np.asarray(scores, dtype=np.float32), np.asarray(model.components_, dtype=np.float64), mean)
 
 
 def learn_projection(
