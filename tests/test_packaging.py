@@ -79,7 +79,10 @@ def test_documents_release_and_image_are_made_with_a_tested_version_of_python():
 
 
 def test_the_recipe_has_the_packages_own_dependencies():
-    conda = {line.replace("matplotlib-base", "matplotlib").replace(" ", "") for line in RECIPE["requirements"]["run"]}
+    conda = {
+        line.replace("matplotlib-base", "matplotlib").replace("python-isal", "isal").replace(" ", "")
+        for line in RECIPE["requirements"]["run"]
+    }
     assert conda == {"python>=${{python_min}}", *PROJECT["dependencies"]}
     host = {line.replace(" ", "") for line in RECIPE["requirements"]["host"]}
     assert host == {"python${{python_min}}.*", "pip", *PYPROJECT["build-system"]["requires"]}

@@ -1,9 +1,11 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import scipy.sparse as sp
 
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.checkpoints import Checkpoint
@@ -21,6 +23,7 @@ from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import SpreadRows
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -286,9 +289,10 @@ def _fit_located(
                 _check_model(section, options)
             of_sections = "" if names is None else f" of {len(names)} sections"
             stage.note(f"{section.coordinates.shape[0]:,} spots{of_sections}")
-        result = _fit_k(options)(
-            section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
-        )
+        with _copied_counts(section, targets[0].real.parent) as section:
+            result = _fit_k(options)(
+                section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
+            )
         result = _with_own_colours(result, colours)
         with progress.stage("write"):
             spots = [None] if names is None else section.spots_of_samples()
@@ -297,6 +301,21 @@ def _fit_located(
                 elements = part.elements(keys, save_graph=options.save_graph)
                 write_elements(path, target, elements, remove=old)
     return result
+
+
+@contextmanager
+def _copied_counts(section: Section, folder: Path) -> Iterator[Section]:
+    """Let counts that are read block by block be decompressed once: stages after the first read a copy in ``folder``.
+
+    Counts that the workers of a cluster read stay where they are.
+    """
+    if section.counts is None or isinstance(section.counts, sp.csr_matrix | SpreadRows):
+        yield section
+        return
+    from spatialpdvi.io.formats.streaming import CopiedRows
+
+    with closing(CopiedRows(section.counts, folder)) as counts:
+        yield section._replace(counts=counts)
 
 
 def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None]) -> FitResult:

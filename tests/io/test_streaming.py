@@ -1,5 +1,10 @@
 """Matrices read block by block and on all cores are those that are read at once."""
 
+import shutil
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
@@ -9,7 +14,7 @@ from anndata import AnnData
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.streaming import read_range
+from spatialpdvi.io.formats.streaming import CopiedRows, read_range
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.runtime.rows import JoinedRows, row_blocks
 
@@ -110,3 +115,92 @@ def test_chunks_that_were_never_written_are_left_to_hdf5(tmp_path, monkeypatch):
         dataset = file.create_dataset("data", shape=(5000,), dtype="f4", chunks=(700,), compression="gzip", fillvalue=3)
         dataset[:700] = 1
         np.testing.assert_array_equal(read_range(dataset), np.repeat([1, 3], [700, 4300]))
+
+
+class InBlocks:
+    """Rows that count how often they are read."""
+
+    def __init__(self, matrix):
+        self.matrix, self.shape, self.passes = matrix, matrix.shape, 0
+
+    def blocks(self):
+        self.passes += 1
+        for first in range(0, self.shape[0], 7):
+            yield self.matrix[first : first + 7]
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Make rows and their copy, which is closed in the end."""
+    with ExitStack() as stack:
+
+        def make(matrix):
+            rows = InBlocks(matrix)
+            return rows, stack.enter_context(closing(CopiedRows(rows, tmp_path)))
+
+        yield make
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32, np.uint16, np.int64])
+@pytest.mark.parametrize("n_genes", [50, 300, 70_000])
+@pytest.mark.parametrize("largest", [3, 255, 256, 65_536])
+def test_rows_are_read_once_and_come_back_with_the_same_bits(tmp_path, copied, kind, n_genes, largest):
+    if kind == np.uint16 and largest > 65_535:
+        pytest.skip("not a value of this type")
+    rng = np.random.default_rng(0)
+    matrix = sp.random(40, n_genes, density=40 / n_genes, format="csr", random_state=0).astype(kind)
+    matrix.data = rng.integers(1, largest, size=matrix.nnz, endpoint=True).astype(kind)
+    matrix.data[5] = largest
+    rows, copy = copied(matrix)
+    first, again, third = (list(copy.blocks()) for _ in range(3))
+    assert rows.passes == 1
+    for one, two, three in zip(first, again, third, strict=True):
+        for part in ("data", "indices", "indptr"):
+            expected = getattr(one, part)
+            for other in (two, three):
+                assert getattr(other, part).dtype == expected.dtype
+                np.testing.assert_array_equal(getattr(other, part), expected)
+        assert two.has_canonical_format
+        assert two.shape == one.shape
+    assert not list(tmp_path.iterdir())  # the copy has no name
+    copy.close()
+    assert sp.vstack(list(copy.blocks())).nnz == matrix.nnz
+    assert rows.passes == 2
+
+
+def test_numbers_that_no_smaller_type_holds_are_copied_as_they_are(copied):
+    matrix = sp.csr_matrix(np.array([[0.5, 0, -2.0], [0, 1e9, 3.0]]))
+    rows, copy = copied(matrix)
+    for _ in range(2):
+        np.testing.assert_array_equal(sp.vstack(list(copy.blocks())).toarray(), matrix.toarray())
+    assert rows.passes == 1
+
+
+def test_a_pass_that_stops_early_leaves_no_copy(copied):
+    matrix = sp.random(40, 30, density=0.5, format="csr", random_state=0)
+    rows, copy = copied(matrix)
+    next(copy.blocks())
+    assert sp.vstack(list(copy.blocks())).nnz == matrix.nnz
+    assert sp.vstack(list(copy.blocks())).nnz == matrix.nnz
+    assert rows.passes == 2
+
+
+@pytest.mark.parametrize("cause", ["no room", "a full disk", "no file can be made"])
+def test_without_room_rows_are_read_from_where_they_are(copied, monkeypatch, caplog, cause):
+    caplog.set_level("INFO", logger="spatialpdvi")
+    matrix = sp.random(40, 30, density=0.5, format="csr", random_state=0)
+    if cause == "no room":
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=600))
+    elif cause == "a full disk":
+        monkeypatch.setattr(streaming.tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("r+b", buffering=0))  # noqa: SIM115
+    else:
+        monkeypatch.setattr(streaming.tempfile, "TemporaryFile", _raise_os_error)
+    rows, copy = copied(matrix)
+    for _ in range(2):
+        np.testing.assert_array_equal(sp.vstack(list(copy.blocks())).toarray(), matrix.toarray())
+    assert rows.passes == 2
+    assert caplog.text.count("has no room for a copy of the counts") == 1
+
+
+def _raise_os_error(**_):
+    raise OSError("read-only")

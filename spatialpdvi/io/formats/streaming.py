@@ -3,25 +3,31 @@
 Long arrays are read on all cores: HDF5 itself decompresses the chunks of an array one after the other.
 """
 
-import zlib
+import logging
+import shutil
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import scipy.sparse as sp
+from isal import isal_zlib  # twice as fast as zlib
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.matrices import as_csr
 from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.storage.elements import is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
+from spatialpdvi.runtime.rows import Rows
 from spatialpdvi.runtime.threads import n_threads
 
-__all__ = ["FileRows", "read_range"]
+__all__ = ["CopiedRows", "FileRows", "read_range"]
+
+logger = logging.getLogger("spatialpdvi")
 
 _VALUES = 1 << 23  # stored values of a block: some 100 MB with their columns
 _FEW = 1 << 20  # values: fewer are read as fast by HDF5
@@ -109,15 +115,134 @@ class FileRows:
             yield as_csr(np.asarray(dataset[first : min(first + step, end)]), self.name)
 
 
+class _Block(NamedTuple):
+    """Where a block lies in the copy, and of what it consists."""
+
+    start: int  # bytes
+    shape: tuple[int, int]
+    parts: list[tuple[int, np.dtype, np.dtype]]  # indptr, indices, data: length, type in memory, type on disk
+
+
+class CopiedRows:
+    """Rows that are copied to disk when they are first read, uncompressed; from there they are read many times faster.
+
+    Columns and counts take one or two bytes each where they are small enough, and what is read back has the same bits.
+    The file has no name, so nothing is left of it when the process ends. It takes at most half of the space that is
+    free; rows that need more are read from where they are each time.
+
+    Parameters
+    ----------
+    rows
+        The rows to copy.
+    folder
+        On the disk that the copy is written to.
+    """
+
+    def __init__(self, rows: Rows, folder: Path) -> None:
+        self._rows, self._folder, self.shape = rows, folder, rows.shape
+        self._file: Any = None
+        self._blocks: list[_Block] | None = None  # None until all are in the file
+        self._fits = True
+
+    def split(self, n_parts: int) -> list[Rows]:
+        """Divide the original rows."""
+        return list(self._rows.split(n_parts))
+
+    def close(self) -> None:
+        """Give the disk back; the rows can still be read from where they are."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._blocks = None, None
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Yield blocks of rows in their order, as canonical CSR; the first time they are read to the end, copy them."""
+        if self._blocks is not None:
+            for block in self._blocks:
+                yield self._read(block)
+            return
+        self.close()
+        written, room = list[_Block](), 0
+        if self._fits:
+            try:
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 (close() closes it)
+                room = shutil.disk_usage(self._folder).free // 2
+            except OSError:
+                self._do_without()
+        for matrix in self._rows.blocks():
+            if self._file is not None and not self._write(matrix, written, room):
+                self._do_without()
+            yield matrix
+        if self._file is not None:
+            self._blocks = written
+
+    def _do_without(self) -> None:
+        """Make no further copy."""
+        self._fits = False
+        self.close()
+        logger.info(
+            "The disk of %s has no room for a copy of the counts, so they are decompressed each time they are needed.",
+            self._folder,
+        )
+
+    def _write(self, matrix: sp.csr_matrix, written: list[_Block], room: int) -> bool:
+        """Append a block to the copy; whether there was room for it."""
+        parts = (matrix.indptr, matrix.indices, matrix.data)
+        narrow = [_narrowed(part) for part in parts]
+        start = self._file.tell()
+        if start + sum(part.nbytes for part in narrow) > room:
+            return False
+        try:
+            for part in narrow:
+                left = part.view(np.uint8).data
+                while left:
+                    left = left[self._file.write(left) :]
+        except OSError:
+            return False
+        types = [(part.size, part.dtype, small.dtype) for part, small in zip(parts, narrow, strict=True)]
+        written.append(_Block(start, matrix.shape, types))
+        return True
+
+    def _read(self, block: _Block) -> sp.csr_matrix:
+        self._file.seek(block.start)
+        indptr, indices, data = (self._array(*part) for part in block.parts)
+        matrix = sp.csr_matrix(block.shape, dtype=data.dtype)
+        # not by the constructor, which looks through all indices and may change their type
+        matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+        matrix.has_canonical_format = True
+        return matrix
+
+    def _array(self, size: int, kind: np.dtype, stored: np.dtype) -> np.ndarray:
+        values = np.empty(size, dtype=stored)
+        left = values.view(np.uint8).data
+        while left:
+            n_read = self._file.readinto(left)
+            if not n_read:
+                msg = "the copy of the counts is shorter than what was written"
+                raise OSError(msg)
+            left = left[n_read:]
+        return values.astype(kind, copy=False)
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """Values in the smallest unsigned type that holds them all exactly, or as they are."""
+    if values.size and values.min() >= 0:
+        largest = values.max()
+        for kind in (np.uint8, np.uint16, np.uint32):
+            if kind().itemsize < values.itemsize and largest <= np.iinfo(kind).max:
+                narrow = values.astype(kind)
+                return narrow if np.array_equal(narrow, values) else values
+    return values
+
+
 def read_range(dataset: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
     """Return ``dataset[start:stop]`` of a 1-D dataset of HDF5 or array of zarr.
 
     Zarr itself decompresses chunks in parallel. In HDF5 files, chunks with no filters but gzip and shuffle are read as
-    they are stored and decompressed in parallel, which zlib does without holding the interpreter's lock; all other
-    datasets are read by HDF5.
+    they are stored and decompressed in parallel, without holding the interpreter's lock; all other datasets are read by
+    HDF5.
     """
     stop = dataset.shape[0] if stop is None else stop
-    if not is_hdf5(dataset) or stop - start < _FEW or n_threads() < 2 or not _is_plain_gzip(dataset):
+    if not is_hdf5(dataset) or stop - start < _FEW or not _is_plain_gzip(dataset):
         return np.asarray(dataset[start:stop])
     # looked up once: h5py reads them from the file each time
     size, shuffled = dataset.chunks[0], dataset.shuffle
@@ -151,7 +276,7 @@ def _is_plain_gzip(dataset: h5py.Dataset) -> bool:
 
 def _decoded(stored: bytes, kind: np.dtype, size: int, *, shuffled: bool) -> np.ndarray:
     """Return the ``size`` values of a chunk."""
-    raw = np.frombuffer(zlib.decompress(stored, bufsize=size * kind.itemsize), dtype=np.uint8)
+    raw = np.frombuffer(isal_zlib.decompress(stored, bufsize=size * kind.itemsize), dtype=np.uint8)
     if shuffled:
         raw = np.ascontiguousarray(raw.reshape(kind.itemsize, -1).T).ravel()
     values = raw.view(kind)
