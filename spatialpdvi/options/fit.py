@@ -78,8 +78,8 @@ class FitOptions:
 
     k: int | str = field(
         metadata={
-            "help": "Number of domains, at least 2. `fit` also accepts a range such as 4:15, or auto (2 to 20), and "
-            "chooses the number.",
+            "help": "Number of domains, at least 2. `fit` also accepts a range such as 4:15, or auto (2 to 20, and to "
+            "30 where the evidence still rises), and chooses the number.",
             "group": "Model",
             "type": str,
         }
