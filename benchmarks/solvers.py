@@ -9,7 +9,7 @@ from sections import sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.options.fit import SOLVERS
-from spatialpdvi.synthetic import simulate, write_simulation
+from spatialpdvi.synthetic import simulate_file
 
 
 @click.command()
@@ -20,7 +20,7 @@ def main(max_epochs: int, *, all_sections: bool) -> None:
     warnings.simplefilter("ignore", InputWarning)
     with tempfile.TemporaryDirectory() as folder:
         embryo = Path(folder) / "embryo_20k.h5ad"
-        write_simulation(embryo, simulate(n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True))
+        simulate_file(embryo, n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True)
         cases = [(s.path, s.k, s.options) for s in sections() if all_sections or s.path.stem == "dlpfc_151673"]
         for path, k, options in [*cases, (embryo, 20, {})]:
             print(f"\n{path.stem}, K {k}, seed 0, at most {max_epochs} epochs\n")

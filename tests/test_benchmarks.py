@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from spatialpdvi import simulate
-from spatialpdvi.synthetic import write_simulation
+from spatialpdvi.synthetic import simulate_file
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are not part of this copy")
@@ -30,7 +29,7 @@ def load(monkeypatch):
 @pytest.fixture(scope="module")
 def section(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmarks") / "section.h5ad"
-    write_simulation(path, simulate(n_spots=300, n_genes=60, k=3, easy=True))
+    simulate_file(path, n_spots=300, n_genes=60, k=3, easy=True)
     return path
 
 

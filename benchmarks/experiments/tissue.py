@@ -22,7 +22,7 @@ from common import print_table
 
 from spatialpdvi.options.fit import SOLVERS
 from spatialpdvi.options.presets import PRESETS
-from spatialpdvi.synthetic import simulate, write_simulation
+from spatialpdvi.synthetic import simulate_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from sections import Section, sections
@@ -85,7 +85,7 @@ def _cases(folder: Path, n_spots: int) -> list[Section]:
     """All sections, with the simulated one first because it takes longest."""
     path = folder / f"{EMBRYO}.h5ad"
     if not path.exists():
-        write_simulation(path, simulate(n_spots=n_spots, n_genes=n_spots * 2 // 5, k=20, seed=0, easy=True))
+        simulate_file(path, n_spots=n_spots, n_genes=n_spots * 2 // 5, k=20, seed=0, easy=True)
     return [Section(path, 20, {}), *sections()]
 
 

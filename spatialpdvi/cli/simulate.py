@@ -13,7 +13,14 @@ __all__ = ["simulate"]
 @click.argument("output", type=FILE)
 @click.option("--n-spots", default=20_000, show_default=True, help="Number of spots. They lie on a square lattice.")
 @click.option("--n-genes", default=8_000, show_default=True, help="Number of genes.")
-@click.option("--k", default=20, show_default=True, help="Number of domains. They are contiguous and differ in size.")
+@click.option(
+    "-k",
+    "--k",
+    "--n-domains",
+    default=20,
+    show_default=True,
+    help="Number of domains. They are contiguous and differ in size.",
+)
 @click.option(
     "--signal",
     default=1.0,
@@ -53,25 +60,20 @@ def simulate(
     Example:
       spatialpdvi simulate embryo.h5ad --n-spots 20000 --n-genes 8000 --k 20 --seed 0
     """
-    from spatialpdvi.io.storage.atomic import check_writable
-    from spatialpdvi.synthetic import simulate as make
-    from spatialpdvi.synthetic import write_simulation
+    from spatialpdvi.synthetic import simulate_file
 
-    check_writable(output, None, as_store=output.suffix == ".zarr")
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
-            with progress.stage("simulate") as stage:
-                section = make(
-                    n_spots=n_spots,
-                    n_genes=n_genes,
-                    k=k,
-                    seed=seed,
-                    signal=signal,
-                    easy=easy,
-                    background=background,
-                )
-                stage.note(f"{section.n_obs:,} spots, {section.X.nnz:,} counts")
-            with progress.stage("write"):
-                write_simulation(output, section)
+            simulate_file(
+                output,
+                n_spots=n_spots,
+                n_genes=n_genes,
+                k=k,
+                seed=seed,
+                signal=signal,
+                easy=easy,
+                background=background,
+                progress=progress,
+            )
         if not quiet:
             click.echo(f"written: {click.format_filename(output)} (X, obsm['spatial'], obs['annotation'])")

@@ -6,23 +6,37 @@ know how domains are found.
 
 import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import anndata as ad
 import numpy as np
 import pandas as pd
+from anndata.io import write_elem
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.results.writing import write_store
-from spatialpdvi.io.storage.atomic import check_writable, clear_errors, replacing
+from spatialpdvi.io.results.writing import append_counts, new_store
+from spatialpdvi.io.storage.atomic import check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
+from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.synthetic.cells import draw_cells, draw_compositions, one_state_each
-from spatialpdvi.synthetic.expression import draw_counts, draw_sources
+from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue
 
-__all__ = ["simulate", "write_simulation"]
+__all__ = ["simulate", "simulate_file"]
 
 _LARGEST_SEED = 2**32 - 1  # as for a fit
+_BURST_BYTES = 3  # in a file, compressed: generous
+_SPOT_BYTES = 200  # in a file, beside its counts: generous
+_HEADERS = 1 << 20  # bytes
+
+
+class _Drawn(NamedTuple):
+    """A section before its counts are drawn."""
+
+    frame: ad.AnnData  # all but X
+    sources: Sources
+    rng: np.random.Generator
 
 
 def simulate(
@@ -87,6 +101,86 @@ def simulate(
     >>> adata.shape, adata.obs["annotation"].nunique()
     ((400, 60), 3)
     """
+    drawn = _draw(
+        n_spots=n_spots,
+        n_genes=n_genes,
+        k=k,
+        seed=seed,
+        spacing=spacing,
+        depth=depth,
+        signal=signal,
+        easy=easy,
+        background=background,
+    )
+    drawn.frame.X = draw_counts(drawn.sources, drawn.rng)
+    return drawn.frame
+
+
+def simulate_file(
+    path: str | os.PathLike[str], *, progress: Progress | None = None, **arguments: Any
+) -> tuple[int, int]:
+    """Simulate a section and write it block by block, completely or not at all; its counts are never in memory at once.
+
+    Parameters
+    ----------
+    path
+        An h5ad file, or a zarr store where it ends in .zarr. Its folder must exist; an existing file is replaced.
+    progress
+        Shows the stages; by default nothing is shown.
+    arguments
+        Those of `simulate`.
+
+    Returns
+    -------
+    Numbers of spots and of stored counts.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of its range, the folder does not exist or the file cannot be written.
+    """
+    target, progress = resolve(Path(path), option=None), progress or Progress()
+    if not target.parent.is_dir():
+        raise InputError(
+            "an existing folder for the simulated section",
+            f"none at '{target.parent}'",
+            "Make the folder first, or choose another one.",
+        )
+    check_writable(target, None, as_store=target.suffix == ".zarr")
+    with progress.stage("simulate") as stage:
+        drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})
+        stage.note(f"{drawn.frame.n_obs:,} spots")
+    n_bursts, n_written = int(drawn.sources.total.sum()), 0  # a burst is at most one count
+    n_bytes = _BURST_BYTES * n_bursts + _SPOT_BYTES * drawn.frame.n_obs + _HEADERS
+    with (
+        progress.stage("write") as stage,
+        claimed(target),
+        clear_errors(target, option=None),
+        new_store(target, n_bytes=n_bytes) as store,
+    ):
+        write_elem(store, "/", drawn.frame)
+        if "X" in store:  # newer versions of anndata store that there is none
+            del store["X"]
+        for block in draw_blocks(drawn.sources, drawn.rng):
+            append_counts(store, block, n_values=n_bursts)
+            n_written += block.nnz
+            stage.note(f"{n_written:,} counts")
+    return drawn.frame.n_obs, n_written
+
+
+def _draw(
+    *,
+    n_spots: int,
+    n_genes: int,
+    k: int,
+    seed: int,
+    spacing: float,
+    depth: float | None,
+    signal: float,
+    easy: bool,
+    background: int,
+) -> _Drawn:
+    """Draw all but the counts, by the arguments of `simulate`."""
     _check_sizes(n_spots, n_genes, k)
     if background < 0:
         raise InputError("at least 0", f"{background:,}", option="background")
@@ -99,12 +193,10 @@ def simulate(
     composition = None if easy else draw_compositions(tissue, rng)
     cells = one_state_each(tissue) if composition is None else draw_cells(tissue, composition, rng)
     sources = draw_sources(tissue, cells, n_genes=n_genes, depth=depth, signal=signal, rng=rng)
-    counts = draw_counts(sources, rng)
     codes = np.concatenate([tissue.domain, np.full(background, -1)])
     annotation = pd.Categorical.from_codes(codes, categories=tissue.names)
     names = [f"{column}_{row}-0" for column, row in tissue.bins]
     adata = ad.AnnData(
-        counts,
         obs=pd.DataFrame({"annotation": annotation}, index=names),
         var=pd.DataFrame(index=[f"gene{gene:05d}" for gene in range(1, n_genes + 1)]),
     )
@@ -124,38 +216,7 @@ def simulate(
     }
     if composition is not None:
         adata.uns["simulation"]["composition"] = composition
-    return adata
-
-
-def write_simulation(path: str | os.PathLike[str], adata: ad.AnnData) -> None:
-    """Write a section as a compressed h5ad file or a zarr store, completely or not at all.
-
-    Parameters
-    ----------
-    path
-        The file, or the store if the path ends in .zarr. Its folder must exist; an existing file is replaced.
-    adata
-        The section, from `simulate`.
-
-    Raises
-    ------
-    InputError
-        If the folder does not exist or the file cannot be written.
-    """
-    target = resolve(Path(path), option=None)
-    if not target.parent.is_dir():
-        raise InputError(
-            "an existing folder for the simulated section",
-            f"none at '{target.parent}'",
-            "Make the folder first, or choose another one.",
-        )
-    if target.suffix == ".zarr":
-        check_writable(target, None, as_store=True)
-        with claimed(target):
-            write_store(target, adata)
-        return
-    with claimed(target), clear_errors(target, option=None), replacing(target, like=target.parent) as unfinished:
-        adata.write_h5ad(unfinished, compression="gzip")
+    return _Drawn(adata, sources, rng)
 
 
 def _check_sizes(n_spots: int, n_genes: int, k: int) -> None:

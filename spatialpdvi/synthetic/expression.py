@@ -7,6 +7,7 @@ One search in one cumulative profile draws a burst, so a dense matrix of spots a
 """
 
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.special import ndtri
 from spatialpdvi.synthetic.cells import Cells
 from spatialpdvi.synthetic.tissue import Tissue, smooth_field
 
-__all__ = ["draw_counts", "draw_sources"]
+__all__ = ["Sources", "draw_blocks", "draw_counts", "draw_sources"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,14 +90,19 @@ def draw_sources(
     return Sources(cumulative, np.vstack([share, ambient]), total, burst)
 
 
-def draw_counts(sources: Sources, rng: np.random.Generator) -> csr_matrix:
-    """Draw the counts, CSR float32 of shape (n_spots, n_genes), one block of spots after another."""
-    n_spots, n_genes = sources.total.size, sources.cumulative.shape[1]
+def draw_blocks(sources: Sources, rng: np.random.Generator) -> Iterator[csr_matrix]:
+    """Draw the counts, CSR float32 with ``n_genes`` columns, one block of spots after another."""
     block = np.cumsum(sources.total) // _BLOCK_BURSTS
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [n_spots]])
-    data, indices, lengths = [], [], []
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [sources.total.size]])
     for start, stop in itertools.pairwise(edges):
-        counts = _draw_block(sources, slice(start, stop), rng)
+        yield _draw_block(sources, slice(start, stop), rng)
+
+
+def draw_counts(sources: Sources, rng: np.random.Generator) -> csr_matrix:
+    """Draw all counts, CSR float32 of shape (n_spots, n_genes)."""
+    n_spots, n_genes = sources.total.size, sources.cumulative.shape[1]
+    data, indices, lengths = [], [], []
+    for counts in draw_blocks(sources, rng):
         data.append(counts.data)
         indices.append(counts.indices)
         lengths.append(np.diff(counts.indptr))

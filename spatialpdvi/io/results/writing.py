@@ -8,13 +8,13 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import scipy.sparse as sp
 from anndata import AnnData, ImplicitModificationWarning
-from anndata.io import write_elem
+from anndata.io import sparse_dataset, write_elem
 
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.formats.converting import convert, converted_bytes
@@ -22,11 +22,11 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.storage.atomic import check_space, check_writable, clear_errors, replacing
 from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet
 from spatialpdvi.io.storage.folders import copy_folder, file_status, replacing_folder
-from spatialpdvi.io.storage.paths import AnyPath, Location, locate
+from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import consolidate, is_chunk, make_store, open_store, quiet_zarr
 
-__all__ = ["Pair", "apply_elements", "check_output", "write_elements", "write_store"]
+__all__ = ["Pair", "append_counts", "apply_elements", "check_output", "new_store", "write_elements"]
 
 Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 
@@ -37,6 +37,8 @@ _META_BLOCK = 1 << 16  # bytes
 # More than HDF5 spends on the headers of an element, which are groups, attributes and its heap of texts (about 1 kB).
 _HEADERS = 1 << 13  # bytes
 _PER_SPOT = {"obs", "obsm", "obsp"}
+# counts are small: most of their bytes are zeros, which shuffling brings together
+_PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
 def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0) -> None:
@@ -105,12 +107,38 @@ def write_elements(
         write(source, target, elements, remove)
 
 
-def write_store(target: Path, adata: AnnData) -> None:
-    """Write a new zarr store, all or nothing."""
-    with clear_errors(target), replacing_folder(target, target.parent) as temporary, quiet(), quiet_zarr():
-        store = make_store(temporary)
-        write_elem(store, "/", adata)
-        consolidate(store)
+@contextmanager
+def new_store(output: AnyPath, *, n_bytes: int) -> Iterator[Any]:
+    """Open a new h5ad file, or a zarr store where the output ends in .zarr, which gets its name when it is complete.
+
+    Parameters
+    ----------
+    output
+        An existing file or store is replaced in the end, or left as it is where an error is raised.
+    n_bytes
+        What will be written, at most. An `OSError` says that the disk has no room for such an h5ad file.
+    """
+    target = resolve(output)
+    if target.suffix == ".zarr":
+        with replacing_folder(target, target.parent) as temporary, quiet(), quiet_zarr():
+            store = make_store(temporary)
+            yield store
+            consolidate(store)
+        return
+    with replacing(target, target.parent) as temporary:
+        reserve(temporary, n_bytes)
+        with h5py.File(temporary, "w") as file:
+            yield file
+
+
+def append_counts(store: Any, counts: sp.csr_matrix, *, n_values: int) -> None:
+    """Append rows to ``X`` of an open file or store, or begin it; it will have at most ``n_values`` values in all."""
+    kind = np.int32 if n_values < np.iinfo(np.int32).max else np.int64  # of row pointers, which count all values
+    counts.indptr = counts.indptr.astype(kind, copy=False)
+    if "X" in store:
+        sparse_dataset(store["X"]).append(counts)
+    else:
+        write_elem(store, "X", counts, dataset_kwargs=_PACKED if is_hdf5(store) else {})
 
 
 def _as_store(source: Location, target: Location) -> bool:
