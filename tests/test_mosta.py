@@ -69,7 +69,7 @@ def test_every_command_of_the_page_runs(downloads):
         if line.startswith(("estimate", "fit E", "fit M")):
             assert "layers['count']" in done.output, line
     assert {name: (downloads / name).read_bytes() for name in before} == before
-    for name in set(re.findall(r"(?:-o|--report|--save-model) (\S+)", PAGE)):
+    for name in set(re.findall(r"(?:-o|--json|--save-model) (\S+)", PAGE)):
         assert (downloads / name).exists(), name
     fitted = ad.read_h5ad("E9.5_E1S1.h5ad")
     assert list(fitted.uns["annotation_colors"]) == ["#112233", "#445566", "#778899", "#aabbcc"]

@@ -240,15 +240,15 @@ def print_excluded(result: "FitResult") -> None:
 
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
-    """Write the JSON of ``--report``, after the result itself."""
+    """Write the file of ``--json``, after the result itself."""
     from spatialpdvi.io.storage.atomic import write_json
     from spatialpdvi.runtime.memory import peak_memory
 
     outputs = [str(output) for output in written]
     where = outputs[0] if len(outputs) == 1 else outputs
     content = {"output": where, **result.report(), "peak_memory_bytes": peak_memory()}
-    with result_is_written(written, "report"):
-        write_json(path, content, option="report")
+    with result_is_written(written, "JSON file"):
+        write_json(path, content, option="json")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ _MATTER = (
 @table_options(_MATTER)
 @click.option("--threads", type=int, help="Largest number of threads of the fit. Default: all cores.")
 @click.option(
-    "--markers/--no-markers", default=True, help="Include the search for marker genes of `fit --report`. Default: on."
+    "--markers/--no-markers", default=True, help="Include the search for marker genes of `fit --json`. Default: on."
 )
 @click.option(
     "--json", "json_path", type=FILE, help="Also write the estimate as JSON to this file. Default: not written."

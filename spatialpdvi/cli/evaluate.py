@@ -43,13 +43,13 @@ def evaluate(
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if report is not None:
-        check_distinct(report, "report", (section,))
-        check_writable(report, "report")
+        check_distinct(report, "json", (section,))
+        check_writable(report, "json")
     with name_written(report):
         with display(quiet=quiet, verbose=verbose):
             scores = evaluate_file(section, label_key=label_key, domain_key=domain_key, spatial_key=spatial_key)
         if report is not None:
             content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
-            write_json(report, content, option="report")
+            write_json(report, content, option="json")
         if not quiet:
             print_scores({domain_key: scores})

@@ -139,8 +139,8 @@ def fit(
     # the copy of a table has the name of its store
     targets = [path if output is None else output / locate(path).name if several else output for path in sections]
     if report is not None:
-        check_distinct(report, "report", (*sections, *targets))
-        check_writable(report, "report")
+        check_distinct(report, "json", (*sections, *targets))
+        check_writable(report, "json")
     if save_model is not None:
         check_distinct(save_model, "save_model", (*sections, *targets, *([] if report is None else [report])))
         check_writable(save_model, "save_model")

@@ -77,8 +77,8 @@ def predict(
     target = section if output is None else output
     check_distinct(target, "output", (model,))
     if report is not None:
-        check_distinct(report, "report", (section, target, model))
-        check_writable(report, "report")
+        check_distinct(report, "json", (section, target, model))
+        check_writable(report, "json")
     if labels is not None:
         check_distinct(labels, "labels", (section, target, model, *([] if report is None else [report])))
         check_table(labels)

@@ -77,10 +77,10 @@ def test_an_error_that_needs_the_section(toy_file, toy_section):
 
 def test_a_result_that_was_written_before_the_error(tmp_path):
     with pytest.raises(ResourceError) as error, result_is_written([tmp_path / "out.h5ad"], "report"):
-        raise ResourceError("The disk is full.", f"Choose another {option('report')}.", outcome="Nothing was changed.")
+        raise ResourceError("The disk is full.", f"Choose another {option('json')}.", outcome="Nothing was changed.")
     assert error.value.sentence(as_flag) == (
         f"The disk is full. The result was written to {str(tmp_path / 'out.h5ad')!r}; the report was not written. "
-        "Choose another --report."
+        "Choose another --json."
     )
 
 

@@ -59,8 +59,7 @@ def test_a_report_never_replaces_the_section(toy_file, tmp_path, name):
         report.hardlink_to(toy_file)
     before = _contents(tmp_path)
     sentence = (
-        f"Error: Expected `--report` to be another file than {str(toy_file)!r}, found the same. "
-        "Choose another --report.\n"
+        f"Error: Expected `--json` to be another file than {str(toy_file)!r}, found the same. Choose another --json.\n"
     )
     assert _refusal("fit", toy_file, *FIT, "--report", report) == sentence
     assert _refusal("evaluate", toy_file, "--domain-key", "annotation", "--report", report) == sentence
@@ -158,7 +157,7 @@ def test_a_report_that_fails_does_not_deny_the_result(toy_file, tmp_path, monkey
     monkeypatch.setattr(atomic.Path, "write_text", refuse)
     assert _refusal("fit", toy_file, *FIT, "--report", report, "-q") == (
         f"Error: There is no space left on the disk to write {str(report)!r}. The result was written to "
-        f"{str(toy_file)!r}; the report was not written. Free some space or choose another --report, then run again.\n"
+        f"{str(toy_file)!r}; the JSON file was not written. Free some space or choose another --json, then run again.\n"
     )
     assert list(tmp_path.iterdir()) == [toy_file]
     assert "pdvi" in anndata.read_h5ad(toy_file).uns
