@@ -43,8 +43,8 @@ class _Look(NamedTuple):
 
 
 _PANELS = (
-    _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
-    _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds moved to a common minimum"),
+    _Panel("epoch", "neg_elbo", "negative ELBO F (nats), seeds aligned"),
+    _Panel("seconds", "neg_elbo", "negative ELBO F (nats), seeds aligned"),
     _Panel("epoch", "ari", "ARI"),
     _Panel("epoch", "gap", "F above the seed's best, of the scale (from 1e-8)", 1e-8),
     _Panel("seconds", "gap", "F above the seed's best, of the scale (from 1e-8)", 1e-8),
