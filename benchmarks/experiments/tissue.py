@@ -147,9 +147,7 @@ def _print(record: dict[str, Any]) -> None:
     print("\nARI, mean over seeds\n")
     print_table(["solver", *names], [[s, *(f"{tables[n][s]['ari_mean']:.3f}" for n in names)] for s in SOLVERS])
     print("\nSection by section: the mini-batch solver with the lowest mean F, P2D-VI above it and above coordinate")
-    print(
-        "ascent in per cent, what P2D-VI, CAVI and memoised ascent have left after three epochs, ARI (of all)\n"
-    )
+    print("ascent in per cent, what P2D-VI, CAVI and memoised ascent have left after three epochs, ARI (of all)\n")
     heads = ["section", "K", "lowest", "P2D-VI above it", "above coordinate ascent", "left after 3", "ARI (all)"]
     print_table(heads, [_section_row(name, record["sections"][name]["k"], tables[name]) for name in names])
     print("\nSolver by solver: runs that converged, F in per cent above the lowest, runs within 0.1 %, per cent of the")
