@@ -142,7 +142,7 @@ class Checkpoint:
             if labels.ndim != 2 or labels.shape[1] != features[0].shape[0] or labels.dtype.kind != "u":
                 msg = f"labels of {labels.dtype} and shape {labels.shape}"
                 raise ValueError(msg)
-            return tuple(labels.astype(np.int64))
+            return tuple(labels)
         return None
 
     def save_restarts(self, features: tuple[np.ndarray, ...], restarts: tuple[np.ndarray, ...]) -> None:

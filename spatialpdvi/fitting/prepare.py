@@ -57,7 +57,7 @@ class Initialization(NamedTuple):
     start: Start
     fitted: np.ndarray | sp.csr_matrix  # (n, d) x: the features, whitened if the options say so
     rotation: np.ndarray | None  # (d, d) W; None where features are not whitened
-    restarts: tuple[np.ndarray, ...]  # (n,) labels each; empty where labels were given
+    restarts: tuple[np.ndarray, ...]  # (n,) labels each, of a small type; empty where labels were given
     agreed: Consensus | None  # of the restarts; None where labels were given
     states: States | None = None  # that domains share; None where they share none
     searched: Found | None = None  # for the lowest F of compositions; None without states, or where labels were given
@@ -86,12 +86,10 @@ class Prepared(NamedTuple):
         """Return a start from each restart, with the hyperparameters of their consensus: their F can be compared."""
         k, hyperparameters = self.start.n_domains, self.start.hyperparameters
         fitted, states = self.initialization.fitted, self.initialization.states
+        restarts = [labels.astype(np.int64) for labels in self.initialization.restarts]
         if states is not None:
-            return [start_from_composition(states, labels, k) for labels in self.initialization.restarts]
-        return [
-            start_from_labels(fitted, labels, k, hyperparameters=hyperparameters)
-            for labels in self.initialization.restarts
-        ]
+            return [start_from_composition(states, labels, k) for labels in restarts]
+        return [start_from_labels(fitted, labels, k, hyperparameters=hyperparameters) for labels in restarts]
 
     def engine(self) -> LocalEngine:
         """Return an engine with the problem's patches in this process."""

@@ -9,6 +9,7 @@ from spatialpdvi.kernels.graph import order_neighbours
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
+_BLOCK = 100_000  # spots whose nearest ones, with their distances, are in memory at a time
 _SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
 
 
@@ -40,13 +41,21 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     k = min(n_neighbors, n - 1)
     if k < 1:
         return sp.csr_matrix((n, n))
-    distance, index = order_nearest(cKDTree(coordinates), np.arange(n), k)
-    near = distance <= distance[:, k - 1 : k]
-    rows = np.repeat(np.arange(n), near.sum(axis=1))
-    directed = sp.csr_matrix((np.ones(rows.size), (rows, index[near])), shape=(n, n))
+    tree, kind = cKDTree(coordinates), np.int32 if n <= np.iinfo(np.int32).max else np.int64
+    nearest, n_nearest = [], [np.zeros(1, dtype=np.int64)]
+    for first in range(0, n, _BLOCK):
+        distance, index = order_nearest(tree, np.arange(first, min(first + _BLOCK, n)), k)
+        near = distance <= distance[:, k - 1 : k]
+        nearest.append(index[near].astype(kind))
+        n_nearest.append(near.sum(axis=1))
+    columns = np.concatenate(nearest)
+    nearest.clear()
+    # products of ones: a byte is enough until the pattern is known
+    pattern = (np.ones(columns.size, dtype=np.int8), columns, np.cumsum(np.concatenate(n_nearest)))
+    directed = sp.csr_matrix(pattern, shape=(n, n))
     mutual = directed.multiply(directed.T).tocsr()
     mutual.sort_indices()
-    return mutual
+    return mutual.astype(np.float64)
 
 
 def order_nearest(

@@ -104,7 +104,7 @@ def search_compositions(
     spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
     others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
-    starts += [labels[i][spots] for i in (0, *others)]
+    starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
         return _start(states, found.labels, found.composition), found

@@ -29,6 +29,7 @@ __all__ = ["Consensus", "consensus", "match_labels"]
 _EM_STARTS = 20  # restarts that EM is started from, at most
 _COMPARED = 5_000  # spots on which EM runs are compared, and restarts with each other
 _BLOCK = 100_000  # spots whose votes are in memory at a time
+_LEARNT_FROM = 200_000  # spots that EM uses in the end, at most; it has some 1 kB of tables for each
 _STEPS = 50
 _SETTLED = 1e-3  # largest change of gamma
 _LEFT = 0.5  # of the labels of a restart: a consensus of fewer has collapsed
@@ -71,16 +72,29 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     sampled = _profiles(some, k)
     runs = (_expect(sampled, _weighted(sampled.labels[:, r], k)) for r in chosen)
     classes = max(runs, key=lambda run: run.likelihood)
-    everything = _profiles(votes, k)
-    gamma, _ = _posterior(everything, classes.table, classes.share)
-    labels = _expect(everything, gamma).gamma.argmax(axis=1)[everything.where]
+    many = _profiles(votes[:, :: -(-votes.shape[1] // _LEARNT_FROM)], k)
+    gamma, _ = _posterior(many, classes.table, classes.share)
+    classes = _expect(many, gamma)
+    labels = classes.gamma.argmax(axis=1)[many.where]
+    if labels.size < votes.shape[1]:
+        labels = _labels(votes, classes, k)
     similarity = _similarity(some)
     typical = votes[similarity.mean(axis=1).argmax()]
     left, collapsed = np.unique(labels).size, None
     if left < _LEFT * np.unique(typical).size:
-        labels, collapsed = typical, left
+        labels, collapsed = typical.astype(np.int64), left
     agreement, pair_agreement = _agreement(votes, labels, k)
     return Consensus(labels, agreement, _mean_similarity(similarity), pair_agreement, collapsed)
+
+
+def _labels(votes: np.ndarray, classes: _Classes, k: int) -> np.ndarray:
+    """Return the class (n,) of each spot, block by block."""
+    labels = np.empty(votes.shape[1], dtype=np.int64)
+    for first in range(0, labels.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        profiles = _profiles(votes[:, block], k)
+        labels[block] = _posterior(profiles, classes.table, classes.share)[0].argmax(axis=1)[profiles.where]
+    return labels
 
 
 def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,10 +18,11 @@ _MOST_STEPS = 200
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
+_BLOCK = 100_000  # spots that are labelled at a time
 
 
 def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Return the labels (n,) of ``n_init`` mixtures and a third as many k-means at every scale.
+    """Return the labels of ``n_init`` mixtures and a third as many k-means at every scale, (n,) of a small type each.
 
     The mixtures are right more often. The few k-means make other mistakes, which keeps the consensus from mistakes that
     all mixtures make. Restarts are independent and run in parallel, each on one thread, so that they are
@@ -41,8 +42,9 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
     methods: list[Callable[..., np.ndarray]] = [_mixture] * n_init + [_kmeans] * -(-n_init // _MIXTURES)
     rng = np.random.default_rng(seed)
     tasks = [(method, features, int(rng.integers(2**32))) for features in by_scale for method in methods]
+    small = np.min_scalar_type(k - 1)  # there are dozens of restarts of what may be millions of spots
     with _ignored_warnings(), ThreadPoolExecutor(n_threads(), initializer=_limit_thread) as pool:
-        return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]), tasks))
+        return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
 
 
 def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
@@ -78,7 +80,7 @@ def _kmeans(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: 
     from sklearn.cluster import KMeans
 
     means = KMeans(k, n_init=n_init, random_state=seed).fit(subset(features, LEARNT_FROM, seed))
-    return np.asarray(means.predict(features), dtype=np.int64)
+    return _labels(means.predict, features)
 
 
 def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
@@ -95,7 +97,16 @@ def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     weight = mixture.precisions_ @ mixture.means_.T
     with np.errstate(divide="ignore"):  # a component without weight is never chosen
         offset = np.log(mixture.weights_) - 0.5 * (mixture.means_.T * weight).sum(axis=0)
-    return np.asarray((features.astype(np.float64) @ weight + offset).argmax(axis=1), dtype=np.int64)
+    return _labels(lambda block: (block.astype(np.float64) @ weight + offset).argmax(axis=1), features)
+
+
+def _labels(predict: Callable[[Any], np.ndarray], features: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    """Label all spots (n,), block by block, since copies of all features would be several times the section."""
+    labels = np.empty(features.shape[0], dtype=np.int64)
+    for first in range(0, labels.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        labels[block] = predict(features[block])
+    return labels
 
 
 def _limit_thread() -> None:

@@ -1,11 +1,15 @@
 """One labelling from many."""
 
+import importlib
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from spatialpdvi.initialization import consensus
 from spatialpdvi.initialization.consensus import match_labels
+
+module = importlib.import_module("spatialpdvi.initialization.consensus")  # the name is that of the function as well
 
 
 def _restarts(n=900, k=4, wrong=0.35, n_restarts=9, seed=0):
@@ -99,3 +103,29 @@ def test_a_consensus_that_merges_some_classes_stays():
 
 def test_matching_takes_labels_to_those_they_share_most_spots_with():
     np.testing.assert_array_equal(match_labels(np.array([0, 0, 1, 2]), np.array([2, 2, 0, 1]), 3), [2, 0, 1])
+
+
+def test_many_spots_are_labelled_by_what_em_learns_from_some(monkeypatch):
+    truth, restarts = _restarts(n=4000)
+    whole = consensus(restarts, 4)
+    monkeypatch.setattr(module, "_LEARNT_FROM", 1000)
+    monkeypatch.setattr(module, "_BLOCK", 300)
+    found = consensus(restarts, 4)
+    assert adjusted_rand_score(truth, found.labels) > 0.96
+    assert adjusted_rand_score(whole.labels, found.labels) > 0.98
+
+
+def test_blocks_have_the_labels_of_the_whole():
+    _, restarts = _restarts(n=2000)
+    votes = np.stack(restarts).astype(np.uint8)
+    classes = module._expect(module._profiles(votes, 4), module._weighted(module._profiles(votes, 4).labels[:, 0], 4))
+    profiles = module._profiles(votes, 4)
+    np.testing.assert_array_equal(module._labels(votes, classes, 4), classes.gamma.argmax(axis=1)[profiles.where])
+
+
+def test_labels_of_a_small_type_have_the_same_consensus():
+    _, restarts = _restarts()
+    wide, small = consensus(restarts, 4), consensus([said.astype(np.uint8) for said in restarts], 4)
+    np.testing.assert_array_equal(wide.labels, small.labels)
+    assert small.labels.dtype == np.int64
+    np.testing.assert_array_equal(wide.agreement, small.agreement)
