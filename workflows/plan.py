@@ -22,6 +22,7 @@ RESERVED = (
     "label_key",
     "table",
     "output",
+    "slim",
     "report",
     "save_model",
     "threads",
@@ -247,6 +248,17 @@ class Plan:
             return {"report": list(files.values())}
         return {f"report_k{k}": [files[found.name] for found in first if found.k == k] for k in ks}
 
+    def counts(self, page: str) -> list[str]:
+        """Paths of the sections from which a report reads the counts; none where it finds them in the fitted files."""
+        return list(dict.fromkeys(self.source(sample) for sample in self._counted(page)))
+
+    def _counted(self, page: str) -> list[str]:
+        """Names of the samples of the sections of a report, where it needs other files for their counts."""
+        if not self.config["slim"] or self.config["report_options"].get("markers") is False:
+            return []
+        samples = {f"results/{found.name}.h5ad": found.sample for found in self.fitted.values()}
+        return [samples[path] for path in self.pages()[page]]
+
     def targets(self) -> list[str]:
         """Paths of all files that a run makes."""
         made = [f"results/{name}.h5ad" for name in self.fitted] + ["results/summary.tsv"]
@@ -289,7 +301,8 @@ class Plan:
 
     def fit_flags(self, sample: str, k: str, seed: str) -> str:
         """Options of `spatialpdvi fit`."""
-        return f"--k {k.replace('-', ':')} --seed {seed} {flags(self.options(sample))}".strip()
+        options = {"slim": self.config["slim"], **self.options(sample)}
+        return f"--k {k.replace('-', ':')} --seed {seed} {flags(options)}".strip()
 
     def checkpoint(self, sample: str, k: str, seed: str) -> str:
         """Name of the checkpoint folder, different for each choice of options, since a checkpoint fits only its own."""
@@ -333,6 +346,14 @@ class Plan:
         options = self.options(next(iter(self.samples)))
         of_fits = {name: options[name] for name in _OF_FITS if name in options}
         return flags({**of_fits, **self.config["report_options"]})
+
+    def counts_flags(self, page: str) -> str:
+        """Options of `spatialpdvi report` that name the counts of each section, in the order of the sections."""
+        words = []
+        for sample in self._counted(page):
+            path, table = self.source(sample), self.options(sample).get("table")
+            words += ["--counts", shlex.quote(path if table is None else f"{path}/tables/{table}")]
+        return " ".join(words)
 
     def rows(self) -> list[dict[str, Any]]:
         """Fits that the summary is made of, with the paths of their scores."""

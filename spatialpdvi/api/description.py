@@ -148,6 +148,7 @@ def describe_files(
     output: str | Path | None = None,
     store: bool = False,
     memory: str | None = None,
+    counts: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> "Description":
     """Describe the domains of fitted files as `describe` does. A file is a section, or holds several.
@@ -167,6 +168,8 @@ def describe_files(
     memory
         Memory that the counts may use, such as "8GB"; by default all free memory. Counts that need more, with their
         copies, are read block by block.
+    counts
+        For results that were written with ``slim``: a file with the counts of the same spots for each of ``paths``.
     progress
         Shows the stages; by default nothing is shown.
 
@@ -188,8 +191,8 @@ def describe_files(
     True
     """
     from spatialpdvi.api.description_folder import check_folder, write_folder
-    from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.described import DescribedKeys
+    from spatialpdvi.io.results.slim import check_number, opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
 
@@ -201,11 +204,12 @@ def describe_files(
     choices = _Choices(Keys(key_added), where, layer, gene_key, n_genes, n_perms, seed, most)
     _check(choices, store=store)
     locations = [locate(path) for path in paths]
+    others = check_number(locations, counts)
     folder = None if output is None else check_folder(output, locations)
     with claimed(*(locations if store else ()), folder):
         parts = []
-        for location in locations:
-            with H5adSource(location) as source:
+        for location, other in zip(locations, others, strict=True):
+            with opened_with_counts(location, other) as source:
                 if store:
                     check_free(source, choices.keys)
                     check_output(location, location)

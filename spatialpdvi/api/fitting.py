@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import scipy.sparse as sp
 
 from spatialpdvi.api.signature import spell_out
+from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.export import why_no_model
@@ -109,6 +110,7 @@ def fit_file(
     options: FitOptions,
     *,
     output: str | Path | None = None,
+    slim: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
@@ -130,6 +132,9 @@ def fit_file(
     output
         Where a copy with the result is written: a zarr store if the path ends in .zarr, an h5ad file if it ends in
         .h5ad. By default the file itself is updated.
+    slim
+        Whether the copy has the results, ``obs``, the coordinates and the images of the tissue, and no counts; it needs
+        ``output``.
     keep_model
         Whether the result must have a ``model``. If it would be None, an error is raised before the fit begins.
     find_markers
@@ -163,6 +168,7 @@ def fit_file(
         [source],
         [source if output is None else locate(output)],
         options,
+        slim=slim,
         keep_model=keep_model,
         find_markers=find_markers,
         progress=progress or Progress(),
@@ -176,6 +182,7 @@ def fit_files(
     options: FitOptions,
     *,
     output: str | Path | None = None,
+    slim: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
@@ -195,7 +202,7 @@ def fit_files(
     output
         Folder for copies with the result, which have the names of the inputs; it is made if it does not exist. By
         default the inputs are updated, one after the other.
-    keep_model, find_markers, progress, checkpoint, cluster
+    slim, keep_model, find_markers, progress, checkpoint, cluster
         As for `fit_file`.
 
     Returns
@@ -228,6 +235,7 @@ def fit_files(
             sources if output is None else [locate(Path(output) / source.name) for source in sources],
             options,
             names=names,
+            slim=slim,
             keep_model=keep_model,
             find_markers=find_markers,
             progress=progress or Progress(),
@@ -264,6 +272,7 @@ def _fit_located(
     options: FitOptions,
     *,
     names: Sequence[str] | None = None,
+    slim: bool,
     keep_model: bool,
     find_markers: bool,
     progress: Progress,
@@ -271,15 +280,19 @@ def _fit_located(
     cluster: "Cluster | None",
 ) -> FitResult:
     """Fit one file or, with the names of their sections, several files, and write the result into the targets."""
-    from spatialpdvi.io.results.writing import write_elements
+    from spatialpdvi.io.results.slim import check_other_file
     from spatialpdvi.io.section.joining import join_sections
 
     keys = Keys(options.key_added)
+    if slim:
+        for target in targets:
+            for path in sources:
+                check_other_file(path, target)
     with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections, colours, stale = [], [], []
             for path, target in zip(sources, targets, strict=True):
-                with checked_file(path, target, keys) as source:
+                with checked_file(path, target, keys, slim=slim) as source:
                     sections.append(read_inputs(source, options, cluster))
                     colours.append(read_own_colours(source, keys))
                     stale.append(keys.pairs_in(source))
@@ -289,17 +302,18 @@ def _fit_located(
                 _check_model(section, options)
             of_sections = "" if names is None else f" of {len(names)} sections"
             stage.note(f"{section.coordinates.shape[0]:,} spots{of_sections}")
+        find_markers = find_markers or (slim and names is None)
         with _copied_counts(section, targets[0].real.parent) as section:
             result = _fit_k(options)(
                 section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
             )
         result = _with_own_colours(result, colours)
-        with progress.stage("write"):
-            spots = [None] if names is None else section.spots_of_samples()
-            for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
-                part = result if own is None else result.part(own, mask)
-                elements = part.elements(keys, save_graph=options.save_graph)
-                write_elements(path, target, elements, remove=old)
+        spots = [None] if names is None else section.spots_of_samples()
+        for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
+            part = result if own is None else result.part(own, mask)
+            elements = part.elements(keys, save_graph=options.save_graph)
+            known = result.marker_table if own is None else None  # those of a joint fit are of all files together
+            write_result(path, target, elements, keys, remove=old, slim=slim, markers=known, progress=progress)
     return result
 
 
@@ -368,12 +382,15 @@ def _names_of(paths: Sequence[Location]) -> list[str]:
 
 
 @contextmanager
-def checked_file(path: Location, target: Location, keys: Keys) -> "Iterator[H5adSource]":
+def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> "Iterator[H5adSource]":
     """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
     from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.slim import check_parts
     from spatialpdvi.io.results.writing import check_output
 
     with H5adSource(path) as source:
-        check_output(path, target)
+        check_output(path, target, is_part=slim)
         check_free(source, keys)
+        if slim:
+            check_parts(source, path, target, keys)
         yield source

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.io.results.expression import Expression
 
-__all__ = ["markers", "markers_file", "ranked"]
+__all__ = ["markers", "markers_file", "ranked", "stored_columns"]
 
 _GROUPS = ("domain", "state")
 
@@ -78,7 +78,7 @@ def markers(
     keys = Keys(key_added)
     _, table = ranked(AnnDataSource(adata), keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
-        apply_elements(adata, _columns(table, keys, of))
+        apply_elements(adata, stored_columns(table, keys, of))
     return table
 
 
@@ -92,6 +92,7 @@ def markers_file(
     gene_key: str | None = None,
     store: bool = False,
     memory: str | None = None,
+    counts: str | Path | None = None,
     progress: Progress | None = None,
 ) -> "DataFrame":
     """Find the marker genes of each domain of a fitted file as `markers` does.
@@ -107,6 +108,9 @@ def markers_file(
     memory
         Memory that the counts may use, such as "8GB"; by default all free memory. Counts that need more, with their
         copies, are read block by block.
+    counts
+        A file with the counts of the same spots, for a result that was written with ``slim``; by default the counts are
+        in ``path``.
     progress
         Shows the stages; by default nothing is shown.
 
@@ -125,7 +129,7 @@ def markers_file(
     >>> "pdvi_markers" in anndata.read_h5ad("fitted.h5ad").uns
     True
     """
-    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
 
@@ -133,13 +137,13 @@ def markers_file(
     most = free_memory() if memory is None else parse_size(memory)
     location = locate(path)
     with claimed(location if store else None):
-        with progress.stage("markers"), H5adSource(location) as source:
+        with progress.stage("markers"), opened_with_counts(location, counts) as source:
             if store:
                 check_output(location, location)
             _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
-                write_elements(location, location, _columns(table, keys, of))
+                write_elements(location, location, stored_columns(table, keys, of))
     return table
 
 
@@ -164,6 +168,6 @@ def ranked(
     return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
 
 
-def _columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:
-    """Return the table as it is stored, as columns of equal length."""
+def stored_columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:
+    """Return the table of markers as it is stored in ``uns``, as columns of equal length."""
     return {("uns", keys.markers_of(of)): {name: table[name].to_numpy() for name in table}}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.api.fitting import checked_file
 from spatialpdvi.api.signature import spell_out
+from spatialpdvi.api.slim import write_result
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -81,6 +82,7 @@ def predict_file(
     *,
     model: str | Path | Model,
     output: str | Path | None = None,
+    slim: bool = False,
     key_added: str = "pdvi",
     progress: Progress | None = None,
     **options: Any,
@@ -95,6 +97,8 @@ def predict_file(
         A model that `save_model` wrote, or the ``model`` of a `spatialpdvi.FitResult`.
     output
         Where a copy of the file with the result is written; by default the file itself is updated.
+    slim
+        Whether the copy has no counts, as for `fit_file`.
     key_added, progress, options
         As for `predict`.
 
@@ -113,7 +117,7 @@ def predict_file(
     >>> result.certificate.converged
     True
     """
-    from spatialpdvi.io.results.writing import write_elements
+    from spatialpdvi.io.results.slim import check_other_file
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
@@ -121,18 +125,19 @@ def predict_file(
     keys = Keys(key_added)
     source_path = locate(path)
     target = source_path if output is None else locate(output)
+    if slim:
+        check_other_file(source_path, target)
     with claimed(target):
         with progress.stage("read") as stage:
             known = model if isinstance(model, Model) else load_model(model)
             chosen = predict_options(known, key_added=key_added, **options)
-            with checked_file(source_path, target, keys) as source:
+            with checked_file(source_path, target, keys, slim=slim) as source:
                 section = read_new(source, known, chosen)
                 stale = keys.pairs_in(source)
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = predict_section(section, known, chosen, progress)
-        with progress.stage("write"):
-            elements = result.elements(keys, save_graph=chosen.save_graph)
-            write_elements(source_path, target, elements, remove=stale)
+        elements = result.elements(keys, save_graph=chosen.save_graph)
+        write_result(source_path, target, elements, keys, remove=stale, slim=slim, progress=progress)
     return result
 
 

@@ -17,11 +17,18 @@ from spatialpdvi.runtime.memory import free_memory, parse_size
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from spatialpdvi.io.formats.sources import Source
     from spatialpdvi.io.results.expression import Expression
     from spatialpdvi.report import Gene, MappedGene, Material
 
 __all__ = ["report_files"]
+
+_STORED = (
+    "This file holds no counts, so these are the genes that the fit stored in it, at most {most} of each domain, and "
+    "the maps show no genes. To have both from the counts, name the section that was fitted with {counts}."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +52,7 @@ def report_files(
     n_genes: int = 10,
     gene_key: str | None = None,
     memory: str | None = None,
+    counts: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> str:
     """Make a self-contained HTML page on fitted files. The files are not changed.
@@ -66,6 +74,9 @@ def report_files(
         Column of ``var`` with the gene names to show; by default the index of ``var``.
     memory
         As for `markers_file`.
+    counts
+        For results that were written with ``slim``: a file with the counts of the same spots for each of ``paths``.
+        Without it the page has the marker genes that such a file holds, and no maps of genes.
     progress
         Shows the stages; by default nothing is shown.
 
@@ -84,9 +95,11 @@ def report_files(
     >>> Path("report.html").write_text(page, encoding="utf-8") > 10_000
     True
     """
+    from spatialpdvi.io.results.slim import check_number
     from spatialpdvi.report import render
 
     files = [locate(path) for path in _distinct(paths)]
+    others = [None if other is None else locate(other) for other in check_number(files, counts)]
     choices = _Choices(
         keys=Keys(key_added),
         label_key=label_key,
@@ -102,15 +115,19 @@ def report_files(
     progress = progress or Progress()
 
     def materials() -> Iterator["Material"]:
-        for file, name in zip(files, names, strict=True):
-            material = _material(file, name, choices, progress)
+        for file, other, name in zip(files, others, names, strict=True):
+            material = _material(file, other, name, choices, progress)
             with progress.stage("draw") as stage:
                 stage.note(material.name)
                 yield material  # it is drawn before the next one is read
 
     names = [Path(file.name).stem for file in files]
     # a joint fit names its sections only, so that files of the same name cannot be told apart
-    known = {name: file.path for name, file in zip(names, files, strict=True) if names.count(name) == 1}
+    known = {
+        name: file.path if other is None else other.path
+        for name, file, other in zip(names, files, others, strict=True)
+        if names.count(name) == 1
+    }
     return render(materials(), n_sections=len(files), paths=known)
 
 
@@ -126,7 +143,7 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def _material(file: Location, name: str, choices: _Choices, progress: Progress) -> "Material":
+def _material(file: Location, counts: Location | None, name: str, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.described import read_description
     from spatialpdvi.io.results.fitted import (
@@ -157,7 +174,7 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
             composition = read_composition(source, keys, fitted.summary, len(fitted.domains.categories))
             if keys.state in source.obsm_keys():
                 states = read_states(source, keys).astype(np.float32)  # ample for hundredths
-    genes, mapped, reason = _markers(file, choices, progress, is_ready="rep" in params)
+    genes, mapped, note = _markers(file, counts, choices, progress, is_ready="rep" in params)
     return Material(
         path=file.path,
         name=name,
@@ -166,7 +183,8 @@ def _material(file: Location, name: str, choices: _Choices, progress: Progress) 
         agreement=agreement,
         label_key=label_key,
         markers=genes,
-        no_markers=reason,
+        markers_note=note,
+        counts=None if counts is None else counts.path,
         composition=composition,
         description=description,
         states=states,
@@ -181,34 +199,47 @@ def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | Non
 
 
 def _markers(
-    file: Location, choices: _Choices, progress: Progress, *, is_ready: bool
+    file: Location, counts: Location | None, choices: _Choices, progress: Progress, *, is_ready: bool
 ) -> tuple[dict[str, list["Gene"]] | None, list["MappedGene"], str]:
-    """Return the marker genes of each domain by its name and those that maps show, or the reason why there are none.
+    """Return the marker genes of each domain by its name, those that maps show, and a note on what is missing.
 
-    Features that were ready need no counts; for other fits missing counts are also a warning.
+    Features that were ready need no counts; for other fits missing counts are also a warning. A file that was written
+    without counts holds its marker genes.
     """
-    from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.report import Gene
+    from spatialpdvi.io.results.slim import opened_with_counts, read_markers
 
     if not choices.n_genes:
         return None, [], "Marker genes were not requested."
     memory = free_memory() if choices.memory is None else parse_size(choices.memory)
     options: dict[str, Any] = {"n": choices.n_genes, "gene_key": choices.gene_key, "memory": memory}
-    genes: dict[str, list[Gene]] = {}
-    with progress.stage("markers"), H5adSource(file) as source:
+    with progress.stage("markers"), opened_with_counts(file, counts) as source:
         try:
             found, table = ranked(source, choices.keys, **options)
         except InputError as error:
             if choices.gene_key is not None:
                 raise
+            stored = read_markers(source, choices.keys)
+            if stored is not None:
+                genes = _by_domain(stored, choices.n_genes)
+                most = max(map(len, genes.values()), default=0)
+                return genes, [], _STORED.format(most=most, counts=as_flag("counts"))
             if not is_ready:
                 text = f"The report has no marker genes. {error.sentence(option)}"
                 warnings.warn(InputWarning(text), stacklevel=4)
             # the page also gives the commands that repeat the fit
             return None, [], f"There are no marker genes. {error.sentence(as_flag)}"
-        for row in table.itertuples():
-            genes.setdefault(row.domain, []).append(Gene(row.gene, row.log_fold_change, row.share_in, row.share_out))
+        genes = _by_domain(table, choices.n_genes)
         return genes, _mapped(found, genes), ""
+
+
+def _by_domain(table: "DataFrame", n: int) -> dict[str, list["Gene"]]:
+    """Return the first n genes of each domain by its name."""
+    from spatialpdvi.report import Gene
+
+    genes: dict[str, list[Gene]] = {}
+    for row in table.groupby("domain", sort=False).head(n).itertuples():
+        genes.setdefault(row.domain, []).append(Gene(row.gene, row.log_fold_change, row.share_in, row.share_out))
+    return genes
 
 
 def _mapped(found: "Expression", markers: Mapping[str, Sequence["Gene"]]) -> list["MappedGene"]:

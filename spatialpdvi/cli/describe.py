@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from spatialpdvi.cli.common import FILE, display, limit_threads, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 
 __all__ = ["describe"]
 
@@ -57,6 +57,7 @@ __all__ = ["describe"]
     help="Number of times that the domains are shuffled, to compare the contacts between them with chance.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffles.")
+@COUNTS
 @COUNTS_MEMORY
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @verbosity

@@ -24,7 +24,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import LABELS, PRESET, GroupedCommand, options_of, table_options
+from spatialpdvi.cli.options import LABELS, PRESET, SLIM, GroupedCommand, options_of, table_options
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -58,6 +58,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     help="File to write the result to; with several sections a folder, which is made if it does not exist. Default: "
     "the input is updated.",
 )
+@SLIM
 @table_options()
 @PRESET
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
@@ -100,6 +101,7 @@ def fit(
     sections: tuple[Path, ...],
     output: Path | None,
     *,
+    slim: bool,
     threads: int | None,
     dask: str | None,
     report: Path | None,
@@ -126,6 +128,7 @@ def fit(
       spatialpdvi fit one.h5ad two.h5ad --k 7 --correct center -o fitted/
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --json scores.json
       spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
+      spatialpdvi fit embryo.h5ad --k 20 -o light.h5ad --slim
       spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
     """
     chosen = options_of(preset, options, quiet=quiet)
@@ -150,6 +153,7 @@ def fit(
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
         extra: dict[str, Any] = {
+            "slim": slim,
             "keep_model": save_model is not None,
             "find_markers": report is not None,
             "checkpoint": state,

@@ -15,7 +15,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 
 __all__ = ["markers"]
 
@@ -41,6 +41,7 @@ __all__ = ["markers"]
     "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
 )
 @GENE_KEY
+@COUNTS
 @COUNTS_MEMORY
 @verbosity
 @user_errors
@@ -55,6 +56,7 @@ def markers(
     key_added: str,
     layer: str | None,
     gene_key: str | None,
+    counts: tuple[Path, ...],
     memory: str | None,
     quiet: bool,
     verbose: bool,
@@ -73,10 +75,11 @@ def markers(
     """
     from spatialpdvi.api import markers_file
     from spatialpdvi.io.results.keys import Keys
+    from spatialpdvi.io.results.slim import check_number
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output is not None:
-        check_distinct(output, "output", (section,))
+        check_distinct(output, "output", (section, *counts))
         check_writable(output, "output")
     with name_written(section if store else None, output):
         with display(quiet=quiet, verbose=verbose) as progress:
@@ -89,6 +92,7 @@ def markers(
                 gene_key=gene_key,
                 store=store,
                 memory=memory,
+                counts=check_number([section], counts)[0],
                 progress=progress,
             )
         if output is not None:

@@ -12,12 +12,14 @@ from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
 __all__ = [
+    "COUNTS",
     "COUNTS_MEMORY",
     "GENE_KEY",
     "KEY_ADDED",
     "LABELS",
     "PRESET",
     "SHOW_ALL",
+    "SLIM",
     "GroupedCommand",
     "options_of",
     "table_options",
@@ -32,6 +34,19 @@ COUNTS_MEMORY = click.option(
     "--memory",
     help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
     "free memory.",
+)
+COUNTS = click.option(
+    "--counts",
+    type=FILE,
+    multiple=True,
+    help="File with the counts of the same spots, for a SECTION that was written with --slim; with several SECTIONs "
+    "once for each, in their order. Default: the counts are in SECTION.",
+)
+SLIM = click.option(
+    "--slim",
+    is_flag=True,
+    help="Write the results, obs, the coordinates and the images of the tissue to --output, without the counts. Plots "
+    "and reports can be made of it. Default: off.",
 )
 LABELS = click.option(
     "--labels",
@@ -51,13 +66,14 @@ _MANY = 25  # options: the help of a command with more of them shows some
 _COMMON = {  # what it shows then, beside --help
     *("k", "states", "beta", "preset", "solvers", "seeds", "seed"),
     *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "mask", "min_counts", "correct"),
-    *("output", "report", "labels", "save_model", "checkpoint", "resume"),
+    *("output", "slim", "report", "labels", "save_model", "checkpoint", "resume"),
     *("threads", "memory", "quiet", "verbose", "help_all"),
 }
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # groups of the options that only some commands have; options in no group are shown under Run
 _GROUPS = {
     "output": "Output",
+    "slim": "Output",
     "report": "Output",
     "labels": "Output",
     "save_model": "Output",

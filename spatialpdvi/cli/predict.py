@@ -20,7 +20,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import LABELS, GroupedCommand, table_options
+from spatialpdvi.cli.options import LABELS, SLIM, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = ["predict"]
 @click.argument("section", type=FILE)
 @click.option("--model", type=FILE, required=True, help="Model that `fit --save-model` wrote.")
 @click.option("--output", "-o", type=FILE, help="File to write the result to. Default: the input is updated.")
+@SLIM
 @click.option(
     "--correct",
     help="Correction of differences between SECTION and the sections of the fit: none, or center, which subtracts the "
@@ -55,6 +56,7 @@ def predict(
     *,
     model: Path,
     output: Path | None,
+    slim: bool,
     report: Path | None,
     labels: Path | None,
     quiet: bool,
@@ -84,7 +86,7 @@ def predict(
         check_table(labels)
     with name_written(target, report, labels):
         with display(quiet=quiet, verbose=verbose) as progress:
-            result = predict_file(section, model=model, output=output, progress=progress, **options)
+            result = predict_file(section, model=model, output=output, slim=slim, progress=progress, **options)
         if report is not None:
             report_result(result, report, [target])
         if labels is not None:

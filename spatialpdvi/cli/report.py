@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 from spatialpdvi.errors import InputError
 
 __all__ = ["report"]
@@ -20,6 +20,7 @@ __all__ = ["report"]
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of marker genes per domain.")
 @GENE_KEY
 @click.option("--markers/--no-markers", default=True, help="Find marker genes, if a section has counts. Default: on.")
+@COUNTS
 @COUNTS_MEMORY
 @verbosity
 @user_errors
@@ -34,6 +35,7 @@ def report(
     n_genes: int,
     gene_key: str | None,
     markers: bool,
+    counts: tuple[Path, ...],
     memory: str | None,
     quiet: bool,
     verbose: bool,
@@ -54,7 +56,7 @@ def report(
 
     if output.suffix.lower() not in {".html", ".htm"}:
         raise InputError("a file that ends in .html", repr(output.name), option="output")
-    check_distinct(output, "output", sections)
+    check_distinct(output, "output", (*sections, *counts))
     check_writable(output, "output")
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
@@ -66,6 +68,7 @@ def report(
                 n_genes=n_genes if markers else 0,
                 gene_key=gene_key,
                 memory=memory,
+                counts=counts,
                 progress=progress,
             )
         write_text(output, page)

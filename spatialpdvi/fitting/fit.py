@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, InputWarning, option
@@ -134,7 +135,8 @@ def fit_features(
     samples = section.blocks(across=options.across_sections)
     lengths = border_lengths(domains.labels, section.coordinates, options.n_domains, samples=samples)
     colours = domain_colours(lengths)
-    markers = _markers(section, domains.labels, options.n_domains, progress) if find_markers else None
+    named = name_domains(domains.labels, options.n_domains)
+    markers = _markers(section, named, progress) if find_markers else None
     model = None
     if why_no_model(section, options) is None:
         model = make_model(prepared, domains.lam, options, calibration=calibration, colours=colours)
@@ -158,7 +160,8 @@ def fit_features(
         seconds=progress.seconds,
         colours=colours,
         model=model,
-        markers=markers,
+        marker_table=markers,
+        markers=None if markers is None else marker_genes(markers, named),
         kept=section.kept,
     )
 
@@ -215,13 +218,12 @@ def _trivial(prepared: Prepared, k: int) -> dict[str, float | int]:
     return {"ari": float(np.mean(ari)), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": _TRIVIAL_SEEDS}
 
 
-def _markers(section: Section, domains: np.ndarray, k: int, progress: Progress) -> dict[str, list[str]] | None:
-    """Marker genes of each domain; None where the fit has no counts."""
+def _markers(section: Section, domains: pd.Categorical, progress: Progress) -> pd.DataFrame | None:
+    """The table of marker genes; None where the fit has no counts."""
     if section.counts is None:
         return None
-    named = name_domains(domains, k)
     with progress.stage("markers"):
-        return marker_genes(rank_markers(section.counts, section.gene_names.to_numpy(), named), named)
+        return rank_markers(section.counts, section.gene_names.to_numpy(), domains)
 
 
 def _params(

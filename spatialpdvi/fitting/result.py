@@ -94,6 +94,8 @@ class FitResult:
         (all spots of the section as it was given,) bool: the n that were fitted; None where none was left out.
     markers
         Marker genes of each domain by its name, where they were requested and there are counts.
+    marker_table
+        The same with scores and shares (`spatialpdvi.markers`).
 
     Examples
     --------
@@ -125,6 +127,7 @@ class FitResult:
     model: Model | None = None
     scan: Scan | None = None
     markers: dict[str, list[str]] | None = None
+    marker_table: pd.DataFrame | None = None
     states: StateResult | None = None
     kept: np.ndarray | None = None
 

@@ -86,9 +86,12 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
         The fitted section.
     paths
         Files by the names of their sections; those of a joint fit that are not among them are taken to lie in the
-        folder of the section.
+        folder of the section. Counts that were left out of a section are in another file, which takes its place.
     """
-    path, params = material.path, material.params
+    params = material.params
+    path = material.left_out_of or material.counts or material.path
+    if material.left_out_of is not None:
+        paths = {}
     beside = path.with_name(f"{path.stem}_again{path.suffix}")
     if material.is_predicted:
         try:

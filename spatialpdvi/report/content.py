@@ -11,6 +11,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.described import StoredDescription
 from spatialpdvi.io.results.fitted import Fitted, stored_params
+from spatialpdvi.io.section.counts import COUNTS_IN
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
 
@@ -102,8 +103,8 @@ class Material:
         Column of ``obs`` that holds the annotation.
     markers
         Genes of each domain by its name, the highest score first; None if there are none to show.
-    no_markers
-        Why there are none.
+    markers_note
+        Why there are none, or where they are from if not from counts.
     composition
         (K, C) share of each state in each domain; None where domains share no states.
     description
@@ -112,6 +113,8 @@ class Material:
         (n, C) posterior of each spot's state; None where domains share no states.
     mapped
         Marker genes that the maps can show.
+    counts
+        The file that the counts were read from, where it is another one.
     """
 
     path: Path
@@ -121,16 +124,23 @@ class Material:
     agreement: np.ndarray | None = None
     label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
-    no_markers: str = ""
+    markers_note: str = ""
     composition: np.ndarray | None = None
     description: StoredDescription | None = None
     states: np.ndarray | None = None
     mapped: Sequence[MappedGene] = ()
+    counts: Path | None = None
 
     @property
     def params(self) -> Mapping[str, Any]:
         """The stored parameters; empty if there are none."""
         return stored_params(self.fitted.summary)
+
+    @property
+    def left_out_of(self) -> Path | None:
+        """The file that has the counts, where they were neither written nor given; it is known by its name only."""
+        name = self.fitted.summary.get(COUNTS_IN)
+        return Path(name) if isinstance(name, str) and name and self.counts is None else None
 
     @property
     def scores(self) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@ import errno
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,8 @@ import pytest
 
 from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.io.results.writing import check_output
-from spatialpdvi.io.storage.atomic import disk_error, replacing
+from spatialpdvi.io.storage import atomic
+from spatialpdvi.io.storage.atomic import copy_content, disk_error, replacing
 
 AGAIN = ", then run again."
 
@@ -229,3 +231,45 @@ def test_the_number_is_found_behind_another_error() -> None:
     outer = RuntimeError("cannot close")
     outer.__context__ = OSError(errno.ENOSPC, "full")
     assert "no space left" in str(disk_error(outer, "out.h5ad"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked to share blocks")
+@pytest.mark.parametrize("number", [None, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY])
+def test_a_disk_that_can_is_asked_to_share_the_blocks_and_all_others_copy(tmp_path, monkeypatch, number) -> None:
+    source, target, asked = tmp_path / "source", tmp_path / "target", []
+    source.write_bytes(bytes(range(256)) * 999)
+    target.write_bytes(b"longer than nothing")
+
+    def ioctl(copy: int, what: int, original: int) -> None:
+        asked.append(what)
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+        os.pwrite(copy, os.pread(original, 1 << 20, 0), 0)  # as the disk would
+
+    copied, copyfile = [], shutil.copyfile
+    monkeypatch.setattr("fcntl.ioctl", ioctl)
+    monkeypatch.setattr(atomic.shutil, "copyfile", lambda *paths: copied.append(copyfile(*paths)))
+    copy_content(source, target)
+    assert target.read_bytes() == source.read_bytes()
+    assert asked == [0x40049409]
+    assert len(copied) == (number is not None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked to share blocks")
+def test_a_copy_that_shares_its_blocks_needs_no_space(path, tmp_path, monkeypatch) -> None:
+    free = SimpleNamespace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("fcntl.ioctl", lambda *_: None)
+    check_output(path, path, n_bytes=1000)
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(InputError, match="are free"):
+        check_output(path, path, n_bytes=1001)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr("fcntl.ioctl", refuse)
+    with pytest.raises(InputError, match="are free"):
+        check_output(path, path, n_bytes=1000)
+    assert sorted(tmp_path.iterdir()) == before

@@ -68,6 +68,19 @@ def test_results_can_be_added_to_a_file_of_2020(file_of_2020) -> None:
         assert (after.X != before.X).nnz == 0
 
 
+@pytest.mark.filterwarnings("ignore::anndata.OldFormatWarning")  # anndata itself, which reads the original
+@pytest.mark.parametrize("name", ["new.h5ad", "new.zarr"])
+def test_results_without_the_counts_of_a_file_of_2020(file_of_2020, tmp_path, name) -> None:
+    before, posterior = ad.read_h5ad(file_of_2020), np.full((12, 2), 0.5, dtype=np.float32)
+    only = [("obsm", "spatial"), *(("uns", key) for key in before.uns)]
+    write_elements(file_of_2020, tmp_path / name, {("obsm", "pdvi_posterior"): posterior}, only=only)
+    after = (ad.read_zarr if name.endswith("zarr") else ad.read_h5ad)(tmp_path / name)
+    pd.testing.assert_frame_equal(after.obs, before.obs)
+    assert (set(after.obsm), after.n_vars, after.X) == ({"spatial", "pdvi_posterior"}, 0, None)
+    assert set(after.uns) == set(before.uns)
+    np.testing.assert_array_equal(after.obsm["spatial"], before.obsm["spatial"])
+
+
 def test_names_written_as_bytes_by_other_languages(path) -> None:
     with h5py.File(path, "r+") as file:
         file["obs"].attrs["column-order"] = np.array([b"depth", b"annotation"])
@@ -75,5 +88,8 @@ def test_names_written_as_bytes_by_other_languages(path) -> None:
     with H5adSource(path) as source:
         assert source.obs_keys() == ["depth", "annotation"]
         assert source.obs_names()[0] == "spot0"
+    slim = path.with_name("slim.h5ad")
+    write_elements(path, slim, {("obs", "pdvi_domain"): pd.Categorical(["0"] * 12)}, only=[])
     write_elements(path, path, {("obs", "pdvi_domain"): pd.Categorical(["0"] * 12)})
     assert list(ad.read_h5ad(path).obs) == ["depth", "annotation", "pdvi_domain"]
+    pd.testing.assert_frame_equal(ad.read_h5ad(slim).obs, ad.read_h5ad(path).obs)

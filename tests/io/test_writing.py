@@ -196,7 +196,7 @@ def test_ctrl_c_while_the_file_is_copied(path, tmp_path, monkeypatch) -> None:
         raise KeyboardInterrupt
 
     folder = Untouched(tmp_path)
-    monkeypatch.setattr(writing.shutil, "copyfile", interrupt)
+    monkeypatch.setattr(writing, "copy_content", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_elements(path, path, results())
     folder.check()

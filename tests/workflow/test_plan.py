@@ -45,6 +45,7 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
     assert {"label_key", "spatial_key", "domain_key", "report"} <= options_of("evaluate")
     assert {"label_key", "spatial_key", "key_added", "dpi", "output"} <= options_of("plot")
     schema = json.loads((WORKFLOWS / "schemas" / "config.schema.json").read_text())
+    assert {"counts"} <= options_of("report")
     assert {*plan._OF_FITS, *schema["properties"]["report_options"]["properties"]} <= options_of("report")
 
 
@@ -156,6 +157,26 @@ def test_a_report_finds_what_the_fits_wrote_under_their_own_key():
     )
     assert made.report_flags() == "--key-added dom --memory 2GB --gene-key 'a b' --no-markers"
     assert make_plan(samples, k=4).report_flags() == ""
+
+
+def test_fitted_files_leave_out_the_counts_and_a_report_reads_them_from_the_sections():
+    samples = [
+        plan.Sample("one", "a b.h5ad", {"k": [3, 4]}),
+        plan.Sample("raw", "x.gef", {}),
+        plan.Sample("store", "s.zarr", {"table": "cells"}),
+    ]
+    made = make_plan(samples, k=4)
+    assert made.fit_flags("one", "3", "0") == "--k 3 --seed 0 --slim"
+    assert made.counts("report") == ["a b.h5ad", "results/inputs/raw.h5ad", "s.zarr"]
+    named = "--counts 'a b.h5ad' --counts 'a b.h5ad' --counts results/inputs/raw.h5ad --counts s.zarr/tables/cells"
+    assert made.counts_flags("report") == named
+    assert len(made.pages()["report"]) == named.count("--counts")
+    for changed in ({"slim": False}, {"report_options": {"markers": False}}):
+        made = make_plan(samples, k=4, **changed)
+        assert (made.counts("report"), made.counts_flags("report")) == ([], "")
+    assert make_plan(samples, k=4, slim=False).fit_flags("one", "3", "0") == "--k 3 --seed 0"
+    joint = make_plan([plan.Sample("one", "a.h5ad", {}), samples[1]], k=[4, 5], mode="joint")
+    assert joint.counts("report_k5") == ["results/inputs/one.h5ad", "results/inputs/raw.h5ad"]
 
 
 @pytest.mark.parametrize("mode", ["separate", "joint"])

@@ -60,7 +60,10 @@ def test_a_clone_makes_everything_on_the_data_that_come_with_it(clone):
     assert "Converged" in (clone / "logs/fit/embryo_k8_seed0.log").read_text()
     (measured,) = table(clone / "benchmarks/fit/embryo_k8_seed0.tsv")
     assert float(measured["s"]) > 0
+    assert adata.n_vars == 0
+    assert (clone / f"{stem}0.h5ad").stat().st_size < (clone.parent / "data/embryo.h5ad").stat().st_size / 2
     page = (clone / "results/report.html").read_text()
+    assert "log(1 + counts per 10,000)" in page  # maps of genes, from the counts of the section
     assert "embryo_k8_seed0" in page
     assert "embryo_k8_seed1" not in page
 
@@ -200,7 +203,7 @@ def test_a_fit_that_has_not_converged_fails_unless_it_is_accepted(study):
 
 @pytest.mark.longest
 def test_joint_fits_of_files_with_one_name_over_a_list_of_k(project, snakemake):
-    project.config(mode="joint", k=[3, 4], evaluate=True)
+    project.config(mode="joint", k=[3, 4], evaluate=True, slim=False)
     project.samples("sample\tpath\tevaluate", "one\ta/section.h5ad\t", "two\tb/section.h5ad\tfalse")
     snakemake(project.folder)
     for k in (3, 4):
@@ -209,6 +212,7 @@ def test_joint_fits_of_files_with_one_name_over_a_list_of_k(project, snakemake):
         assert len(report["domain_sizes"]) == k
         one, two = (anndata.read_h5ad(project / f"results/joint/k{k}_seed0/{name}.h5ad") for name in ("one", "two"))
         assert list(one.uns["pdvi_domain_colors"]) == list(two.uns["pdvi_domain_colors"])
+        assert one.n_vars == two.n_vars == anndata.read_h5ad(project / "a/section.h5ad").n_vars
     found = [(row["sample"], row["k"], bool(row["ari_mean"])) for row in table(project / "results/summary.tsv")]
     assert found == [("one", "3", True), ("one", "4", True), ("two", "3", False), ("two", "4", False)]
     assert snakemake.jobs(project.folder) == {}
@@ -269,7 +273,8 @@ def test_raw_samples_are_binned_and_reports_made_by_one_command_each(project, sn
     fitted = " ".join(f"results/{name}/{name}_k4_seed5.h5ad" for name in ("x", "y", "z", "c", "one"))
     (report,) = [line for line in shown if line.startswith("spatialpdvi report")]
     asked = "--key-added dom --gene-key symbol -o results/report.html"
-    assert report == f"spatialpdvi report {fitted} {asked} > logs/report/report.log 2>&1"
+    counts = [f"--counts {path}" for path in (*(f"results/inputs/{name}.h5ad" for name in "xyzc"), "a/section.h5ad")]
+    assert report == f"spatialpdvi report {fitted} {' '.join(counts)} {asked} > logs/report/report.log 2>&1"
 
 
 @pytest.mark.parametrize("mode", ["separate", "joint"])

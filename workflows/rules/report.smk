@@ -1,13 +1,16 @@
-# Writes one page of HTML about all samples, with the fits of the first seed.
+# Writes one page of HTML about all samples, with the fits of the first seed. Counts that the fitted files do not have are
+# read from the sections.
 
 
 rule report:
     input:
-        lambda wildcards: plan.pages()[wildcards.page],
+        sections=lambda wildcards: plan.pages()[wildcards.page],
+        counts=lambda wildcards: plan.counts(wildcards.page),
     output:
         "results/{page}.html",
     params:
         options=plan.report_flags(),
+        counts=lambda wildcards: plan.counts_flags(wildcards.page),
     log:
         "logs/report/{page}.log",
     benchmark:
@@ -15,4 +18,4 @@ rule report:
     conda:
         "../environment.yaml"
     shell:
-        "spatialpdvi report {input:q} {params.options} -o {output:q} > {log:q} 2>&1"
+        "spatialpdvi report {input.sections:q} {params.counts} {params.options} -o {output:q} > {log:q} 2>&1"

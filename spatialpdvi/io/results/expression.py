@@ -1,6 +1,6 @@
 """Counts of a fitted section, and the domains or states between which genes are compared."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.runtime.rows import CountRows
 
-__all__ = ["Expression", "read_expression", "read_genes"]
+__all__ = ["Expression", "layer_of_the_fit", "read_expression", "read_genes"]
 
 _ADVICE = (
     f"Name the layer of the counts with {option('layer')}; features of {option('rep')} have no genes to be compared."
@@ -75,7 +75,7 @@ def read_genes(
     Where there is no fit under these names, counts are searched for.
     """
     if layer is None and keys.uns in source.uns_keys():
-        layer = _layer_of_the_fit(source, keys)
+        layer = layer_of_the_fit(source, source.uns(keys.uns))
     found = read_counts(source, layer, memory=memory, advice=_ADVICE)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:
@@ -89,9 +89,17 @@ def _likeliest_states(source: Source, keys: Keys) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=[str(state) for state in found])
 
 
-def _layer_of_the_fit(source: Source, keys: Keys) -> str | None:
-    """The value of ``layer`` for the counts of the fit; None where it used none, or they are no longer there."""
-    where = str(stored_params(source.uns(keys.uns)).get("counts", ""))
+def layer_of_the_fit(source: Source, summary: Any) -> str | None:
+    """Return the value of ``layer`` for the counts of a fit; None where it used none, or they are no longer there.
+
+    Parameters
+    ----------
+    source
+        The section.
+    summary
+        Of the fit, ``uns[key]``.
+    """
+    where = str(stored_params(summary).get("counts", ""))
     # a fit of several files with counts in different places has stored all these places
     if (where in {"X", "raw.X"} or layer_of(where) is not None) and source.has_matrix(where):
         return layer_of(where) or where

@@ -10,7 +10,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_PREFIX", "Keys", "check_free"]
+__all__ = ["DEFAULT_PREFIX", "Keys", "check_free", "prefixes_in"]
 
 DEFAULT_PREFIX = "pdvi"
 
@@ -173,6 +173,11 @@ class Keys:
     def pairs_in(self, source: Source) -> tuple[tuple[str, str], ...]:
         """Return `all_pairs`, and those of the coarser domains that a section holds."""
         return (*self.all_pairs(), *self.level_pairs(self.levels_in(source)))
+
+
+def prefixes_in(source: Source) -> list[str]:
+    """Return the prefixes under which a section holds results."""
+    return [key for key in source.uns_keys() if _PREFIX.fullmatch(key) and set(source.uns_fields(key)) >= _OUR_FIELDS]
 
 
 def check_free(source: Source, keys: Keys) -> None:

@@ -4,9 +4,8 @@ Arrays are stored without compression: gzip makes posteriors and features in flo
 thirty times as long as writing them.
 """
 
-import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,16 +16,31 @@ from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import sparse_dataset, write_elem
 
 from spatialpdvi.errors import InputError, ResourceError
-from spatialpdvi.io.formats.converting import convert, converted_bytes
+from spatialpdvi.io.formats.converting import convert, convert_some, converted_bytes, some_bytes
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.storage.atomic import check_space, check_writable, clear_errors, replacing
+from spatialpdvi.io.storage.atomic import (
+    check_space,
+    check_writable,
+    clear_errors,
+    copy_content,
+    replacing,
+    shares_blocks,
+)
 from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet
 from spatialpdvi.io.storage.folders import copy_folder, file_status, replacing_folder
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import consolidate, is_chunk, make_store, open_store, quiet_zarr
 
-__all__ = ["Pair", "append_counts", "apply_elements", "check_output", "new_store", "write_elements"]
+__all__ = [
+    "Pair",
+    "append_counts",
+    "apply_elements",
+    "as_store",
+    "check_output",
+    "new_store",
+    "write_elements",
+]
 
 Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 
@@ -41,7 +55,7 @@ _PER_SPOT = {"obs", "obsm", "obsp"}
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
-def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0) -> None:
+def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0, is_part: bool = False) -> None:
     """Check before hours of work that `write_elements` can write a copy of the source to the output.
 
     Parameters
@@ -52,6 +66,8 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
         Where to write it; it may be the source itself, or a link.
     n_bytes
         The bytes that are added to the copy, as far as they are known.
+    is_part
+        Whether only some elements of the source are copied, whose bytes ``n_bytes`` has.
 
     Raises
     ------
@@ -59,14 +75,16 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
         Where it cannot.
     """
     source, target = locate(source_path), locate(output_path)
-    as_store = _as_store(source, target)
+    is_store = as_store(source, target)
     try:
         # when a store is replaced by itself, its files are not copied
-        copied = 0 if as_store and target.real == source.real else file_status(source.table())[0]
+        copied = 0 if is_part or (is_store and target.real == source.real) else file_status(source.table())[0]
     except OSError as error:
         problem = f"The input {source.given!r} is no longer there or not readable."
         raise ResourceError(problem, "Put it back, then run again.") from error
-    check_writable(target, as_store=as_store)
+    check_writable(target, as_store=is_store)
+    if copied and not is_store and source.kind == "file" and shares_blocks(source.path, target.real.parent):
+        copied = 0
     check_space(target, copied + n_bytes)
 
 
@@ -76,6 +94,7 @@ def write_elements(
     elements: Mapping[Pair, Any],
     *,
     remove: Sequence[Pair] = (),
+    only: Collection[Pair] | None = None,
 ) -> None:
     """Write a copy of an AnnData on disk with some elements added, replaced or removed, all or nothing.
 
@@ -94,6 +113,8 @@ def write_elements(
         Values by (group, key); those of ``obs`` have n values, of ``obsm`` and ``obsp`` n rows.
     remove
         Pairs to delete where they exist.
+    only
+        Elements of the source that the copy has beside ``obs``, and no genes; by default the copy has everything.
 
     Raises
     ------
@@ -101,10 +122,11 @@ def write_elements(
         Where the output cannot be written, or the source has changed since it was read.
     """
     source, target = locate(source_path), locate(output_path)
-    check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())))
-    write = _write_store if _as_store(source, target) else _write_h5ad
+    only = None if only is None else [pair for pair in only if pair not in {*remove, *elements}]
+    check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())), is_part=only is not None)
+    write = _write_store if as_store(source, target) else _write_h5ad
     with clear_errors(target):
-        write(source, target, elements, remove)
+        write(source, target, elements, remove, only)
 
 
 @contextmanager
@@ -141,38 +163,57 @@ def append_counts(store: Any, counts: sp.csr_matrix, *, n_values: int) -> None:
         write_elem(store, "X", counts, dataset_kwargs=_PACKED if is_hdf5(store) else {})
 
 
-def _as_store(source: Location, target: Location) -> bool:
+def as_store(source: Location, target: Location) -> bool:
     """Whether a zarr store is written, which is a folder."""
     ending = target.path.suffix
     return ending == ".zarr" if ending in {".zarr", ".h5ad"} and target.real != source.real else source.kind == "folder"
 
 
-def _write_h5ad(source: Location, target: Location, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+def _write_h5ad(
+    source: Location,
+    target: Location,
+    elements: Mapping[Pair, Any],
+    remove: Sequence[Pair],
+    only: Collection[Pair] | None,
+) -> None:
     with replacing(target.real, source.table()) as temporary:
         # Open while it is copied, so that no other program writes to it meanwhile.
         with _checked(source, elements) as original:
-            if is_hdf5(original):
-                shutil.copyfile(source.path, temporary)
+            if is_hdf5(original) and only is None:
+                copy_content(source.path, temporary)
             else:
-                reserve(temporary, converted_bytes(original))
+                reserve(temporary, converted_bytes(original) if only is None else some_bytes(original, only))
                 with h5py.File(temporary, "w") as copy, quiet(), quiet_zarr():
-                    convert(original, copy)
+                    _convert(original, copy, only)
         reserve(temporary, _growth(elements))
         with h5py.File(temporary, "r+", meta_block_size=_META_BLOCK) as file, quiet():
             _edit(file, elements, remove)
 
 
-def _write_store(source: Location, target: Location, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+def _write_store(
+    source: Location,
+    target: Location,
+    elements: Mapping[Pair, Any],
+    remove: Sequence[Pair],
+    only: Collection[Pair] | None,
+) -> None:
     with replacing_folder(target.real, source.table()) as temporary, quiet(), quiet_zarr():
         with _checked(source, elements) as original:
-            if is_hdf5(original):
-                convert(original, make_store(temporary))
+            if is_hdf5(original) or only is not None:
+                _convert(original, make_store(temporary), only)
             else:
                 in_place = target.real == source.real
                 copy_folder(source.table(), temporary, linked=lambda name: in_place and is_chunk(name))
         store = open_store(temporary, writable=True)
         _edit(store, elements, remove)
         consolidate(store)
+
+
+def _convert(original: Any, copy: Any, only: Collection[Pair] | None) -> None:
+    if only is None:
+        convert(original, copy)
+    else:
+        convert_some(original, copy, only)
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from spatialpdvi.io.formats.matrices import layer_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import CountRows, Rows
 
-__all__ = ["CANDIDATES", "COPIES", "Counts", "find_counts", "read_counts", "warn_of_empty"]
+__all__ = ["CANDIDATES", "COPIES", "COUNTS_IN", "Counts", "find_counts", "read_counts", "slim_from", "warn_of_empty"]
 
 logger = logging.getLogger("spatialpdvi")
 
 # The first of these that holds counts is used when no layer is named.
 CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
+
+COUNTS_IN = "counts_in"  # field of uns[key] in a file without counts: the name of the file that has them
 
 _WHAT = "raw counts (whole numbers, none negative)"
 _ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
@@ -86,10 +88,28 @@ def read_counts(source: Source, layer: str | None, *, memory: int | None = None,
 
 def find_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = _ADVICE) -> Counts:
     """Do as `read_counts` without warnings; with a ``memory`` of 0 only the first values are read."""
+    left_out_of = slim_from(source)
+    if left_out_of is not None:
+        raise InputError(
+            f"{_WHAT} in {source.name}",
+            f"none, since it was written with {option('slim', True)}",
+            f"They are in {left_out_of!r}, from which it was made. `markers`, `describe` and `report` read them from "
+            f"there with {option('counts')}; all else needs a result that was written without {option('slim', True)}.",
+        )
     found = _search(source, memory, advice) if layer is None else _named(source, layer, memory=memory, advice=advice)
     if not found.matrix.shape[1]:
         raise InputError(f"{found.source} to have at least one gene", "none", advice)
     return found
+
+
+def slim_from(source: Source) -> str | None:
+    """Return the name of the file that a section without counts was made from; None where it may have counts."""
+    if source.n_vars:
+        return None
+    for key in source.uns_keys():
+        if {COUNTS_IN, "params"} <= set(source.uns_fields(key)):
+            return str(source.uns(key)[COUNTS_IN])
+    return None
 
 
 def _named(source: Source, layer: str, *, memory: int | None, advice: str) -> Counts:

@@ -7,13 +7,12 @@ import contextlib
 import ctypes
 import errno
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spatialpdvi.io.storage.atomic import hidden_beside, synchronise
+from spatialpdvi.io.storage.atomic import copy_content, hidden_beside, synchronise
 from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_folder
 
 __all__ = ["copy_folder", "entries", "file_status", "replacing_folder"]
@@ -67,7 +66,7 @@ def copy_folder(source: Path, target: Path, *, linked: Callable[[str], bool] = l
             tried = can_link and linked(entry.name)
             can_link = _link(entry.path, copy) if tried else can_link
             if not (tried and can_link):
-                shutil.copyfile(entry.path, copy, follow_symlinks=False)
+                copy_content(Path(entry.path), copy)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,99 @@
+"""Write the result of a fit or a prediction into a file without counts."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.storage.paths import Location
+from spatialpdvi.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from spatialpdvi.io.formats.h5ad import H5adSource
+
+__all__ = ["write_result"]
+
+
+def write_result(
+    path: Location,
+    target: Location,
+    elements: Mapping[tuple[str, str], Any],
+    keys: Keys,
+    *,
+    remove: Sequence[tuple[str, str]],
+    slim: bool,
+    markers: "DataFrame | None" = None,
+    progress: Progress,
+) -> None:
+    """Write the elements of a result beside what the section holds, or only what later commands need of that.
+
+    A slim file has no counts, so it gets the marker genes too, ten of each domain.
+
+    Parameters
+    ----------
+    path, target
+        The section, and the file or store to write.
+    elements
+        Values by (group, key).
+    keys
+        Their names.
+    remove
+        What an earlier fit has written.
+    slim
+        Whether to leave the counts out.
+    markers
+        The marker genes of the domains of this file, where they are known.
+    progress
+        Shows the stage.
+    """
+    from spatialpdvi.api.marker_genes import stored_columns
+    from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.slim import slim_pairs
+    from spatialpdvi.io.results.stored import stored_params
+    from spatialpdvi.io.results.writing import write_elements
+    from spatialpdvi.io.section.counts import COUNTS_IN
+
+    if not slim:
+        with progress.stage("write"):
+            write_elements(path, target, elements, remove=remove)
+        return
+    summary = elements["uns", keys.uns]
+    written = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: path.name}}
+    with H5adSource(path) as source:
+        rep = None if ("obsm", keys.features) in elements else stored_params(summary).get("rep")
+        pairs = slim_pairs(source, keys, rep=rep)
+        if markers is None:
+            with progress.stage("markers"):
+                markers = _markers(source, elements, keys)
+    if markers is not None:
+        written |= stored_columns(markers, keys, "domain")
+    with progress.stage("write"):
+        write_elements(path, target, written, remove=remove, only=pairs)
+
+
+def _markers(source: "H5adSource", elements: Mapping[tuple[str, str], Any], keys: Keys) -> "DataFrame | None":
+    """Find the marker genes that `markers` finds in the whole file; None where there are no counts.
+
+    Counts are read block by block, because those of the fit are still in memory.
+    """
+    import numpy as np
+
+    from spatialpdvi.io.formats.sources import select_spots
+    from spatialpdvi.io.results.expression import layer_of_the_fit
+    from spatialpdvi.io.section.counts import read_counts
+    from spatialpdvi.marker_genes import rank_markers
+
+    domains = elements["obs", keys.domain]
+    spots = np.flatnonzero(domains.codes >= 0)
+    fitted = select_spots(source, spots) if spots.size < source.n_obs else source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # the fit has given the same warnings of these counts
+        try:
+            counts = read_counts(fitted, layer_of_the_fit(source, elements["uns", keys.uns]), memory=0)
+        except InputError:  # a fit of features in a file without counts
+            return None
+        names = np.asarray(counts.gene_names, dtype=object)
+        return rank_markers(counts.matrix, names, domains[spots].remove_unused_categories())
