@@ -10,7 +10,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.moments import GroupMoments, moments_by_group
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 
-__all__ = ["COLUMNS", "expression_tenths", "marker_genes", "rank_markers"]
+__all__ = ["COLUMNS", "expression_tenths", "log_normalised", "marker_genes", "rank_markers"]
 
 COLUMNS = ("domain", "gene", "score", "log_fold_change", "p_adjusted", "share_in", "share_out")
 
@@ -91,6 +91,20 @@ def rank_markers(
 def marker_genes(table: pd.DataFrame, domains: pd.Categorical) -> dict[str, list[str]]:
     """Return the genes of each domain by its name, the highest score first; an empty list for one without markers."""
     return {str(name): table["gene"][table["domain"] == name].tolist() for name in domains.categories}
+
+
+def log_normalised(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return the expression of a few genes as `rank_markers` sees it: log(1 + 10,000 c / total).
+
+    Parameters
+    ----------
+    counts
+        Of these genes, (n, g).
+    totals
+        Of all genes, (n,); a spot without counts has expression 0.
+    """
+    share = np.divide(counts, totals[:, None], out=np.zeros(counts.shape), where=counts > 0)
+    return np.log1p(_TOTAL * share)
 
 
 def expression_tenths(counts: CountRows, genes: np.ndarray) -> np.ndarray:

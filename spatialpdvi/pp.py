@@ -19,6 +19,8 @@ def bin(  # noqa: A001 - the command has this name
     *,
     bin_size: int | None = None,
     cell_bin: bool = False,
+    image: str | Path | None = None,
+    tissue: str | Path | None = None,
     memory: str = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> "AnnData":
@@ -33,6 +35,8 @@ def bin(  # noqa: A001 - the command has this name
         Side of the square bins, in DNBs (default 50), or in micrometres for Visium HD (default 8).
     cell_bin
         Whether to use cells as spots: those of a cell-bin GEF, or of the column CellID of a GEM.
+    image, tissue
+        A registered image, and what marks the spots on the tissue, as for `spatialpdvi.bin_file`.
     memory
         Memory that sorting may use, such as "1GB". Data that need more are stored in the folder of temporary files.
     progress
@@ -58,5 +62,14 @@ def bin(  # noqa: A001 - the command has this name
 
     with TemporaryDirectory() as folder:
         written = Path(folder) / "sample.h5ad"
-        api.bin_file(path, written, bin_size=bin_size, cell_bin=cell_bin, memory=memory, progress=progress)
+        api.bin_file(
+            path,
+            written,
+            bin_size=bin_size,
+            cell_bin=cell_bin,
+            image=image,
+            tissue=tissue,
+            memory=memory,
+            progress=progress,
+        )
         return anndata.read_h5ad(written)

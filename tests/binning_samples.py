@@ -147,6 +147,25 @@ def write_cell_gef(path, molecules, *, named=True):
 BARCODES = [f"AAAC{i:04d}-1" for i in range(20)]
 
 
+def write_images(spatial, *, library="V1_Brain", matrix=None, seed=0):
+    """The pictures of the tissue in the folder spatial, and the name of the run in the matrix. Returns them by size."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    made = {}
+    for size, shape in (("hires", (60, 80, 3)), ("lowres", (18, 24, 3))):
+        made[size] = rng.integers(0, 256, size=shape).astype(np.uint8)
+        Image.fromarray(made[size]).save(spatial / f"tissue_{size}_image.png")
+    factors = {"spot_diameter_fullres": 89.5, "tissue_hires_scalef": 0.17, "tissue_lowres_scalef": 0.051}
+    (spatial / "scalefactors_json.json").write_text(json.dumps(factors | {"fiducial_diameter_fullres": 144.5}))
+    if matrix is not None:
+        with h5py.File(matrix, "r+") as file:
+            file.attrs["library_ids"] = np.array([library.encode()])
+            file.attrs["chemistry_description"] = "Spatial 3' v1"
+            file.attrs["software_version"] = "spaceranger-2.1.0"
+    return made
+
+
 def write_space_ranger(outs, *, positions="tissue_positions.csv", seed=0):
     """Folder of outputs; every fifth spot is not under tissue. Returns counts (spots, genes) of all barcodes."""
     rng = np.random.default_rng(seed)

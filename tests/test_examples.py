@@ -46,6 +46,14 @@ def names(fitted, tmp_path, monkeypatch):
     from matplotlib import pyplot as plt
 
     section, other, scanned, folder = fitted
+    pictured = section.copy()
+    width, height = np.ceil(pictured.obsm["spatial"].max(axis=0)).astype(int) + 1
+    pictured.uns["spatial"] = {
+        "demo": {
+            "images": {"lowres": np.full((height, width, 3), 200, dtype=np.uint8)},
+            "scalefactors": {"tissue_lowres_scalef": 1.0, "spot_diameter_fullres": 1.0},
+        }
+    }
     monkeypatch.chdir(shutil.copytree(folder, tmp_path / "folder"))
     yield {
         "spv": spv,
@@ -55,6 +63,7 @@ def names(fitted, tmp_path, monkeypatch):
         "adata": section.copy(),
         "other": other.copy(),
         "scanned": scanned.copy(),
+        "pictured": pictured,
     }
     plt.close("all")
 

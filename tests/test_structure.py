@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "spatialpdvi"
 
 # library -> rooms that may import it
 HOMES = {
-    "PIL": {"report"},
+    "PIL": {"binning", "report"},
     "anndata": {"api", "binning", "description", "features", "io", "pl", "pp", "synthetic", "tl"},
     "click": {"cli"},
     "distributed": {"distributed"},
@@ -33,6 +33,7 @@ HOMES = {
     "sklearn": {"api", "features", "initialization", "metrics"},
     "skmisc": {"features"},
     "squidpy": {"description"},
+    "tifffile": {"binning"},
     "threadpoolctl": {"initialization", "runtime"},
     "zarr": {"io"},
 }

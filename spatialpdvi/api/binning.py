@@ -20,6 +20,8 @@ def bin_file(
     *,
     bin_size: int | None = None,
     cell_bin: bool = False,
+    image: str | Path | None = None,
+    tissue: str | Path | None = None,
     memory: str = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> "Written":
@@ -36,8 +38,18 @@ def bin_file(
         Side of the square bins, in DNBs (default 50), or in micrometres for Visium HD (default 8).
     cell_bin
         Whether to use cells as spots: those of a cell-bin GEF, or of the column CellID of a GEM.
+    image
+        For a GEF or GEM: a registered image of SAW (``SN_regist.tif``), of which a pixel is a DNB. It is written into
+        ``uns['spatial']``, shrunk to about 2,000 and 600 pixels. The image of a folder of Space Ranger is always
+        written.
+    tissue
+        What marks the spots on the tissue in ``obs['in_tissue']``; those off it stay. For a GEF or GEM the mask that
+        SAW writes (``SN_tissue_cut.tif``): a square is on the tissue if at least half of its DNBs are, a cell if its
+        centre is. For a folder of Space Ranger a column of its positions, ``in_tissue``: all spots are read then, from
+        ``raw_feature_bc_matrix.h5``, and without it only those under tissue.
     memory
         Memory that sorting may use, such as "1GB". Data that need more are stored on the disk of the output meanwhile.
+        Pieces of images and masks take a part of it; it is an error where they need more.
     progress
         Shows the stages; by default nothing is shown.
 
@@ -63,6 +75,8 @@ def bin_file(
         Path(output),
         bin_size=bin_size,
         cell_bin=cell_bin,
+        image=None if image is None else Path(image),
+        tissue=None if tissue is None else str(tissue),
         memory=parse_size(memory),
         progress=progress or Progress(),
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.keys import Keys
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ __all__ = ["plot_file"]
 def plot_file(
     path: str | Path,
     *,
-    kinds: Sequence[str] = ("overview",),
+    kinds: Sequence[str] | None = None,
+    genes: Sequence[str] = (),
+    image: bool = False,
+    alpha: float | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
     key_added: str = "pdvi",
     label_key: str | None = None,
     spatial_key: str = "spatial",
@@ -31,7 +37,16 @@ def plot_file(
         An h5ad file or a zarr store.
     kinds
         Names of `spatialpdvi.plotting.kinds.KINDS`, one for each panel. ``overview`` must be alone; it shows known
-        labels, domains, confidence, convergence, the choice of K and reliability, as far as the file has them.
+        labels, domains, confidence, convergence, the choice of K and reliability, as far as the file has them. By
+        default the overview; with ``image`` the image and the domains; with ``genes`` alone no others.
+    genes
+        Genes whose expression is drawn in further panels, as log(1 + counts per 10,000).
+    image
+        Whether to draw maps over the image of the tissue in ``uns['spatial']``.
+    alpha
+        Opacity of the spots over the image, above 0 and at most 1; by default 0.6.
+    layer, gene_key
+        For genes, as for `markers_file`.
     key_added
         Prefix of the keys that the fit wrote.
     label_key
@@ -48,7 +63,7 @@ def plot_file(
     Raises
     ------
     InputError
-        Where the file has no fit, a kind is unknown, or the file lacks what it shows.
+        Where the file has no fit, a kind or gene is unknown, or the file lacks what it shows.
 
     Examples
     --------
@@ -59,16 +74,34 @@ def plot_file(
     from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.storage.paths import locate
-    from spatialpdvi.plotting.kinds import View, plot_kinds
+    from spatialpdvi.plotting.kinds import Genes, View, check_alpha, plot_kinds
 
+    chosen = _chosen(kinds, genes=bool(genes), image=image)
+    check_alpha(alpha, image=image)
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
     with H5adSource(location) as file:
         source = select_fitted(file, keys)
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
-        if tuple(kinds) != ("overview",):
-            return plot_kinds(View(source, keys, fitted), kinds, title=title)
+        if chosen is not None:
+            wanted = Genes(tuple(genes), layer, gene_key)
+            return plot_kinds(View(source, keys, fitted, image=image, alpha=alpha, genes=wanted), chosen, title=title)
     return _overview(fitted, title)
+
+
+def _chosen(kinds: Sequence[str] | None, *, genes: bool, image: bool) -> Sequence[str] | None:
+    """Return the kinds of the panels beside those of genes; None for the overview."""
+    if kinds is None and (genes or image):
+        return ("image", "domains") if image else ()
+    if kinds is not None and tuple(kinds) != ("overview",):
+        return kinds
+    if genes or image:
+        raise InputError(
+            f"kinds of pictures for {option('image' if image else 'gene')}",
+            "the overview, whose panels are fixed",
+            f"Name panels with {option('kind', 'image,domains,confidence')}, for example.",
+        )
+    return None
 
 
 def _overview(fitted: "Fitted", title: str) -> "Figure":

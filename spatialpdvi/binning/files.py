@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 
@@ -12,11 +12,14 @@ from spatialpdvi.binning.external_sort import records_within
 from spatialpdvi.binning.gef import GEF, GefRecords
 from spatialpdvi.binning.gem import GemRecords
 from spatialpdvi.binning.hdf5 import open_hdf5, reading
+from spatialpdvi.binning.images import Library
 from spatialpdvi.binning.records import Records
 from spatialpdvi.binning.sample import BinnedSample, Sample
 from spatialpdvi.binning.spaceranger import SpaceRanger, find_outputs
 from spatialpdvi.binning.spots import CellSpots, SpotRule, SquareSpots
 from spatialpdvi.binning.store import Written, write_sample
+from spatialpdvi.binning.tiff import Tiff
+from spatialpdvi.binning.tissue import MarkedSample, TissueMask, corner_of, tissue_image
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
@@ -30,7 +33,15 @@ DEFAULT_BIN = 50  # DNBs: 25 micrometres
 
 
 def bin_to_file(
-    path: Path, output: Path, *, bin_size: int | None, cell_bin: bool, memory: int, progress: Progress
+    path: Path,
+    output: Path,
+    *,
+    bin_size: int | None,
+    cell_bin: bool,
+    image: Path | None = None,
+    tissue: str | None = None,
+    memory: int,
+    progress: Progress,
 ) -> Written:
     """Sort the molecules of a GEF, a GEM or a folder of Space Ranger into spots, and write an AnnData, all or nothing.
 
@@ -44,8 +55,12 @@ def bin_to_file(
         Side of a square in DNBs, or for Visium HD in micrometres; None for 50, or 8.
     cell_bin
         Whether cells become spots.
+    image
+        A registered image of Stereo-seq; None for none.
+    tissue
+        What marks spots off the tissue: a mask of Stereo-seq, or a column of the positions of Space Ranger.
     memory
-        Bytes that sorting may use.
+        Bytes that sorting may use, and as many again images and masks.
     progress
         Shows the stages.
 
@@ -56,21 +71,32 @@ def bin_to_file(
     """
     _check_options(bin_size, cell_bin=cell_bin)
     target = locate(output)
-    check_distinct(target, "output", (path,))
+    check_distinct(target, "output", (path, *([] if image is None else [image])))
     check_writable(target, as_store=output.suffix == ".zarr")
+    sample: Sample
+    facts: dict[str, Any] = {}
+    library = None
     with ExitStack() as stack:
         stack.enter_context(claimed(target))
         with progress.stage("read") as stage:
             if path.is_dir():
-                sample, facts = _space_ranger(path, bin_size, cell_bin=cell_bin)
+                sample = outputs = _space_ranger(path, bin_size, cell_bin=cell_bin, image=image, tissue=tissue)
+                facts = {} if tissue is None else {"tissue": tissue}
+                library = outputs.library()
             else:
                 stack.enter_context(clear_errors(target))
                 folder = stack.enter_context(_scratch(target))
+                check_distinct(target, "output", tuple(Path(name) for name in (tissue,) if name is not None))
+                pictures = _open_pictures(image, tissue, memory)  # before the molecules are read, which takes longer
                 sample, facts = _stereo_seq(
                     stack, path, bin_size=bin_size, cell_bin=cell_bin, folder=folder, memory=memory, stage=stage
                 )
+                size = None if cell_bin else int(facts["bin_size"])
+                sample, library, more = _on_pictures(pictures, sample, path, size=size, memory=memory)
+                facts |= more
         with progress.stage("write") as stage:
-            written = write_sample(target, sample, {"source": path.name, **facts}, name=repr(str(path)))
+            everything = {"source": path.name, **facts}
+            written = write_sample(target, sample, everything, name=repr(str(path)), library=library)
             stage.note(f"{written.n_spots:,} spots, {written.n_values:,} values")
     return written
 
@@ -103,14 +129,72 @@ def _stereo_seq(
     return sample, {} if cell_bin else {"bin_size": size}
 
 
-def _space_ranger(path: Path, bin_size: int | None, *, cell_bin: bool) -> tuple[Sample, dict[str, Any]]:
+class _Pictures(NamedTuple):
+    """What was named by ``image`` and ``tissue``."""
+
+    image: Path | None
+    shown: Tiff | None
+    tissue: str
+    mask: Tiff | None
+
+
+def _open_pictures(image: Path | None, tissue: str | None, memory: int) -> _Pictures:
+    shown = None if image is None else Tiff(image, memory=memory, given="image")
+    if tissue is not None and not Path(tissue).suffix and not Path(tissue).exists():
+        raise InputError(
+            "the mask of the tissue, a TIFF, for a GEF or a GEM",
+            f"{tissue!r}",
+            "Only a folder of Space Ranger has a column that says which spots are under tissue.",
+            option="tissue",
+        )
+    mask = None if tissue is None else Tiff(Path(tissue), memory=memory, given="tissue")
+    return _Pictures(image, shown, tissue or "", mask)
+
+
+def _on_pictures(
+    pictures: _Pictures, sample: Sample, path: Path, *, size: int | None, memory: int
+) -> tuple[Sample, Library | None, dict[str, Any]]:
+    """Return the sample with marked spots, the image to be written and what to note of both."""
+    known = sample.facts()
+    bounds = sample.bounds if isinstance(sample, BinnedSample) and known.get("format") == "GEM" else None
+    library, facts = None, {}
+    if pictures.mask is not None:
+        name = repr(Path(pictures.tissue).name)
+        corner = corner_of(pictures.mask, bounds, name="" if "offset" in known else name)
+        mask = TissueMask(pictures.mask, side=size, corner=corner, memory=memory, name=name)
+        sample, facts = MarkedSample(sample, mask), {"tissue": Path(pictures.tissue).name}
+    if pictures.image is not None and pictures.shown is not None:
+        shown = "" if "offset" in known else repr(pictures.image.name)
+        corner = corner_of(pictures.shown, bounds, name=shown)
+        name = path.name.partition(".")[0]
+        library = tissue_image(pictures.image, pictures.shown, corner=corner, diameter=size, name=name)
+        facts["image"] = pictures.image.name
+    return sample, library, facts
+
+
+def _space_ranger(
+    path: Path, bin_size: int | None, *, cell_bin: bool, image: Path | None, tissue: str | None
+) -> SpaceRanger:
     if cell_bin:
         raise InputError(
             f"a cell-bin GEF or a GEM with cells for {option('cell_bin')}",
             f"the folder {str(path)!r}",
             f"Leave out {option('cell_bin')}.",
         )
-    return SpaceRanger(find_outputs(path, bin_size)), {}
+    if image is not None:
+        raise InputError(
+            f"a GEF or a GEM for {option('image')}",
+            f"the folder {str(path)!r}",
+            f"Leave out {option('image')}: the image in its folder spatial is taken.",
+        )
+    if tissue is not None and Path(tissue).suffix.lower() in {".tif", ".tiff"}:
+        raise InputError(
+            "a column of the positions of Space Ranger",
+            f"{tissue!r}",
+            f"Give {option('tissue', 'in_tissue')}; a mask belongs to a GEF or a GEM.",
+            option="tissue",
+        )
+    return SpaceRanger(find_outputs(path, bin_size), tissue=tissue)
 
 
 def _check_options(bin_size: int | None, *, cell_bin: bool) -> None:

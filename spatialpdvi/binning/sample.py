@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.binning.external_sort import RowBlock, Runs, records_within
-from spatialpdvi.binning.records import Genes, Records
+from spatialpdvi.binning.records import HALF, Genes, Records
 from spatialpdvi.binning.spots import SpotRule
 from spatialpdvi.runtime.progress import Stage
 
@@ -58,14 +58,19 @@ class BinnedSample:
     def __init__(self, records: Records, spots: SpotRule, *, folder: Path, memory: int, stage: Stage) -> None:
         most = records_within(memory)
         runs, n_read = Runs(folder, most=most), 0
+        low, high = (HALF, HALF), (-HALF, -HALF)
         for block in records.blocks(max(1, min(_LARGEST_BLOCK, most // 8))):
             rows, inside = spots.rows(block)
             runs.add(rows, block.gene[inside], block.counts[inside])
             n_read += block.x.size
+            if block.x.size:
+                low = min(low[0], int(block.x.min())), min(low[1], int(block.y.min()))
+                high = max(high[0], int(block.x.max())), max(high[1], int(block.y.max()))
             stage.note(f"{n_read:,} records")
         self._runs, self._spots = runs, spots
         self._genes, self._facts = records.genes(), records.facts()
         self.n_values = runs.n_records
+        self.bounds = (*low, *high)  # the least x and y of all records, and the largest
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yield the counts in blocks of rows; call it once."""

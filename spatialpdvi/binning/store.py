@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from anndata.io import write_elem
 
+from spatialpdvi.binning.images import Library, check_inside, spacing_of
 from spatialpdvi.binning.sample import Sample
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import append_counts, new_store
+from spatialpdvi.io.section.background import IN_TISSUE
+from spatialpdvi.io.section.images import IMAGES
 from spatialpdvi.io.storage.atomic import clear_errors
 from spatialpdvi.io.storage.elements import is_hdf5
 from spatialpdvi.io.storage.paths import AnyPath
@@ -19,6 +22,7 @@ UNS_KEY = "binning"
 _VALUE_BYTES = 8  # a count and its column
 _SPOT_BYTES = 200  # generous: name, place, and where its counts begin
 _HEADERS = 1 << 20  # bytes
+_IMAGE = {"compression": "gzip", "compression_opts": 1}
 _EMPTY = ("layers", "obsp", "varm", "varp")
 
 
@@ -28,9 +32,13 @@ class Written(NamedTuple):
     n_spots: int
     n_genes: int
     n_values: int
+    n_tissue: int | None = None  # spots on the tissue, where they are marked
+    image: str = ""  # key of uns['spatial'], where there is an image
 
 
-def write_sample(output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, name: str) -> Written:
+def write_sample(
+    output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, name: str, library: Library | None = None
+) -> Written:
     """Write counts in ``X`` (CSR int32), ``obs``, ``var``, ``obsm['spatial']`` and ``uns['binning']``.
 
     Parameters
@@ -43,6 +51,8 @@ def write_sample(output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, n
         For ``uns['binning']``, in addition to those of the sample.
     name
         The name of the input in messages.
+    library
+        The image of the tissue, for ``uns['spatial']``; None where there is none.
     """
     n_bytes = sample.n_values * (_VALUE_BYTES + _SPOT_BYTES // 8) + _HEADERS
     with clear_errors(output), new_store(output, n_bytes=n_bytes) as store:
@@ -50,10 +60,18 @@ def write_sample(output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, n
         table = sample.genes().table()
         write_elem(store, "var", table)
         write_elem(store, "uns", {UNS_KEY: {**sample.facts(), **facts}})
+        if library is not None:
+            places = store["obsm"]["spatial"][()]
+            if sample.facts()["unit"] == "DNB":  # Space Ranger has placed its own image
+                check_inside(library, places)
+            spot = library.factors.get("spot_diameter_fullres")
+            _write_image(store, library if spot is not None else library.with_diameter(spacing_of(places)))
         for key in _EMPTY:
             write_elem(store, key, {})
         store.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-    return Written(n_spots, len(table), n_values)
+        marked = store["obs"].get(IN_TISSUE)
+        n_tissue = None if marked is None else int(np.sum(marked[()]))
+    return Written(n_spots, len(table), n_values, n_tissue, "" if library is None else library.key)
 
 
 def _write_spots(store: Any, sample: Sample, name: str) -> tuple[int, int]:
@@ -80,6 +98,19 @@ def _write_spots(store: Any, sample: Sample, name: str) -> tuple[int, int]:
             "Check that this is the right file.",
         )
     return n_spots, n_values
+
+
+def _write_image(store: Any, library: Library) -> None:
+    entry = library.entry()
+    images = entry.pop("images")
+    write_elem(store["uns"], IMAGES, {library.key: {"images": {}, **entry}})
+    for size, pixels in images.items():
+        write_elem(
+            store["uns"][IMAGES][library.key]["images"],
+            size,
+            pixels,
+            dataset_kwargs=_IMAGE if is_hdf5(store) else {},
+        )
 
 
 def _growing(store: Any, n_axes: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import KEY_ADDED
+from spatialpdvi.cli.options import GENE_KEY, KEY_ADDED
 
 __all__ = ["plot"]
 
@@ -15,15 +15,31 @@ __all__ = ["plot"]
 @click.option("--output", "-o", type=FILE, required=True, help="Picture to write, ending in .png, .svg or .pdf.")
 @click.option(
     "--kind",
-    default="overview",
-    show_default=True,
-    help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, edges, "
-    "trace, scan, states, composition, confusion, reliability; or overview alone, which draws the most important ones.",
+    help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, "
+    "edges, trace, scan, states, composition, confusion, reliability, image; or overview alone, which draws the most "
+    "important ones. Default: overview; with --image, image and domains; with --gene alone, none.",
 )
+@click.option(
+    "--gene",
+    "genes",
+    multiple=True,
+    help="Also draw the expression of this gene. May be given repeatedly. Default: none.",
+)
+@click.option(
+    "--image",
+    is_flag=True,
+    help="Draw maps over the image of the tissue, uns['spatial'] of SECTION. Default: on white.",
+)
+@click.option("--alpha", type=float, help="Opacity of the spots over the image, up to 1. Default: 0.6.")
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
 @click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
 @click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
+@click.option(
+    "--layer",
+    help="For --gene: where the raw counts are, the name of a layer, X or raw.X. Default: where the fit found them.",
+)
+@GENE_KEY
 @click.option("--dpi", default=150, show_default=True, help="Resolution in dots per inch.")
 @verbosity
 @user_errors
@@ -32,7 +48,12 @@ def plot(
     section: Path,
     *,
     output: Path,
-    kind: str,
+    kind: str | None,
+    genes: tuple[str, ...],
+    image: bool,
+    alpha: float | None,
+    layer: str | None,
+    gene_key: str | None,
     key_added: str,
     label_key: str | None,
     spatial_key: str,
@@ -47,11 +68,14 @@ def plot(
     labelled, it also shows how reliable the confidences are: the share of spots with the most frequent label of their
     domain, by confidence. Use --kind to choose other panels. The panels flow and edges need a fit with --save-graph,
     states and composition one whose domains share cell states. Each section of a joint fit has a map of its own.
+    With --image the spots of all maps are drawn over the image of the tissue, as wide as they are in the tissue.
 
     \b
     Example:
       spatialpdvi plot embryo.h5ad -o domains.png
       spatialpdvi plot embryo.h5ad --kind domains,entropy,confusion -o more.pdf
+      spatialpdvi plot visium.h5ad --image -o histology.png
+      spatialpdvi plot visium.h5ad --gene Mbp --gene Snap25 -o genes.png
     """
     from spatialpdvi.api import plot_file
     from spatialpdvi.io.storage.atomic import check_distinct
@@ -62,7 +86,12 @@ def plot(
         with display(quiet=quiet, verbose=verbose):
             figure = plot_file(
                 section,
-                kinds=[name.strip() for name in kind.split(",")],
+                kinds=None if kind is None else [name.strip() for name in kind.split(",")],
+                genes=genes,
+                image=image,
+                alpha=alpha,
+                layer=layer,
+                gene_key=gene_key,
                 key_added=key_added,
                 label_key=label_key,
                 spatial_key=spatial_key,

@@ -1,7 +1,7 @@
 """Pictures of a fitted section for notebooks: ``spatialpdvi.pl.domains(adata)`` draws what ``spatialpdvi plot`` does.
 
-There is a function for each kind of picture of `spatialpdvi.plotting.kinds.KINDS`. Every function takes ``ax=``;
-without it, it draws on a new figure of pyplot, which a notebook shows.
+There is a function for each kind of picture of `spatialpdvi.plotting.kinds.KINDS`, and `gene`. Every function
+takes ``ax=``; without it, it draws on a new figure of pyplot, which a notebook shows.
 
 Examples
 --------
@@ -21,6 +21,9 @@ Examples
 >>> axes = spv.pl.scan(scanned)  # after fit(..., k="2:4")
 >>> axes = spv.pl.states(scanned)  # of a fit whose domains share states
 >>> axes = spv.pl.composition(scanned)
+>>> axes = spv.pl.gene(adata, adata.var_names[0])
+>>> axes = spv.pl.image(pictured)  # with an image in uns['spatial']
+>>> axes = spv.pl.domains(pictured, image=True, alpha=0.5)
 """
 
 import inspect
@@ -34,22 +37,29 @@ from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.plotting.kinds import KINDS, Kind, View, plot_kinds
+from spatialpdvi.plotting.kinds import GENE, KINDS, Genes, Kind, View, plot_kinds
 from spatialpdvi.plotting.page import inches
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = list(KINDS)
+_DRAWN = {**KINDS, "gene": GENE}
+
+__all__ = list(_DRAWN)
 
 # type, default and meaning of each parameter
 _PARAMETERS: dict[str, tuple[str, Any, str]] = {
     "adata": ("AnnData", Parameter.empty, "A fitted section."),
+    "gene": ("str", Parameter.empty, "Name of the gene."),
     "ax": ("Axes | None", None, "Axes to draw on; by default those of a new figure."),
     "key_added": ("str", "pdvi", "Prefix of the keys that the fit wrote."),
     "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default ``annotation``."),
     "spatial_key": ("str", "spatial", "Key in ``obsm`` of the coordinates."),
     "sample_key": ("str | None", None, "Column of ``obs`` with the section of each spot; by default that of the fit."),
+    "layer": ("str | None", None, "Where the raw counts are; by default where the fit found them."),
+    "gene_key": ("str | None", None, "Column of ``var`` with the names of genes; by default the index of ``var``."),
+    "image": ("bool", False, "Whether to draw over the image of the tissue in ``uns['spatial']``."),
+    "alpha": ("float | None", None, "Opacity of the spots over the image, above 0 and at most 1; by default 0.6."),
     "calibrated": (
         "bool",
         True,
@@ -62,12 +72,13 @@ _SECTIONS = " Several sections have axes of their own within them (``child_axes`
 
 def _function(name: str, kind: Kind) -> Callable[..., Axes]:
     """Make the function that draws a kind of picture, with its signature and docstring."""
-    names = ("adata", "ax", "key_added", *kind.options)
+    first = ("adata", "gene") if kind is GENE else ("adata",)
+    names = (*first, "ax", "key_added", *kind.options)
     signature = inspect.Signature(
         [
             Parameter(
                 parameter,
-                Parameter.POSITIONAL_OR_KEYWORD if parameter == "adata" else Parameter.KEYWORD_ONLY,
+                Parameter.POSITIONAL_OR_KEYWORD if parameter in first else Parameter.KEYWORD_ONLY,
                 default=_PARAMETERS[parameter][1],
                 annotation=_PARAMETERS[parameter][0],
             )
@@ -101,13 +112,20 @@ def _draw(
     key_added: str,
     *,
     calibrated: bool = True,
+    gene: str | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
+    image: bool = False,
+    alpha: float | None = None,
     **read: Any,
 ) -> Axes:
     """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
     keys = Keys(key_added)
     source = select_fitted(AnnDataSource(adata), keys)
     fitted = read_fitted(source, keys, **({"spatial_key": None} | read))
-    view = View(source, keys, fitted, room=None if ax is None else inches(ax), calibrated=calibrated)
+    genes = None if gene is None else Genes((gene,), layer, gene_key)
+    shown: dict[str, Any] = {"calibrated": calibrated, "image": image, "alpha": alpha, "genes": genes}
+    view = View(source, keys, fitted, room=None if ax is None else inches(ax), **shown)
     if ax is not None:
         ax.set_title("\n".join(filter(None, kind.draw(view, ax))), fontsize=10)
         return ax
@@ -115,13 +133,13 @@ def _draw(
 
     figure = plt.figure()
     try:
-        return plot_kinds(view, [name], figure=figure).axes[0]
+        return plot_kinds(view, [] if kind is GENE else [name], figure=figure).axes[0]
     except BaseException:
         plt.close(figure)  # a notebook would show it although it is empty
         raise
 
 
-globals().update({name: _function(name, kind) for name, kind in KINDS.items()})
+globals().update({name: _function(name, kind) for name, kind in _DRAWN.items()})
 
 if TYPE_CHECKING:
 

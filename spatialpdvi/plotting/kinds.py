@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.expression import read_gene_counts
 from spatialpdvi.io.results.fitted import (
     Fitted,
     not_ours,
@@ -24,6 +25,8 @@ from spatialpdvi.io.results.fitted import (
     read_states,
 )
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.section.images import TissueImage, read_images
+from spatialpdvi.marker_genes import log_normalised
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import (
@@ -46,14 +49,25 @@ from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, EDITED, HIGHEST_CHART, named_title, score_line
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 
-__all__ = ["KINDS", "Kind", "View", "plot_kinds"]
+__all__ = ["ALPHA", "GENE", "KINDS", "Genes", "Kind", "View", "check_alpha", "plot_kinds"]
 
 Size = tuple[float, float]
 
+ALPHA = 0.6  # of spots over an image
 _CHART_HEIGHT = 2.8  # inches, of a chart without maps beside it
 _CALIBRATED = CONFIDENCE._replace(label="calibrated posterior of the domain")
 _ENTROPY = Scale("entropy of the posterior (nats)", 0.0, None, "viridis_r")
 _AGREEMENT = Scale("share of restarts that agree", None, 1.0, "viridis")
+_EXPRESSION = Scale("log(1 + counts per 10,000)", 0.0, None, "viridis")
+_HIGHEST = 99.0  # percentile of the expression where there is any, above which all spots have one colour
+
+
+class Genes(NamedTuple):
+    """Genes whose expression is drawn, and where their counts and names are, as for `read_gene_counts`."""
+
+    names: tuple[str, ...] = ()
+    layer: str | None = None
+    gene_key: str | None = None
 
 
 class View:
@@ -71,12 +85,34 @@ class View:
         Width and height in inches that maps have to fit into; by default they are as large as suits a page.
     calibrated
         Whether to show the calibrated confidence if the fit wrote one.
+    image
+        Whether maps are drawn over the image of the tissue.
+    alpha
+        Of the spots on these maps, above 0 and at most 1; None for 0.6.
+    genes
+        Those that maps show.
+
+    Raises
+    ------
+    InputError
+        If ``alpha`` is out of its range, or there is no image under the spots.
     """
 
     def __init__(
-        self, source: Source, keys: Keys, fitted: Fitted, *, room: Size | None = None, calibrated: bool = True
+        self,
+        source: Source,
+        keys: Keys,
+        fitted: Fitted,
+        *,
+        room: Size | None = None,
+        calibrated: bool = True,
+        image: bool = False,
+        alpha: float | None = None,
+        genes: Genes | None = None,
     ) -> None:
+        check_alpha(alpha, image=image)
         self.source, self.keys, self.fitted, self.room = source, keys, fitted, room
+        self.image, self.alpha, self.genes = image, ALPHA if alpha is None else alpha, genes or Genes()
         self.calibrated = fitted.calibrated if calibrated else None
 
     @property
@@ -87,9 +123,25 @@ class View:
             raise ValueError(msg)
         return self.fitted.coordinates
 
-    @cached_property
+    @property
     def tissue(self) -> Tissue:
-        """The sections and their maps."""
+        """The sections and their maps, over their images if these are wanted."""
+        return self.pictured if self.image else self.placed
+
+    @cached_property
+    def images(self) -> dict[str, TissueImage]:
+        """The image of each section, by its name."""
+        found = read_images(self.source, self.fitted.samples)
+        return {printable(name): image for name, image in found.items()}
+
+    @cached_property
+    def pictured(self) -> Tissue:
+        """The sections over their images."""
+        return self.placed.over_images(self.images, alpha=self.alpha)
+
+    @cached_property
+    def placed(self) -> Tissue:
+        """The sections and their maps, on white."""
         samples, position = self.fitted.samples, self.coordinates[:, :2]
         if samples is None:
             tissue = place_tissue(position)
@@ -129,9 +181,26 @@ class View:
         of_labels = known_colours(self.fitted.label_colours, self.annotation.names)
         return match_colours(self.domains.codes, self.annotation.codes, colours=own, label_colours=of_labels)
 
+    @cached_property
+    def expression(self) -> dict[str, NDArray[np.float64]]:
+        """The expression of each gene, (n,): log(1 + counts per 10,000)."""
+        names, *where = self.genes
+        found = read_gene_counts(self.source, self.keys, names, layer=where[0], gene_key=where[1])
+        return dict(zip(names, log_normalised(*found).T, strict=True))
+
     def number(self, key: str, otherwise: str) -> NDArray[np.float64]:
         """Return a column of ``obs`` that a fit wrote, (n,), or raise an error that ends with the advice given."""
         return read_number(self.source, key, otherwise=otherwise)
+
+
+def check_alpha(alpha: float | None, *, image: bool) -> None:
+    """Raise an `InputError` where the opacity of spots over an image is out of its range, or there is no image."""
+    if alpha is not None and not 0 < alpha <= 1:
+        raise InputError("above 0 and at most 1", f"{alpha}", "Give 0.6, for example.", option="alpha")
+    if alpha is not None and not image:
+        raise InputError(
+            f"{option('image')} with {option('alpha')}", "none", "Spots are opaque where no image is below them."
+        )
 
 
 def _map_size(view: View) -> Size:
@@ -141,6 +210,23 @@ def _map_size(view: View) -> Size:
 def _chart_size(view: View, width: float = CHART_WIDTH) -> Size:
     maps = view.fitted.coordinates is not None
     return width, min(view.tissue.size[1], HIGHEST_CHART) if maps else _CHART_HEIGHT
+
+
+def _image(view: View, axes: Axes) -> Heading:
+    view.pictured.maps(axes)
+    return Heading("Image of the tissue")
+
+
+def _gene(view: View, axes: Axes, *, gene: str) -> Heading:
+    values = view.expression[gene]
+    expressed = values[values > 0]
+    high = float(np.percentile(expressed, _HIGHEST)) if expressed.size else 1.0
+    draw_values(axes, view.tissue, values, scale=_EXPRESSION._replace(high=high))
+    return Heading(printable(gene), f"expressed in {expressed.size / values.size:.0%} of the spots")
+
+
+def _first_gene(view: View, axes: Axes) -> Heading:
+    return _gene(view, axes, gene=view.genes.names[0])
 
 
 def _domains(view: View, axes: Axes) -> Heading:
@@ -245,7 +331,7 @@ def _reliability(view: View, axes: Axes) -> Heading:
     return Heading("Reliability", RELIABILITY_NOTE)
 
 
-_MAP = ("spatial_key", "sample_key")
+_MAP = ("spatial_key", "sample_key", "image", "alpha")
 _NO_FIT = "If there is no fit"
 
 
@@ -349,18 +435,35 @@ KINDS = {
         options=("label_key",),
         raises=f"{_NO_FIT}, or there are no labels.",
     ),
+    "image": Kind(
+        _image,
+        "Draw the image of the tissue, ``uns['spatial']``, as far as there are spots.",
+        options=("spatial_key", "sample_key"),
+        raises=f"{_NO_FIT}, or there is no image.",
+    ),
 }
 
 
+# a kind that needs the name of a gene
+GENE = Kind(
+    _first_gene,
+    """Draw the expression of a gene in each spot: log(1 + counts per 10,000).
+
+    The highest hundredth of the spots that express the gene have one colour.""",
+    options=("layer", "gene_key", *_MAP),
+    raises=f"{_NO_FIT} or there are no counts, or there is no gene of this name, and which names are near it.",
+)
+
+
 def plot_kinds(view: View, kinds: Sequence[str], *, title: str | None = None, figure: Figure | None = None) -> Figure:
-    """Draw a figure with a panel for each of some kinds of pictures (`KINDS`), in their order.
+    """Draw a figure with a panel for each of some kinds of pictures (`KINDS`), in their order, and then for each gene.
 
     Parameters
     ----------
     view
         The fitted section.
     kinds
-        Names; at least one.
+        Names; at least one, unless the view has genes.
     title
         Heading of the figure.
     figure
@@ -372,13 +475,14 @@ def plot_kinds(view: View, kinds: Sequence[str], *, title: str | None = None, fi
         If a kind is unknown, or the section lacks what it shows.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or not kinds:
+    if unknown or not (kinds or view.genes.names):
         raise InputError(
             "kinds of pictures",
             repr(unknown[0]) if unknown else "none",
             f"Choose from {', '.join(KINDS)}, or overview alone.",
         )
     panels = [Panel(kind.size(view), partial(kind.draw, view)) for kind in map(KINDS.__getitem__, kinds)]
+    panels += [Panel(_map_size(view), partial(_gene, view, gene=gene)) for gene in view.genes.names]
     if title and view.fitted.coordinates is not None:
         title = named_title(title, view.fitted.coordinates.shape[1])
     return draw_page(panels, title=title, figure=figure)

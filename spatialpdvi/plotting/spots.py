@@ -26,6 +26,7 @@ _APART = 0.1  # of a section's width: the space between two
 # neighbours on a lattice are nearer than half-way to the second ring of a square one, at 1.41 spacings
 _RING = 1.2
 _OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or the paper shows through as a grid
+_FULL = 0.9  # of the spacing, from which a spot is so wide that the section has no gaps
 _TINY = 2.5  # dots: smaller discs and squares look alike, and squares are drawn faster
 _ORDERED = 0.9  # mean resultant of the directions to neighbours: 1 on a lattice, near 0 for scattered cells
 
@@ -37,6 +38,8 @@ class Spots(NamedTuple):
     spacing: float  # between neighbours, in units of the coordinates
     marker: Marker  # a square or hexagon that tiles on a lattice, else a disc
     size: tuple[float, float]  # width and height of the map in inches
+    diameter: float | None = None  # of the markers, in units of the coordinates, where they do not fill the section
+    alpha: float = 1.0  # of the markers: 1 hides what is below them
 
     def frame(self, axes: Axes) -> None:
         """Fit the section into axes of this size, with one scale for x and y, and y pointing down."""
@@ -63,6 +66,8 @@ class Spots(NamedTuple):
     @property
     def width(self) -> float:
         """The width of the marker as matplotlib defines it, in units of the coordinates."""
+        if self.diameter is not None:
+            return self.diameter
         if isinstance(self.marker, str):
             return self.spacing
         # matplotlib's width of a polygon is twice its circumradius; the spacing is twice its inradius
@@ -78,6 +83,20 @@ class Spots(NamedTuple):
     def extent(self) -> Floats:
         """Width and height with the spots at the edge, in units of the coordinates."""
         return np.asarray(np.ptp(self.position, axis=0) + 1.5 * self.spacing)
+
+    def over_image(self, diameter: float | None, alpha: float) -> "Spots":
+        """Return the same spots as they are drawn over an image: as wide as they are, so that it shows between them.
+
+        Parameters
+        ----------
+        diameter
+            Of a spot, in units of the coordinates, None where it is not known. Spots that fill the section still tile.
+        alpha
+            Of the markers, above 0 and at most 1.
+        """
+        if diameter is None or diameter >= _FULL * self.spacing:
+            return self._replace(alpha=alpha)
+        return self._replace(marker="o", diameter=diameter, alpha=alpha)
 
     def within(self, size: tuple[float, float]) -> "Spots":
         """Return the same spots on the largest map of their own shape that fits into ``size``, inches."""
@@ -151,11 +170,11 @@ class SpotCollection(PathCollection):
     axes.
     """
 
-    def __init__(self, offsets: Floats, width: float, marker: Marker, **settings: Any) -> None:
+    def __init__(self, offsets: Floats, width: float, marker: Marker, *, opacity: float = 1.0, **settings: Any) -> None:
         self._marker_path = _path(marker)
         self._tiny_path = _path("s" if marker == "o" else marker)
         super().__init__(self._marker_path, [1.0], offsets=offsets, linewidths=0, **settings)
-        self._width = width
+        self._width, self._opacity = width, opacity
         self._overlap = 0.0 if marker == "o" else _OVERLAP
         self.set_transform(IdentityTransform())
 
@@ -167,7 +186,14 @@ class SpotCollection(PathCollection):
             dots = self._width * abs(float(self.axes.transData.get_affine().get_matrix()[0, 0])) + self._overlap
             self.set_sizes(np.array([(dots * 72 / figure.dpi) ** 2]), figure.dpi)
             self.set_paths([self._tiny_path if dots < _TINY else self._marker_path])
+        if self._opacity >= 1:
+            super().draw(renderer)
+            return
+        # drawn opaque and faded together: each by itself, markers that overlap would show as a grid
+        agg: Any = renderer  # spots are always pixels, which only this renderer draws
+        agg.start_filter()
         super().draw(renderer)
+        agg.stop_filter(lambda image, _: (image * np.array([1, 1, 1, self._opacity], dtype=np.float32), 0, 0))
 
 
 def paint(axes: Axes, spots: Spots, chosen: NDArray[np.bool_] | slice = slice(None)) -> SpotCollection:
@@ -176,6 +202,7 @@ def paint(axes: Axes, spots: Spots, chosen: NDArray[np.bool_] | slice = slice(No
         spots.position[chosen],
         spots.width,
         spots.marker,
+        opacity=spots.alpha,
         offset_transform=axes.transData,
         # pixels also in SVG and PDF: a million squares would make a file that nobody can open
         rasterized=True,

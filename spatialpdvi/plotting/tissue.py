@@ -1,12 +1,14 @@
 """The sections of a fit, each on a map of its own, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from spatialpdvi.io.section.images import TissueImage
+from spatialpdvi.plotting.histology import check_image, draw_image
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -27,6 +29,7 @@ class PlacedSection(NamedTuple):
     name: str
     chosen: Ints | slice  # its spots among all spots
     spots: Spots
+    image: TissueImage | None = None  # to be drawn below the spots
 
 
 class Cell(NamedTuple):
@@ -37,6 +40,7 @@ class Cell(NamedTuple):
     spots: Spots  # with the size of this map
     left: float  # from the left edge of all maps
     top: float  # from the upper edge of all maps
+    image: TissueImage | None = None
 
 
 class Map(NamedTuple):
@@ -75,6 +79,8 @@ class Tissue(NamedTuple):
                 own.set_axis_off()
                 own.set_title(cell.name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
             cell.spots.frame(own)
+            if cell.image is not None:
+                draw_image(own, cell.image)
             made.append(Map(own, cell.chosen, cell.spots))
         return made
 
@@ -82,14 +88,39 @@ class Tissue(NamedTuple):
         """Return where the map of each section lies, row by row."""
         if self.is_alone:
             (section,) = self.sections
-            return [Cell(section.name, section.chosen, section.spots._replace(size=self.size), 0.0, 0.0)]
+            return [_cell(section, self.size, 0.0, 0.0)]
         width, height = self._cell()
         made = []
         for number, section in enumerate(self.sections):
             row, column = divmod(number, self.columns)
             left, top = column * (width + _BETWEEN), row * (height + _NAME) + _NAME
-            made.append(Cell(section.name, section.chosen, section.spots._replace(size=(width, height)), left, top))
+            made.append(_cell(section, (width, height), left, top))
         return made
+
+    def over_images(self, images: Mapping[str, TissueImage], *, alpha: float) -> "Tissue":
+        """Return the same sections over their images.
+
+        Parameters
+        ----------
+        images
+            By the name of the section, "" for a single one; a section without an image stays as it is.
+        alpha
+            Of the spots, above 0 and at most 1.
+
+        Raises
+        ------
+        InputError
+            Where most spots of a section lie outside of its image.
+        """
+        sections = []
+        for section in self.sections:
+            image = images.get(section.name)
+            if image is not None:
+                check_image(section.spots.position, image, section.name)
+                spots = section.spots.over_image(image.diameter, alpha)
+                section = section._replace(spots=spots, image=image)  # noqa: PLW2901
+            sections.append(section)
+        return self._replace(sections=sections)
 
     def within(self, size: tuple[float, float]) -> "Tissue":
         """Return the same sections on maps that fit into ``size``, in inches, as well as possible."""
@@ -102,6 +133,10 @@ class Tissue(NamedTuple):
         rows = -(-len(self.sections) // self.columns)
         width = (self.size[0] - (self.columns - 1) * _BETWEEN) / self.columns
         return max(width, _LEAST), max(self.size[1] / rows - _NAME, _LEAST)
+
+
+def _cell(section: PlacedSection, size: tuple[float, float], left: float, top: float) -> Cell:
+    return Cell(section.name, section.chosen, section.spots._replace(size=size), left, top, section.image)
 
 
 def place_tissue(

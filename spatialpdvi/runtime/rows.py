@@ -1,15 +1,28 @@
 """Matrices as blocks of rows, whether they are in memory, on disk or read by other processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["CountRows", "JoinedRows", "Rows", "SelectedRows", "SpreadRows", "by_part", "row_blocks"]
+__all__ = [
+    "Check",
+    "ColumnRows",
+    "CountRows",
+    "JoinedRows",
+    "Rows",
+    "SelectedRows",
+    "SpreadRows",
+    "by_part",
+    "columns_of",
+    "columns_of_blocks",
+    "row_blocks",
+]
 
 _R = TypeVar("_R")
+Check: TypeAlias = Callable[[np.ndarray], None]  # of values; it raises an error
 
 
 class Rows(Protocol):
@@ -38,6 +51,14 @@ class SpreadRows(Rows, Protocol):
         """Call ``function(part, *arguments)`` in the process of each part, and return the results in row order."""
 
 
+@runtime_checkable
+class ColumnRows(Rows, Protocol):
+    """Rows of which single columns can be read without the others in memory, however they are stored."""
+
+    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `columns_of`."""
+
+
 CountRows: TypeAlias = sp.csr_matrix | Rows
 
 
@@ -54,6 +75,41 @@ def row_blocks(counts: CountRows) -> Iterator[sp.csr_matrix]:
         yield counts
     else:
         yield from counts.blocks()
+
+
+def columns_of(counts: CountRows, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return some columns of a matrix and the sum of each of its rows, without the whole matrix in memory.
+
+    Parameters
+    ----------
+    counts
+        (n, genes).
+    chosen
+        Columns (g,).
+    check
+        Called with the values that are read, part by part.
+
+    Returns
+    -------
+    tuple
+        The columns (n, g) and the sums (n,), both float64.
+    """
+    if isinstance(counts, ColumnRows):
+        return counts.columns(chosen, check)
+    return columns_of_blocks(row_blocks(counts), chosen, check)
+
+
+def columns_of_blocks(
+    blocks: Iterable[sp.csr_matrix], chosen: np.ndarray, check: Check | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do as `columns_of`, with the blocks of rows of a matrix in their order."""
+    found, totals = [np.empty((0, chosen.size))], [np.empty(0)]
+    for block in blocks:
+        if check is not None:
+            check(block.data)
+        totals.append(np.asarray(block.sum(axis=1, dtype=np.float64)).ravel())
+        found.append(np.asarray(block[:, chosen].toarray(), dtype=np.float64))
+    return np.concatenate(found), np.concatenate(totals)
 
 
 class JoinedRows:
@@ -119,6 +175,11 @@ class SelectedRows:
             if own.size:
                 yield block[own]
             first += block.shape[0]
+
+    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `columns_of`, for the selected rows."""
+        found, totals = columns_of(self._rows, chosen, check)
+        return found[self._chosen], totals[self._chosen]
 
     def _between(self, first: int, last: int) -> np.ndarray:
         """The selected ones of a range of rows, counted from its first."""

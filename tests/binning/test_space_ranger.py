@@ -1,12 +1,15 @@
 """Folders of Space Ranger to AnnData: spots under tissue, places joined by barcode."""
 
+import json
 import sys
+import warnings
 
 import anndata as ad
 import h5py
 import numpy as np
 import pytest
-from binning_samples import BARCODES, write_space_ranger
+from binning_samples import BARCODES, write_images, write_space_ranger
+from PIL import Image
 
 from spatialpdvi import InputError, bin_file
 
@@ -147,3 +150,104 @@ def test_options_that_do_not_fit(tmp_path):
         bin_file(tmp_path / "outs", tmp_path / "out.h5ad", bin_size=50)
     with pytest.raises(InputError, match=r"for `cell_bin`, found the folder .* Leave out `cell_bin`\.$"):
         bin_file(tmp_path / "outs", tmp_path / "out.h5ad", cell_bin=True)
+
+
+def _with_images(outs, **options):
+    counts = write_space_ranger(outs, **options)
+    return counts, write_images(outs / "spatial", matrix=outs / "filtered_feature_bc_matrix.h5")
+
+
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_the_image_is_where_scanpy_and_squidpy_look_for_it(tmp_path, ending):
+    counts, images = _with_images(tmp_path / "outs")
+    bin_file(tmp_path / "outs", tmp_path / f"out.{ending}")
+    adata = ad.read_zarr(tmp_path / "out.zarr") if ending == "zarr" else _check(tmp_path / "out.h5ad", counts)
+    (name,) = adata.uns["spatial"]
+    library = adata.uns["spatial"][name]
+    assert name == "V1_Brain"
+    assert set(library) == {"images", "scalefactors", "metadata"}
+    assert library["metadata"] == {"chemistry_description": "Spatial 3' v1", "software_version": "spaceranger-2.1.0"}
+    assert library["scalefactors"] == {
+        "fiducial_diameter_fullres": 144.5,
+        "spot_diameter_fullres": 89.5,
+        "tissue_hires_scalef": 0.17,
+        "tissue_lowres_scalef": 0.051,
+    }
+    for size, pixels in images.items():
+        np.testing.assert_array_equal(library["images"][size], pixels)
+
+
+@pytest.mark.slow
+def test_it_is_what_squidpy_reads(tmp_path):
+    read = pytest.importorskip("squidpy").read
+    _with_images(tmp_path / "outs")
+    bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    ours = ad.read_h5ad(tmp_path / "out.h5ad")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = read.visium(tmp_path / "outs", load_images=True)[ours.obs_names]
+    np.testing.assert_array_equal(ours.obsm["spatial"], theirs.obsm["spatial"])
+    found, expected = (adata.uns["spatial"]["V1_Brain"] for adata in (ours, theirs))
+    assert {key: set(value) for key, value in found.items()} == {key: set(value) for key, value in expected.items()}
+    assert found["scalefactors"] == expected["scalefactors"]
+    assert found["metadata"] == expected["metadata"]
+    for size, pixels in expected["images"].items():
+        np.testing.assert_array_equal(found["images"][size], pixels)
+
+
+def test_bins_of_visium_hd_have_their_own_scale_and_the_image_of_the_run(tmp_path):
+    bins = tmp_path / "run" / "outs" / "binned_outputs" / "square_008um"
+    write_space_ranger(bins)
+    factors = {"spot_diameter_fullres": 29.2, "tissue_hires_scalef": 0.1, "tissue_lowres_scalef": 0.01}
+    (bins / "spatial" / "scalefactors_json.json").write_text(json.dumps(factors | {"bin_size_um": 8.0}))
+    (tmp_path / "run" / "outs" / "spatial").mkdir()
+    images = write_images(tmp_path / "run" / "outs" / "spatial")
+    bin_file(tmp_path / "run" / "outs", tmp_path / "out.h5ad")
+    library = ad.read_h5ad(tmp_path / "out.h5ad").uns["spatial"]["run"]  # the matrix names no library
+    assert library["scalefactors"]["spot_diameter_fullres"] == 29.2
+    np.testing.assert_array_equal(library["images"]["lowres"], images["lowres"])
+    own = write_images(bins / "spatial", seed=1)
+    bin_file(bins, tmp_path / "out.h5ad")
+    library = ad.read_h5ad(tmp_path / "out.h5ad").uns["spatial"]["run"]
+    np.testing.assert_array_equal(library["images"]["hires"], own["hires"])
+
+
+def test_names_of_libraries_that_are_no_keys(tmp_path):
+    outs = tmp_path / "outs"
+    write_space_ranger(outs)
+    write_images(outs / "spatial", matrix=outs / "filtered_feature_bc_matrix.h5", library="a/b.c/")
+    bin_file(outs, tmp_path / "out.h5ad")
+    assert list(ad.read_h5ad(tmp_path / "out.h5ad").uns["spatial"]) == ["a_b.c_"]
+
+
+def test_grey_and_transparent_pictures_have_three_channels(tmp_path):
+    _with_images(tmp_path / "outs")
+    spatial = tmp_path / "outs" / "spatial"
+    grey = np.arange(1200, dtype=np.uint8).reshape(30, 40)
+    Image.fromarray(grey).save(spatial / "tissue_hires_image.png")
+    Image.fromarray(np.dstack([grey, grey, grey, grey])).save(spatial / "tissue_lowres_image.png")
+    bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    for pixels in ad.read_h5ad(tmp_path / "out.h5ad").uns["spatial"]["V1_Brain"]["images"].values():
+        np.testing.assert_array_equal(pixels, np.dstack([grey] * 3))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda spatial: (spatial / "tissue_hires_image.png").write_bytes(b"\x89PNG no"), "to be a complete picture"),
+        (
+            lambda spatial: (spatial / "scalefactors_json.json").unlink(),
+            "a number above 0 under 'tissue_hires_scalef', 'tissue_lowres_scalef' in .* to place the image, found none",
+        ),
+        (
+            lambda spatial: (spatial / "scalefactors_json.json").write_text('{"tissue_hires_scalef": 0}'),
+            "a number above 0 under 'tissue_hires_scalef', 'tissue_lowres_scalef'",
+        ),
+    ],
+)
+def test_an_image_that_cannot_be_placed_is_one_sentence(tmp_path, damage, said):
+    _with_images(tmp_path / "outs")
+    damage(tmp_path / "outs" / "spatial")
+    with pytest.raises(InputError, match=said):
+        bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    assert not (tmp_path / "out.h5ad").exists()

@@ -8,6 +8,7 @@ import anndata
 import h5py
 import numpy as np
 import pytest
+import tifffile
 from binning_samples import Molecules, as_dict, draw, write_cell_gef, write_gef, write_gem, write_space_ranger
 from click.testing import CliRunner
 from documented import named, part, undocumented
@@ -56,6 +57,26 @@ def test_quiet_says_nothing_and_a_second_run_replaces_the_first(tissue, tmp_path
     _run("bin", path, "--bin", "100", "-o", out)
     assert as_dict(anndata.read_h5ad(out)) == tissue.expected(100)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gem.gz"]
+
+
+def test_mask_and_image_are_named_and_followed_by_a_fit(tissue, tmp_path):
+    path, out = write_gef(tmp_path / "SN.gef", tissue), tmp_path / "sample.h5ad"
+    mask = np.zeros((400, 400), dtype=np.uint8)
+    mask[:, 40:360] = 1
+    tifffile.imwrite(tmp_path / "mask.tif", mask)
+    tifffile.imwrite(tmp_path / "regist.tif", np.full((400, 400), 90, dtype=np.uint8), tile=(64, 64))
+    options = ["--tissue", tmp_path / "mask.tif", "--image", tmp_path / "regist.tif"]
+    said = _run("bin", path, "--bin", "20", *options, "-o", out).stdout
+    assert "obs['in_tissue'] with 320 spots on the tissue, the image of 'SN' in uns['spatial'])" in said
+    _run("fit", out, "--mask", "in_tissue", "--k", "2", "--n-init", "2", "--states", "off", "-q")
+    adata = anndata.read_h5ad(out)
+    assert adata.obs["pdvi_domain"].notna().sum() == 320
+    assert list(adata.uns["spatial"]) == ["SN"]
+    _run("plot", out, "--image", "--gene", "g3", "-o", tmp_path / "a.png", "-q")
+    text = part("What `spatialpdvi bin` writes")
+    assert undocumented({key: adata.uns["binning"][key] for key in ("tissue", "image")}, text) == []
+    assert "obs['in_tissue']" in text
+    assert "uns['spatial'][library]" in text
 
 
 @pytest.mark.parametrize("kind", ["squares", "cells", "text", "visium"])

@@ -13,8 +13,8 @@ import pandas as pd
 from corpus.cases import HOSTILE, OK, REFUSED, Case, section
 
 KINDS = ("domains", "annotation", "confidence", "entropy", "agreement", "flow", "edges", "trace", "scan", "confusion")
-KINDS = (*KINDS, "states", "composition", "reliability", "overview")
-LACKING = {"scan", "states", "composition"}  # of a fit with one number of domains and without states
+KINDS = (*KINDS, "states", "composition", "reliability", "image", "overview")
+LACKING = {"scan", "states", "composition", "image"}  # of a fit of one K, without states and an image
 # parts of a file without which nothing is drawn, and those that single kinds need
 NEEDED = {"places", "confidence", "domains", "summary"}
 NEEDS = {"annotation": {"annotation", "confusion", "reliability"}, "graph": {"flow", "edges"}}
@@ -146,6 +146,15 @@ def _kinds() -> Iterator[Case]:
             yield _plot(f"{kind} without {name}", _with(without(*lost)), REFUSED if refused else OK, *option)
     for kinds in ("", ",", "nothing", "overview,domains", "DOMAINS", "a\nb"):
         yield _plot(f"kinds {kinds!r}", _with(), REFUSED, "--kind", kinds)
+    for gene, codes in (("gene0", OK), ("", REFUSED), ("GENE0", REFUSED), ("nothing", REFUSED), ("$x^{$", REFUSED)):
+        yield _plot(f"gene {gene!r}", _with(), codes, "--gene", gene)
+    for options in (
+        ("--image",),
+        ("--alpha", "0.5"),
+        ("--image", "--alpha", "-1"),
+        ("--gene", "gene0", "--layer", "no"),
+    ):
+        yield _plot(f"options {options}", _with(), REFUSED, *options)
     for kinds in ("domains,domains", ",".join(KINDS[:8] * 5)):
         yield _plot(f"kinds {kinds[:20]!r}", _with(), OK, "--kind", kinds)
     for name, lost in lacking.items():

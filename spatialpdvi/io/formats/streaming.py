@@ -18,11 +18,11 @@ import scipy.sparse as sp
 from isal import isal_zlib  # twice as fast as zlib
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.formats.matrices import as_csr
+from spatialpdvi.io.formats.matrices import as_csr, numeric
 from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.storage.elements import is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
-from spatialpdvi.runtime.rows import Rows
+from spatialpdvi.runtime.rows import Check, Rows, columns_of_blocks
 from spatialpdvi.runtime.threads import n_threads
 
 __all__ = ["CopiedRows", "FileRows", "read_range"]
@@ -82,12 +82,58 @@ class FileRows:
                     raise
                 # Whatever h5py, zarr or a codec raise here, the element is damaged.
                 except Exception as error:
-                    raise InputError(
-                        f"to read {self.name} of {str(self.path)!r}",
-                        f"a damaged element ({error})",
-                        "Write the file again with a current anndata.",
-                    ) from error
+                    raise self._damaged(error) from error
                 yield block
+
+    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `spatialpdvi.runtime.rows.columns_of`, also where the matrix is stored by columns (CSC).
+
+        Raises
+        ------
+        InputError
+            Where the file is gone or damaged.
+        """
+        with opened(self.path) as file:
+            element = file[self.element]
+            if not is_array(element) and element.attrs.get("encoding-type") == "csc_matrix":
+                try:
+                    return self._of_columns(whole(element), chosen, check)
+                except (InputError, MemoryError):
+                    raise
+                except Exception as error:
+                    raise self._damaged(error) from error
+        return columns_of_blocks(self.blocks(), chosen, check)
+
+    def _of_columns(self, group: Any, chosen: np.ndarray, check: Check | None) -> tuple[np.ndarray, np.ndarray]:
+        indptr = group["indptr"][()].astype(np.int64)
+        if indptr.size != self.shape[1] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+            msg = "its columns do not follow one another"
+            raise ValueError(msg)
+        n_rows = int(group.attrs["shape"][0])
+        found, totals = np.zeros((self.shape[0], chosen.size)), np.zeros(self.shape[0])
+        for start in range(0, int(indptr[-1]), _VALUES):
+            stop = min(start + _VALUES, int(indptr[-1]))
+            data, rows = read_range(group["data"], start, stop), read_range(group["indices"], start, stop)
+            if data.size < stop - start or rows.size < stop - start or rows.min() < 0 or rows.max() >= n_rows:
+                msg = "values are missing, or lie outside of the matrix"
+                raise ValueError(msg)
+            data, rows = numeric(data, self.name), rows.astype(np.int64) - self._first
+            if check is not None:
+                check(data)
+            inside = (rows >= 0) & (rows < self.shape[0])
+            totals += np.bincount(rows[inside], weights=data[inside], minlength=self.shape[0])
+            for number, column in enumerate(chosen):
+                low, high = np.clip(indptr[[column, column + 1]], start, stop) - start
+                own = slice(int(low), int(high))
+                np.add.at(found[:, number], rows[own][inside[own]], data[own][inside[own]])
+        return found, totals
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(
+            f"to read {self.name} of {str(self.path)!r}",
+            f"a damaged element ({error})",
+            "Write the file again with a current anndata.",
+        )
 
     def _sparse(self, group: Any) -> Iterator[sp.csr_matrix]:
         if group.attrs.get("encoding-type") != "csr_matrix":

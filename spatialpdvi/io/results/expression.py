@@ -1,5 +1,7 @@
 """Counts of a fitted section, and the domains or states between which genes are compared."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +13,23 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.counts import find_counts, read_counts
 from spatialpdvi.io.section.labels import read_domains
-from spatialpdvi.runtime.rows import CountRows
+from spatialpdvi.runtime.rows import CountRows, columns_of
 
-__all__ = ["Expression", "layer_of_the_fit", "read_expression", "read_genes"]
+__all__ = [
+    "Expression",
+    "GeneCounts",
+    "layer_of_the_fit",
+    "read_expression",
+    "read_gene_counts",
+    "read_genes",
+]
 
 _ADVICE = (
     f"Name the layer of the counts with {option('layer')}; features of {option('rep')} have no genes to be compared."
 )
+_NEAR = 5  # names that an error lists
 
 
 class Expression(NamedTuple):
@@ -81,6 +91,64 @@ def read_genes(
     if gene_key is not None:
         names = _named_by(source, gene_key, found.source, names)
     return found.matrix, names
+
+
+class GeneCounts(NamedTuple):
+    """Counts of a few genes."""
+
+    counts: np.ndarray  # (n, g) float64, whole numbers
+    totals: np.ndarray  # (n,) float64, of all genes
+
+
+def read_gene_counts(
+    source: Source, keys: Keys, genes: Sequence[str], *, layer: str | None = None, gene_key: str | None = None
+) -> GeneCounts:
+    """Read the counts of some genes, and the total of each spot; the matrix is never in memory as a whole.
+
+    Parameters
+    ----------
+    source
+        The section.
+    keys
+        The names under which a fit was written, if there is one.
+    genes
+        Names.
+    layer, gene_key
+        As for `read_expression`.
+
+    Raises
+    ------
+    InputError
+        Where there are no counts, no gene has a name, or several have it.
+    """
+    if layer is None and keys.uns in source.uns_keys():
+        layer = _layer_of_the_fit(source, keys)
+    found = find_counts(source, layer, memory=0, advice=_ADVICE)
+    names = np.asarray(found.gene_names, dtype=object)
+    if gene_key is not None:
+        names = _named_by(source, gene_key, found.source, names)
+    chosen = [_position(gene, names, source, found.source) for gene in genes]
+    return GeneCounts(*columns_of(found.matrix, np.array(chosen, dtype=np.int64)))
+
+
+def _position(gene: str, names: np.ndarray, source: Source, where: str) -> int:
+    """The column of the gene of a name."""
+    own = np.flatnonzero(names == gene)
+    if own.size == 1:
+        return int(own[0])
+    columns = source.var_keys(where)
+    others = f" Columns of var with other names: {list_keys(columns)} (see {option('gene_key')})." if columns else ""
+    if own.size:
+        raise InputError(
+            f"one gene called {gene!r} in {source.name}", f"{own.size}", f"Name it by another column.{others}"
+        )
+    texts = [str(name) for name in names]
+    same = [name for name in texts if name.lower() == gene.lower()]
+    near = same or get_close_matches(gene, texts, n=_NEAR) or [name for name in texts if gene.lower() in name.lower()]
+    found = "none of this name"
+    if near:
+        found += f"; near it are {', '.join(map(repr, dict.fromkeys(near[:_NEAR])))}"
+    raise InputError(f"a gene called {gene!r} in {source.name}", found, f"Give the name of a gene.{others}")
 
 
 def _likeliest_states(source: Source, keys: Keys) -> pd.Categorical:

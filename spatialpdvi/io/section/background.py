@@ -21,7 +21,15 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 
-__all__ = ["Exclusion", "enough_counts", "off_tissue", "read_mask", "warn_of_background", "warn_of_in_tissue"]
+__all__ = [
+    "IN_TISSUE",
+    "Exclusion",
+    "enough_counts",
+    "off_tissue",
+    "read_mask",
+    "warn_of_background",
+    "warn_of_in_tissue",
+]
 
 _FEWEST = 100  # spots, to see two modes
 _NEAR = 6  # neighbours over whose counts the median is taken: one ring on a hexagonal grid
@@ -32,7 +40,7 @@ _RATIO = 4.0  # of the counts of the two modes, at least: kinds of tissue differ
 _DEPTH = 0.5  # the density between the modes is at most this part of the lower mode's
 _GAP = 150.0  # degrees without a neighbour, from which a spot is at the outside
 _SAMPLE = 100_000  # spots, which are enough for a warning
-_IN_TISSUE = "in_tissue"  # where scanpy and squidpy keep what Space Ranger says
+IN_TISSUE = "in_tissue"  # where scanpy and squidpy keep what Space Ranger says
 
 
 class Exclusion(NamedTuple):
@@ -113,17 +121,17 @@ def enough_counts(
 
 def warn_of_in_tissue(source: Source) -> bool:
     """Warn of spots that ``obs['in_tissue']`` says are off the tissue; return whether there are any."""
-    if _IN_TISSUE not in source.obs_keys():
+    if IN_TISSUE not in source.obs_keys():
         return False
     try:
-        kept = read_mask(source, _IN_TISSUE)
+        kept = read_mask(source, IN_TISSUE)
     except InputError:  # a column of the user's own
         return False
     if kept.all():
         return False
     text = (
-        f"{(~kept).sum():,} of {kept.size:,} spots are off the tissue by obs[{_IN_TISSUE!r}]. They are fitted like all "
-        f"others, and will take domains of their own. Exclude them with {option('mask', _IN_TISSUE)}."
+        f"{(~kept).sum():,} of {kept.size:,} spots are off the tissue by obs[{IN_TISSUE!r}]. They are fitted like all "
+        f"others, and will take domains of their own. Exclude them with {option('mask', IN_TISSUE)}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
     return True

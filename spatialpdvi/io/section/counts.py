@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_address
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.runtime.rows import CountRows, Rows
+from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of
 
 __all__ = ["CANDIDATES", "COPIES", "COUNTS_IN", "Counts", "find_counts", "read_counts", "slim_from", "warn_of_empty"]
 
@@ -50,6 +50,18 @@ class CheckedRows:
                 raise InputError(f"{self._where} to hold {_WHAT}", refusal, _ADVICE)
             yield block
         self._checked = True
+
+    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `spatialpdvi.runtime.rows.columns_of`."""
+
+        def expect_counts(values: np.ndarray) -> None:
+            refusal = _refusal(values)
+            if refusal:
+                raise InputError(f"{self._where} to hold {_WHAT}", refusal, _ADVICE)
+            if check is not None:
+                check(values)
+
+        return columns_of(self._rows, chosen, expect_counts)
 
 
 class Counts(NamedTuple):
