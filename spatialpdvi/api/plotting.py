@@ -28,6 +28,7 @@ def plot_file(
     label_key: str | None = None,
     spatial_key: str = "spatial",
     sample_key: str | None = None,
+    counts: str | Path | None = None,
 ) -> "Figure":
     """Draw a fitted file.
 
@@ -55,6 +56,8 @@ def plot_file(
         Key in ``obsm`` of the coordinates, (n, 2) or (n, 3).
     sample_key
         Column of ``obs`` that names the section of each spot; by default the column used by the fit.
+    counts
+        For genes, as for `markers_file`.
 
     Returns
     -------
@@ -70,9 +73,9 @@ def plot_file(
     >>> from spatialpdvi.api import plot_file
     >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
-    from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.storage.paths import locate
     from spatialpdvi.plotting.kinds import Genes, View, check_alpha, plot_kinds
 
@@ -80,7 +83,7 @@ def plot_file(
     check_alpha(alpha, image=image)
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
-    with H5adSource(location) as file:
+    with opened_with_counts(location, counts) as file:
         source = select_fitted(file, keys)
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
         if chosen is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED
 
 __all__ = ["plot"]
 
@@ -40,6 +40,7 @@ __all__ = ["plot"]
     help="For --gene: where the raw counts are, the name of a layer, X or raw.X. Default: where the fit found them.",
 )
 @GENE_KEY
+@COUNTS
 @click.option("--dpi", default=150, show_default=True, help="Resolution in dots per inch.")
 @verbosity
 @user_errors
@@ -54,6 +55,7 @@ def plot(
     alpha: float | None,
     layer: str | None,
     gene_key: str | None,
+    counts: tuple[Path, ...],
     key_added: str,
     label_key: str | None,
     spatial_key: str,
@@ -78,10 +80,11 @@ def plot(
       spatialpdvi plot visium.h5ad --gene Mbp --gene Snap25 -o genes.png
     """
     from spatialpdvi.api import plot_file
+    from spatialpdvi.io.results.slim import check_number
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.plotting import save_figure
 
-    check_distinct(output, "output", (section,))
+    check_distinct(output, "output", (section, *counts))
     with name_written(output):
         with display(quiet=quiet, verbose=verbose):
             figure = plot_file(
@@ -96,6 +99,7 @@ def plot(
                 label_key=label_key,
                 spatial_key=spatial_key,
                 sample_key=sample_key,
+                counts=check_number([section], counts)[0],
             )
             save_figure(figure, output, dpi=dpi)
         if not quiet:

@@ -146,6 +146,7 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
         ("fit", light, "--k", 3),
         ("label", "split", light, "--domain", "0", "--into", 2),
         ("report", light, "-o", folder / "page.html", "--gene-key", "symbol"),
+        ("plot", light, "-o", folder / "gene.png", "--gene", "gene00001"),
     ):
         said = _run(*command, code=2)
         assert "found none, since it was written with --slim. They are in 'section.h5ad'" in said, said
@@ -153,6 +154,9 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
     _run("markers", whole, "-o", folder / "whole.csv", "-q")
     _run("markers", light, "-o", folder / "light.csv", "-q", "--counts", folder / "section.h5ad")
     assert (folder / "whole.csv").read_bytes() == (folder / "light.csv").read_bytes()
+    for path, more in ((whole, ()), (light, ("--counts", folder / "section.h5ad"))):
+        _run("plot", path, "-o", path.with_suffix(".png"), "--gene", "gene00001", *more, "-q")
+    assert whole.with_suffix(".png").read_bytes() == light.with_suffix(".png").read_bytes()
     shuffled = ad.read_h5ad(folder / "section.h5ad")[::-1].copy()
     shuffled.write_h5ad(folder / "other.h5ad")
     said = _run("markers", light, "--counts", folder / "other.h5ad", code=2)

@@ -122,7 +122,7 @@ def read_gene_counts(
         Where there are no counts, no gene has a name, or several have it.
     """
     if layer is None and keys.uns in source.uns_keys():
-        layer = layer_of_the_fit(source, keys)
+        layer = layer_of_the_fit(source, source.uns(keys.uns))
     found = find_counts(source, layer, memory=0, advice=_ADVICE)
     names = np.asarray(found.gene_names, dtype=object)
     if gene_key is not None:

@@ -105,8 +105,9 @@ def find_counts(source: Source, layer: str | None, *, memory: int | None = None,
         raise InputError(
             f"{_WHAT} in {source.name}",
             f"none, since it was written with {option('slim', True)}",
-            f"They are in {left_out_of!r}, from which it was made. `markers`, `describe` and `report` read them from "
-            f"there with {option('counts')}; all else needs a result that was written without {option('slim', True)}.",
+            f"They are in {left_out_of!r}, from which it was made. `markers`, `describe`, `plot` and `report` read "
+            f"them from there with {option('counts')}; all else needs a result that was written without "
+            f"{option('slim', True)}.",
         )
     found = _search(source, memory, advice) if layer is None else _named(source, layer, memory=memory, advice=advice)
     if not found.matrix.shape[1]:
