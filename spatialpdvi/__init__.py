@@ -28,8 +28,11 @@ if TYPE_CHECKING:
         predict_file,
         report_files,
         save_model,
+        transfer,
+        transfer_file,
     )
     from spatialpdvi.api.estimator import PottsGMM
+    from spatialpdvi.api.transfer import TransferResult
     from spatialpdvi.checkpoints import Checkpoint
     from spatialpdvi.editing.edits import Levels, Merge, Pieces, Rename, Split
     from spatialpdvi.errors import InputError, InputWarning
@@ -51,6 +54,7 @@ __all__ = [
     "PottsGMM",
     "Rename",
     "Split",
+    "TransferResult",
     "bin_file",
     "describe",
     "describe_files",
@@ -74,6 +78,8 @@ __all__ = [
     "save_model",
     "simulate",
     "tl",
+    "transfer",
+    "transfer_file",
 ]
 
 _HOME = {
@@ -88,6 +94,7 @@ _HOME = {
     "PottsGMM": "api.estimator",
     "Rename": "editing.edits",
     "Split": "editing.edits",
+    "TransferResult": "api.transfer",
     "bin_file": "api",
     "describe": "api",
     "describe_files": "api",
@@ -108,6 +115,8 @@ _HOME = {
     "report_files": "api",
     "save_model": "api",
     "simulate": "synthetic",
+    "transfer": "api",
+    "transfer_file": "api",
 }
 
 

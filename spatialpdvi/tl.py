@@ -16,7 +16,7 @@ from spatialpdvi.runtime.progress import Progress
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["describe", "domains", "markers", "predict"]
+__all__ = ["describe", "domains", "markers", "predict", "transfer"]
 
 
 @spell_out(without=("k", "sample_key"))
@@ -139,6 +139,84 @@ def predict(
         key_added=key_added,
         correct=correct,
         **options,
+    )
+    return adata if copy else None
+
+
+def transfer(
+    adata: "AnnData",
+    fitted: "AnnData",
+    *,
+    library_key: str | None = None,
+    key_added: str = "pdvi",
+    copy: bool = False,
+    new_key: str | None = None,
+    borders: str = "spots",
+    max_distance: float | None = None,
+    scale: float = 1.0,
+    spatial_key: str | None = None,
+    label_key: str | None = None,
+    progress: Progress | None = None,
+) -> "AnnData | None":
+    """Carry the domains of a fitted section to other spots of the same section, by place (docs/transfer.md).
+
+    Parameters
+    ----------
+    adata
+        n spots with coordinates in the unit of the fitted section: bins of another size, or cells.
+    fitted
+        With the result of a fit.
+    library_key
+        Column of ``obs`` of ``adata`` that names the section of each spot; by default that of the fit.
+    key_added
+        Prefix of the keys that the fit wrote.
+    copy
+        Whether to return a copy with the result instead of writing into ``adata``.
+    new_key
+        Prefix of the keys that are written; by default that of the fit.
+    borders
+        "spots": each spot has the domain of the nearest fitted spot. "smooth": it has the domain with the largest
+        interpolated posterior.
+    max_distance
+        Spots farther from every fitted spot have no domain, in the unit of the fit's coordinates; by default the median
+        distance of a fitted spot to its fourth neighbour.
+    scale
+        What the coordinates of ``adata`` are multiplied by to be in the unit of the fit.
+    spatial_key
+        Coordinates of ``adata``; by default under the name that the fit was given.
+    label_key
+        Column of ``obs`` with known labels to score by; by default ``annotation``, if there is one.
+    progress
+        Shows the stages; by default nothing is shown.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or sections or coordinates do not match; ``adata`` is then unchanged.
+
+    Examples
+    --------
+    >>> spv.tl.transfer(other, adata)
+    >>> other.obs["pdvi_domain"].cat.categories.tolist()
+    ['0', '1', '2']
+    """
+    adata = adata.copy() if copy else adata
+    api.transfer(
+        fitted,
+        adata,
+        key_added=key_added,
+        new_key=new_key,
+        borders=borders,
+        max_distance=max_distance,
+        scale=scale,
+        spatial_key=spatial_key,
+        sample_key=library_key,
+        label_key=label_key,
+        progress=progress,
     )
     return adata if copy else None
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("processes", "scaling", "speed", "tiling"):
+    for name in ("processes", "scaling", "speed", "tiling", "transfer"):
         sys.modules.pop(name, None)
 
 
@@ -251,3 +251,18 @@ def test_a_quick_run_does_not_replace_the_numbers_of_the_documentation():
     done = subprocess.run([sys.executable, str(everything), "--quick"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Expected --output with --quick" in done.stderr
+
+
+@pytest.mark.slow
+def test_small_bins_take_the_domains_of_large_ones_and_many_cells_take_little(load):
+    transfer = load("transfer")
+    found = transfer.agreement(150, 200, 3, seed=0)
+    assert found["inside"] == 1.0
+    assert abs(found["spots"] - found["smooth"]) < 0.01
+    assert found["spots"] > found["predict"] + 0.1
+    lines = transfer.table(2_500, 50_000, 6)
+    costs = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    assert [row[:2] for row in costs] == [["spots", "50,000"], ["smooth", "50,000"]]
+    for _, _, _, cpu_seconds, peak in costs:
+        assert float(cpu_seconds) < 30
+        assert float(peak.removesuffix(" GB")) < 0.6

@@ -125,8 +125,7 @@ def fit_file(
     Parameters
     ----------
     path
-        An h5ad file, a zarr store, or a SpatialData store with one table; if it has several, the folder of a table. A
-        SpatialData store is never written to.
+        An h5ad file, a zarr store, or a SpatialData store with one table; if it has several, the folder of a table.
     options
         Options of the fit.
     output

@@ -180,6 +180,12 @@ def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memo
     with progress.stage("read") as stage:
         fit = _with_valid_colours(read_stored(source, keys))
         stage.note(f"{fit.codes.size:,} spots, {len(fit.names)} domains")
+    if "transfer" in fit.summary and isinstance(edit, Split | Pieces | Levels):
+        raise InputError(
+            f"the domains of a fit in {source.name}",
+            f"domains that were carried over from {fit.summary['transfer']['fit']}, whose spots have the features",
+            "Edit the domains of that fit, and carry them over again.",
+        )
     match edit:
         case Levels():
             return _levels(source, keys, fit, edit, progress)

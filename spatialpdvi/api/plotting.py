@@ -123,7 +123,8 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
         annotation=fitted.annotation,
         confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
         calibration=calibration,
-        trace=fitted.summary["trace"],
+        # carried over by place, domains have no convergence of their own
+        trace=fitted.summary["trace"] if fitted.carried_from is None else None,
         k_scan=fitted.summary.get("k_scan"),
         k=fitted.n_fitted,
         scores=fitted.summary["scores"],

@@ -17,6 +17,7 @@ from spatialpdvi.cli.plot import plot
 from spatialpdvi.cli.predict import predict
 from spatialpdvi.cli.report import report
 from spatialpdvi.cli.simulate import simulate
+from spatialpdvi.cli.transfer import transfer
 from spatialpdvi.version import __version__
 
 __all__ = ["main"]
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 for command in (
-    *(fit, predict, compare, estimate, evaluate, describe, label, markers),
+    *(fit, predict, transfer, compare, estimate, evaluate, describe, label, markers),
     *(bin_sample, simulate, plot, report),
 ):
     main.add_command(command)

@@ -118,8 +118,8 @@ def fit(
     """Find the spatial domains of SECTION and write them into it.
 
     SECTION is an h5ad file or a zarr store. Several sections are fitted together, with one set of domains for all. The
-    ending of --output, .h5ad or .zarr, sets its format. A SpatialData store is only read: one of its tables is fitted,
-    and --output is required.
+    ending of --output, .h5ad or .zarr, sets its format. Of a SpatialData store, one table is fitted and updated, or
+    written to --output; all other elements stay as they are.
 
     \b
     Example:
@@ -129,7 +129,7 @@ def fit(
       spatialpdvi fit slice.h5ad --k 7 --rep X_pca --n-pcs 15 -o slice_domains.h5ad --json scores.json
       spatialpdvi fit embryo.h5ad --k 20 --checkpoint embryo.fit --resume
       spatialpdvi fit embryo.h5ad --k 20 -o light.h5ad --slim
-      spatialpdvi fit xenium.zarr --table table --k 12 -o xenium_domains.zarr
+      spatialpdvi fit xenium.zarr --table table --k 12
     """
     chosen = options_of(preset, options, quiet=quiet)
     check_options(checkpoint, every=checkpoint_every, resume=resume)

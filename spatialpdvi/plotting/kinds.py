@@ -23,6 +23,7 @@ from spatialpdvi.io.results.fitted import (
     read_flow,
     read_number,
     read_states,
+    why_missing,
 )
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.images import TissueImage, read_images
@@ -190,7 +191,7 @@ class View:
 
     def number(self, key: str, otherwise: str) -> NDArray[np.float64]:
         """Return a column of ``obs`` that a fit wrote, (n,), or raise an error that ends with the advice given."""
-        return read_number(self.source, key, otherwise=otherwise)
+        return read_number(self.source, key, otherwise=why_missing(self.source, self.keys, otherwise))
 
 
 def check_alpha(alpha: float | None, *, image: bool) -> None:
@@ -280,7 +281,9 @@ def _trace(view: View, axes: Axes) -> Heading:
         raise not_ours(view.source, name, "no number under 'tolerance'")
     limit = None if tolerance is None else float(tolerance)
     draw_stationarity(axes, view.fitted.summary["trace"], tolerance=limit)
-    return Heading("Convergence", EDITED if view.fitted.edits else "")
+    carried = view.fitted.carried_from
+    note = EDITED if view.fitted.edits else "" if carried is None else f"of the fit of {printable(carried)}"
+    return Heading("Convergence", note)
 
 
 def _scan(view: View, axes: Axes) -> Heading:

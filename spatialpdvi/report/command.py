@@ -13,7 +13,7 @@ from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.report.content import Material, joint_samples, number
 
-__all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options"]
+__all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options", "transfer_command"]
 
 _ALWAYS = ("k", "seed")  # shown even where they are the default
 # Options of `fit` that `predict` takes as well; all others are in the model.
@@ -72,6 +72,23 @@ def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> l
     ]
 
 
+def transfer_command(params: Mapping[str, Any], file: Path, *, output: Path) -> list[str]:
+    """Return the words of the `spatialpdvi transfer` that repeats one in the folder of the fit's file."""
+    own = {
+        "borders": params.get("borders"),
+        "max_distance": params.get("max_distance"),
+        "scale": params.get("scale"),
+        "spatial_key": params.get("spatial_key"),
+        "sample_key": params.get("sample_key"),
+        "label_key": params.get("label_key"),
+        "key_added": params.get("transferred_key"),
+        "new_key": params.get("key_added"),
+    }
+    flags = [f"--{name.replace('_', '-')}={_plain(value)}" for name, value in own.items() if value is not None]
+    fitted = _file(Path(str(params.get("transferred_from"))))
+    return ["spatialpdvi", "transfer", fitted, "--to", _file(file), *flags, "-o", _file(output)]
+
+
 def shell_line(words: Sequence[str]) -> str:
     """Return one line for bash or zsh."""
     return " ".join(map(_quoted, words))
@@ -93,6 +110,8 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
     if material.left_out_of is not None:
         paths = {}
     beside = path.with_name(f"{path.stem}_again{path.suffix}")
+    if material.fitted.carried_from is not None:
+        return shell_line(transfer_command(params, path, output=beside))
     if material.is_predicted:
         try:
             return shell_line(predict_command(params, path, output=beside))

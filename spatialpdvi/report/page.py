@@ -176,11 +176,17 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
         path=str(material.path),
         spots=spots,
         domains=filled,
-        epochs=f"{certificate.epochs} {'sweeps' if material.is_predicted else 'epochs'}",
+        epochs=f"{certificate.epochs} {'sweeps' if material.is_predicted else 'epochs'}{_whose(material)}",
         converged=certificate.converged,
         row=[f"{spots:,}", f"{filled}", *_summary(material), mean, f"{certificate.epochs}"],
         body=body,
     )
+
+
+def _whose(material: Material) -> str:
+    """Return whose epochs these are, where the domains were carried over from another fit."""
+    carried = material.fitted.carried_from
+    return "" if carried is None else f" of the fit of {carried}, from which the domains were carried over"
 
 
 def _described(material: Material) -> dict[str, Any] | None:

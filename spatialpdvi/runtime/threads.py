@@ -1,10 +1,11 @@
 """The number of threads, and how to use a single one where results would otherwise depend on it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-__all__ = ["n_threads", "single_threaded"]
+__all__ = ["in_blocks", "n_threads", "single_threaded"]
 
 
 @contextmanager
@@ -34,3 +35,14 @@ def n_threads() -> int:
     if chosen.isdigit() and int(chosen) > 0:
         return int(chosen)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:
+    """Call ``task`` with each block of at most ``size`` of n rows, on all threads; it writes to its own rows.
+
+    After Ctrl-C the blocks that have begun are finished, and no other begins. Queries of SciPy's trees with several
+    ``workers`` instead go on in threads that nobody waits for, and crash the process when their memory is freed.
+    """
+    with ThreadPoolExecutor(n_threads()) as pool:
+        for _ in pool.map(task, (slice(first, min(first + size, n)) for first in range(0, n, size))):
+            pass  # an exception of a block is raised here

@@ -71,6 +71,7 @@ MADE = {
     "fit without labels": ["fit", "b.h5ad", *FAST, "--rep", "X_pca", "-o", "bare.h5ad", "--report", "bare.json"],
     "fit auto": ["fit", "a.h5ad", "--k", "3:4", "-o", "auto.h5ad", "--json", "auto.json"],
     "predict": ["predict", "a.h5ad", "--model", "model.npz", "-o", "predicted.h5ad", "--json", "predict.json"],
+    "transfer": ["transfer", "out.h5ad", "--to", "b.h5ad", "-o", "carried.h5ad"],
     "evaluate": ["evaluate", "out.h5ad", "--json", "evaluate.json"],
     "estimate": ["estimate", "a.h5ad", "--k", 4, "--json", "estimate.json"],
     "compare": ["compare", "a.h5ad", *FAST, "--solvers", "p2dvi,adam", "--seeds", 2, "--tune-epochs", 2, "-o", "all"],
@@ -124,7 +125,9 @@ def test_json_is_what_its_schema_says_and_the_schema_names_every_key(said, files
     assert set(content) <= _properties(schema)
 
 
-@pytest.mark.parametrize("file", ["out.h5ad", "bare.h5ad", "auto.h5ad", "predicted.h5ad", "edited.h5ad"])
+@pytest.mark.parametrize(
+    "file", ["out.h5ad", "bare.h5ad", "auto.h5ad", "predicted.h5ad", "carried.h5ad", "edited.h5ad"]
+)
 def test_every_key_of_a_section_is_documented(said, files, file):
     before, after = anndata.read_h5ad(files / "a.h5ad"), anndata.read_h5ad(files / file)
     groups = ("obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns")

@@ -156,7 +156,9 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
     with pytest.raises(InputError) as caught:
         H5adSource(store)
     name = f"Expected the name of one table of {str(store)!r}, found"
-    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Name one of these with `table`."
+    folder = str(store / "tables" / "bins")
+    advice = f"Name one of these with `table`. Its folder names it, too: {folder!r}."
+    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. {advice}"
     with pytest.raises(InputError) as caught:
         choose_tables([store], "../tables/bins")
     assert str(caught.value).startswith(f"{name} no '../tables/bins', but 'bins', 'cells'.")

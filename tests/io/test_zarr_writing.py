@@ -303,8 +303,7 @@ def test_other_folders_are_never_replaced(store, tmp_path, make):
         assert said.endswith(f"to be a zarr store of an AnnData to write, found {found}. Choose another `output`.")
     for inside in ("section.zarr/out.h5ad", "sdata.zarr/tables/more.zarr", "sdata.zarr/tables/cells"):
         assert "to be outside of zarr stores, found it in" in refusal(store, tmp_path / inside)
-    assert "a SpatialData store" in refusal(sdata, sdata)
-    assert "to be outside of zarr stores" in refusal(sdata / "tables" / "cells", sdata / "tables" / "cells")
+    check_output(sdata / "tables" / "cells", sdata / "tables" / "cells")  # a table may be updated where it is
     assert files_of(tmp_path) == before
 
 

@@ -3,10 +3,11 @@
 import os
 
 import numba
+import numpy as np
 import pytest
 
 from spatialpdvi.kernels import dispatch as twins
-from spatialpdvi.runtime.threads import single_threaded
+from spatialpdvi.runtime.threads import in_blocks, single_threaded
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -37,3 +38,21 @@ def test_threads_are_asked_to_spin_briefly_unless_the_user_chose(monkeypatch, ch
         assert real() == 1
     assert policies == [seen]
     assert tuple(map(os.environ.get, NAMES)) == chosen
+
+
+def test_blocks_cover_all_rows_once_and_raise_what_one_of_them_raises():
+    seen = np.zeros(1003, dtype=int)
+
+    def count(rows):
+        seen[rows] += 1
+
+    in_blocks(count, seen.size, 10)
+    assert (seen == 1).all()
+    in_blocks(count, 0, 10)
+
+    def fail(rows):
+        if rows.start == 20:
+            raise KeyError(rows.start)
+
+    with pytest.raises(KeyError, match="20"):
+        in_blocks(fail, 100, 10)

@@ -30,6 +30,7 @@ __all__ = [
     "read_summary",
     "samples_of_fit",
     "stored_params",
+    "why_missing",
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
@@ -38,6 +39,7 @@ _NO_STATES = (
     "Only fits whose domains are compositions of cell states write it: fit with "
     f"{option('states', 'auto')}, or with a number of states."
 )
+_CARRIED = "The domains were carried over by place: this stays with the spots of the fit from which they are."
 _ROUNDED = 1e-5  # error of a sum of posteriors in single precision
 
 
@@ -62,6 +64,12 @@ class Fitted(NamedTuple):
             return []
         columns = (np.atleast_1d(found.get(name, ())) for name in ("action", "detail"))
         return [f"{action}: {detail}" for action, detail in zip(*columns, strict=False)]
+
+    @property
+    def carried_from(self) -> str | None:
+        """The fit from which the domains were carried over by place, the name of its file; None for a fit's own."""
+        found = self.summary.get("transfer")
+        return str(found.get("fit", "another file")) if isinstance(found, Mapping) else None
 
     @property
     def n_fitted(self) -> int:
@@ -275,7 +283,7 @@ def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
 def read_flow(source: Source, keys: Keys) -> np.ndarray:
     """Read the flow directions, (n, 2|3) float64."""
     if keys.flow not in source.obsm_keys():
-        raise InputError(f"obsm[{keys.flow!r}] in {source.name}", "no such element", _GRAPH)
+        raise InputError(f"obsm[{keys.flow!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH))
     flow = np.asarray(as_table(source.obsm(keys.flow), f"obsm[{keys.flow!r}]"), dtype=np.float64)
     if flow.shape[1] not in {2, 3} or not np.isfinite(flow).all():
         found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
@@ -286,7 +294,9 @@ def read_flow(source: Source, keys: Keys) -> np.ndarray:
 def read_states(source: Source, keys: Keys) -> np.ndarray:
     """Read the posterior of each spot's state, (n, C) float64."""
     if keys.state not in source.obsm_keys():
-        raise InputError(f"obsm[{keys.state!r}] in {source.name}", "no such element", _NO_STATES)
+        raise InputError(
+            f"obsm[{keys.state!r}] in {source.name}", "no such element", why_missing(source, keys, _NO_STATES)
+        )
     name = f"obsm[{keys.state!r}]"
     states = np.asarray(as_table(source.obsm(keys.state), name), dtype=np.float64)
     if states.shape[1] == 0 or not np.isfinite(states).all():
@@ -309,7 +319,9 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], n_d
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     """Read the edge weights of the objective, (n, n)."""
     if keys.connectivities not in source.obsp_keys():
-        raise InputError(f"obsp[{keys.connectivities!r}] in {source.name}", "no such element", _GRAPH)
+        raise InputError(
+            f"obsp[{keys.connectivities!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH)
+        )
     graph: Any = source.obsp(keys.connectivities)
     name = f"obsp[{keys.connectivities!r}]"
     if not sp.issparse(graph):
@@ -318,6 +330,11 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
         raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
     return graph
+
+
+def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
+    """Return what to say about an element that only fits write: that the domains are not of a fit, or ``otherwise``."""
+    return _CARRIED if "transfer" in source.uns_fields(keys.uns) else otherwise
 
 
 def not_ours(source: Source, name: str, found: str) -> InputError:

@@ -4,9 +4,11 @@ Arrays are stored without compression: gzip makes posteriors and features in flo
 thirty times as long as writing them.
 """
 
+import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -15,10 +17,11 @@ import scipy.sparse as sp
 from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import sparse_dataset, write_elem
 
-from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.errors import InputError, ResourceError, option
 from spatialpdvi.io.formats.converting import convert, convert_some, converted_bytes, some_bytes
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.storage.atomic import (
+    check_folder,
     check_space,
     check_writable,
     clear_errors,
@@ -27,10 +30,19 @@ from spatialpdvi.io.storage.atomic import (
     shares_blocks,
 )
 from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet
-from spatialpdvi.io.storage.folders import copy_folder, file_status, replacing_folder
+from spatialpdvi.io.storage.folders import can_link, copy_folder, entries, file_status, replacing_folder
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
-from spatialpdvi.io.storage.zarr_stores import consolidate, is_chunk, make_store, open_store, quiet_zarr
+from spatialpdvi.io.storage.zarr_stores import (
+    StoreError,
+    check_summary,
+    consolidate,
+    is_chunk,
+    make_store,
+    open_store,
+    quiet_zarr,
+    renew_summary,
+)
 
 __all__ = [
     "Pair",
@@ -74,7 +86,7 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
     InputError
         Where it cannot.
     """
-    source, target = locate(source_path), locate(output_path)
+    source, target = _located(source_path, output_path)
     is_store = as_store(source, target)
     try:
         # when a store is replaced by itself, its files are not copied
@@ -82,10 +94,13 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
     except OSError as error:
         problem = f"The input {source.given!r} is no longer there or not readable."
         raise ResourceError(problem, "Put it back, then run again.") from error
-    check_writable(target, as_store=is_store)
+    if target.real == source.real and target.spatialdata is not None:
+        _check_store(target)
+    else:
+        check_writable(target, as_store=is_store)
     if copied and not is_store and source.kind == "file" and shares_blocks(source.path, target.real.parent):
         copied = 0
-    check_space(target, copied + n_bytes)
+    check_space(target.spatialdata or target, copied + n_bytes)
 
 
 def write_elements(
@@ -121,9 +136,13 @@ def write_elements(
     InputError
         Where the output cannot be written, or the source has changed since it was read.
     """
-    source, target = locate(source_path), locate(output_path)
+    source, target = _located(source_path, output_path)
     only = None if only is None else [pair for pair in only if pair not in {*remove, *elements}]
     check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())), is_part=only is not None)
+    if target.real == source.real and target.spatialdata is not None:
+        with clear_errors(target):
+            _write_table(source, target, elements, remove)
+        return
     write = _write_store if as_store(source, target) else _write_h5ad
     with clear_errors(target):
         write(source, target, elements, remove, only)
@@ -161,6 +180,37 @@ def append_counts(store: Any, counts: sp.csr_matrix, *, n_values: int) -> None:
         sparse_dataset(store["X"]).append(counts)
     else:
         write_elem(store, "X", counts, dataset_kwargs=_PACKED if is_hdf5(store) else {})
+
+
+def _located(source_path: AnyPath, output_path: AnyPath) -> tuple[Location, Location]:
+    """Return where source and output are; a SpatialData store that is both stands for its only table."""
+    source, target = locate(source_path), locate(output_path)
+    if source.real != target.real:
+        return source, target
+    source = source.only_table()
+    return source, source
+
+
+def _check_store(table: Location) -> None:
+    """Check that a table of a SpatialData store can be updated where it is."""
+    store, instead = table.spatialdata, f"Write the table to a file of its own, with {option('output')}."
+    assert store is not None
+    check_folder(store.parent, table.given)
+    if not os.access(store, os.W_OK):
+        raise InputError(f"the SpatialData store {str(store)!r} to be writable", "it write-protected", instead)
+    expected = f"to write into the SpatialData store {str(store)!r}"
+    for entry in entries(store):
+        is_link = entry.is_symlink()
+        if is_link or not (entry.is_file() or entry.is_dir()):
+            found = f"{'a link' if is_link else 'a pipe or device'} in it ({Path(entry.path).relative_to(store)})"
+            raise InputError(expected, found, instead)
+    try:
+        check_summary(store)
+    except StoreError as error:
+        raise InputError(expected, error.found, instead) from error
+    if not can_link(store.parent):
+        problem = f"The disk of {str(store)!r} gives no file two names, so that images would have to be copied."
+        raise ResourceError(problem, instead)
 
 
 def as_store(source: Location, target: Location) -> bool:
@@ -203,7 +253,7 @@ def _write_store(
                 _convert(original, make_store(temporary), only)
             else:
                 in_place = target.real == source.real
-                copy_folder(source.table(), temporary, linked=lambda name: in_place and is_chunk(name))
+                copy_folder(source.table(), temporary, linked=lambda place: in_place and is_chunk(place.name))
         store = open_store(temporary, writable=True)
         _edit(store, elements, remove)
         consolidate(store)
@@ -214,6 +264,25 @@ def _convert(original: Any, copy: Any, only: Collection[Pair] | None) -> None:
         convert(original, copy)
     else:
         convert_some(original, copy, only)
+
+
+def _write_table(source: Location, target: Location, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+    """Write into a table of a SpatialData store, by a new folder for the store in which all else has a second name."""
+    store = target.spatialdata
+    assert store is not None
+    table = target.real.relative_to(store)
+
+    def is_linked(place: Path) -> bool:
+        in_table = place.is_relative_to(table)
+        # the summaries of the metadata, which are written anew, lie in the folders that hold the table
+        return is_chunk(place.name) if in_table or place.parent in table.parents else True
+
+    with replacing_folder(store, store) as temporary, quiet(), quiet_zarr():
+        with _checked(source, elements):
+            copy_folder(store, temporary, linked=is_linked, never_copied=True)
+        _edit(open_store(temporary / table, writable=True), elements, remove)
+        for folder in (table, *table.parents):
+            renew_summary(temporary / folder)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from spatialpdvi.io.storage.temporary import create, hidden_name, remove_abandon
 
 __all__ = [
     "check_distinct",
+    "check_folder",
     "check_space",
     "check_writable",
     "clear_errors",
@@ -68,7 +69,7 @@ def check_writable(path: AnyPath, option: str | None = "output", *, as_store: bo
         what = "a zarr store of an AnnData" if as_store else "a file"
         raise InputError(f"{location.given!r} to be {what} to write", found, f"Choose {another(option)}.")
     _check_outside(location, option)
-    _check_folder(target.parent, location.given, option)
+    check_folder(target.parent, location.given, option)
 
 
 def check_space(path: AnyPath, n_bytes: int) -> None:
@@ -101,7 +102,8 @@ def check_distinct(path: AnyPath, option: str, others: Sequence[AnyPath]) -> Non
     """
     location = locate(path)
     resolve(location, option=option)
-    _check_outside(location, option)
+    if location.spatialdata is None:  # a table may be an output where it is also the input, which `check_output` knows
+        _check_outside(location, option)
     for other in map(locate, others):
         if is_same(location, other):
             raise InputError(
@@ -298,7 +300,8 @@ def _check_outside(location: Location, option: str | None) -> None:
         )
 
 
-def _check_folder(folder: Path, shown: str, option: str | None) -> None:
+def check_folder(folder: Path, shown: str, option: str | None = "output") -> None:
+    """Raise an `InputError` where no file, which messages call ``shown``, can be made in a folder."""
     if not folder.is_dir():
         advice = f"Create it, or choose {another(option)}."
         raise InputError(f"the folder of {shown!r} to exist", f"no {str(folder)!r}", advice)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spatialpdvi.io.storage.atomic import copy_content, hidden_beside, synchronise
-from spatialpdvi.io.storage.temporary import ASIDE, hidden_name, remove_folder
+from spatialpdvi.io.storage.temporary import ASIDE, create, hidden_name, remove_folder
 
-__all__ = ["copy_folder", "entries", "file_status", "replacing_folder"]
+__all__ = ["can_link", "copy_folder", "entries", "file_status", "replacing_folder"]
 
 _HERE = -100  # AT_FDCWD of Linux
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
@@ -46,7 +46,9 @@ def file_status(path: str | Path) -> tuple[int, int]:
     return size, newest
 
 
-def copy_folder(source: Path, target: Path, *, linked: Callable[[str], bool] = lambda _: False) -> None:
+def copy_folder(
+    source: Path, target: Path, *, linked: Callable[[Path], bool] = lambda _: False, never_copied: bool = False
+) -> None:
     """Copy the files and folders in a folder into another one that exists; anything else is left out.
 
     Parameters
@@ -54,19 +56,38 @@ def copy_folder(source: Path, target: Path, *, linked: Callable[[str], bool] = l
     source, target
         The folders.
     linked
-        Whether a file of this name gets a second name instead of a copy, where the disk can do that. It is meant for a
-        folder that will be removed, and for files that nobody writes to.
+        Whether a file, by its path in the source, gets a second name instead of a copy, where the disk can do that. It
+        is meant for a folder that will be removed, and for files that nobody writes to.
+    never_copied
+        Whether it is an error (OSError) where the disk cannot give such a file a second name. Folders then keep their
+        permissions, too.
     """
     can_link = True
     for entry in entries(source):
-        copy = target / Path(entry.path).relative_to(source)
+        place = Path(entry.path).relative_to(source)
+        copy = target / place
         if entry.is_dir(follow_symlinks=False):
             copy.mkdir()
+            if never_copied:
+                copy.chmod(stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode) | 0o700)
         elif entry.is_file(follow_symlinks=False):
-            tried = can_link and linked(entry.name)
+            tried = can_link and linked(place)
             can_link = _link(entry.path, copy) if tried else can_link
+            if tried and not can_link and never_copied:
+                raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), entry.path)
             if not (tried and can_link):
                 copy_content(Path(entry.path), copy)
+
+
+def can_link(folder: Path) -> bool:
+    """Whether files in a folder can be given a second name; a file is made there and removed to find out."""
+    one, other = hidden_name(folder), hidden_name(folder)
+    try:
+        create(one, 0o600)
+        return _link(str(one), other)
+    finally:
+        one.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -111,10 +132,11 @@ def _settle(folder: Path, owner: os.stat_result | None) -> None:
     """Wait until a folder has reached the disk, except files with a second name, which have reached it before."""
     for path in (folder, *(Path(entry.path) for entry in entries(folder))):
         status = path.lstat()
-        if owner is not None and (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
+        is_new = stat.S_ISDIR(status.st_mode) or status.st_nlink == 1
+        if is_new and owner is not None and (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
             with contextlib.suppress(PermissionError):  # only root may give files away
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-        if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+        if is_new:
             synchronise(path)
 
 

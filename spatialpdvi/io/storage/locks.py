@@ -57,11 +57,12 @@ def claimed(*outputs: AnyPath | None) -> Iterator[None]:
         for output in outputs:
             location = None if output is None else locate(output)
             # where nothing can be written, the checks of the output say so
-            if location is None or location.problem or location.kind == "device" or location.store is not None:
+            if location is None or location.problem or location.kind == "device":
                 continue
-            if location.real not in _CLAIMED.get() and location.real.parent.is_dir():
-                stack.enter_context(_locked(location.real, location.given))
-                token = _CLAIMED.set(_CLAIMED.get() | {location.real})
+            place = location.real if location.store is None else location.spatialdata  # a table, with its whole store
+            if place is not None and place not in _CLAIMED.get() and place.parent.is_dir():
+                stack.enter_context(_locked(place, location.given))
+                token = _CLAIMED.set(_CLAIMED.get() | {place})
                 stack.callback(_CLAIMED.reset, token)
         yield
 

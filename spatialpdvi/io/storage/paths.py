@@ -67,6 +67,18 @@ class Location:
         is_table = folder.name in _TABLES and is_node(self.path) and is_node(folder.parent)
         return folder.parent.name if is_table else self.path.name
 
+    @property
+    def spatialdata(self) -> Path | None:
+        """The SpatialData store of which this is a table; None for anything else."""
+        folder = self.real.parent
+        if folder.name not in _TABLES or not is_node(self.real) or not is_node(folder.parent):
+            return None
+        return None if (folder.parent / "obs").exists() else folder.parent
+
+    def only_table(self) -> "Location":
+        """Return the location of the table, where this is a SpatialData store with one, or else this one."""
+        return locate(self.table()) if self.tables else self
+
     def table(self, name: str | None = None) -> Path:
         """Return the path of the AnnData: a table of a SpatialData store, or else the path itself.
 
@@ -86,8 +98,11 @@ class Location:
         if name in tables:
             return tables[name]
         found = f"{f'{len(tables)}:' if name is None else f'no {name!r}, but'} {list_keys(tables)}"
+        example = str(Path(self.given) / self.tables[0].parent.name / self.tables[0].name)
         raise InputError(
-            f"the name of one table of {self.given!r}", found, f"Name one of these with {option_named('table')}."
+            f"the name of one table of {self.given!r}",
+            found,
+            f"Name one of these with {option_named('table')}. Its folder names it, too: {example!r}.",
         )
 
 

@@ -19,7 +19,17 @@ from spatialpdvi.io.storage.elements import is_array, is_hdf5
 from spatialpdvi.io.storage.folders import entries
 from spatialpdvi.io.storage.paths import is_node
 
-__all__ = ["StoreError", "consolidate", "is_chunk", "make_store", "open_store", "quiet_zarr", "whole"]
+__all__ = [
+    "StoreError",
+    "check_summary",
+    "consolidate",
+    "is_chunk",
+    "make_store",
+    "open_store",
+    "quiet_zarr",
+    "renew_summary",
+    "whole",
+]
 
 _ARRAYS = {"zarr.json", ".zarray"}  # files that describe an array, in formats 3 and 2
 _METADATA = {*_ARRAYS, ".zattrs", ".zgroup", ".zmetadata"}
@@ -95,6 +105,66 @@ def consolidate(group: Any) -> None:
 
     with quiet_zarr():
         zarr.consolidate_metadata(group.store, zarr_format=group.metadata.zarr_format)
+
+
+def renew_summary(folder: Path) -> None:
+    """Consolidate the metadata of a group anew, where they were consolidated before; only the summary is written."""
+    import zarr
+    from zarr.storage import LocalStore
+
+    version = _summary_format(folder)
+    if version is not None:
+        with _other_files():
+            zarr.consolidate_metadata(LocalStore(folder), zarr_format=version)
+
+
+def check_summary(folder: Path) -> None:
+    """Check that `renew_summary` will be able to read the metadata of everything in a group.
+
+    Raises
+    ------
+    StoreError
+        Where zarr cannot read some of them, because of damage or a codec that is not installed.
+    """
+    import zarr
+    from zarr.storage import LocalStore
+
+    version = _summary_format(folder)
+    if version is None:
+        return
+    try:
+        with _other_files():
+            store = LocalStore(folder, read_only=True)
+            group = zarr.open_group(store, mode="r", zarr_format=version, use_consolidated=False)
+            for _ in group.members(max_depth=None):
+                pass
+    except MemoryError:
+        raise
+    # Whatever zarr raises here, it cannot read the metadata.
+    except Exception as error:
+        found = f"an element whose metadata cannot be read ({(str(error).splitlines() or ['no reason'])[0]:.200})"
+        raise StoreError(found, "Repair or remove it.") from error
+
+
+def _summary_format(folder: Path) -> Literal[2, 3] | None:
+    """The format of a group whose metadata are consolidated; None where they are not."""
+    try:
+        if (folder / "zarr.json").is_file():
+            return 3 if json.loads((folder / "zarr.json").read_bytes()).get("consolidated_metadata") else None
+    except (ValueError, AttributeError) as error:
+        found = "damaged metadata in it (zarr.json)"
+        raise StoreError(found, "Copy or download it again.") from error
+    return 2 if (folder / ".zmetadata").is_file() else None
+
+
+@contextmanager
+def _other_files() -> Iterator[None]:
+    """Hide the warning that parquet files, which hold points and shapes, are no zarr."""
+    import zarr
+
+    with quiet_zarr(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)
+        yield
 
 
 def whole(element: Any) -> Any:
