@@ -12,7 +12,7 @@ author = "the developers of spatialpdvi"
 release = version = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "make_cli.py", "experiments/tissue/[!R]*.md"]  # of those pages the README is made
+exclude_patterns = ["_build", "make_cli.py", "experiments/*/[!R]*.md"]  # of those pages the README is made
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 html_theme = "furo"
 html_title = f"spatialpdvi {release}"

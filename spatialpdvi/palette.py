@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from spatialpdvi.runtime.threads import nearest
+
 __all__ = ["UNLABELLED", "border_lengths", "domain_colours", "further_colours", "palette"]
 
 UNLABELLED = "#dedede"
@@ -79,7 +81,7 @@ def border_lengths(
     for spots in samples:
         own = domains[spots]
         # each spot is its own first neighbour, and counts on the diagonal, which is set to 0 in the end
-        _, near = cKDTree(coordinates[spots]).query(coordinates[spots], k=min(1 + _NEIGHBOURS, spots.size), workers=-1)
+        _, near = nearest(cKDTree(coordinates[spots]), coordinates[spots], min(1 + _NEIGHBOURS, spots.size))
         pairs = own[:, None] * n_domains + own[near.reshape(spots.size, -1)]
         length += np.bincount(pairs.ravel(), minlength=n_domains**2).reshape(n_domains, n_domains)
     length += length.T.copy()

@@ -15,6 +15,7 @@ from spatialpdvi.graph.weights import uniform_weights, weigh_edges
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import GraphSettings, default_n_patches
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.threads import nearest
 
 __all__ = ["SpatialGraph", "build_graph", "join_spots"]
 
@@ -159,9 +160,9 @@ def _count_across(section: Section, graph: sp.csr_matrix) -> int:
 def _spacings(section: Section) -> tuple[float, float]:
     """Median distance of a spot to the nearest other one of its section, and to the nearest of another section."""
     xyz, parts = section.coordinates, section.spots_of_samples()
-    own = [cKDTree(xyz[spots]).query(xyz[spots], k=2, workers=-1)[0][:, 1] for spots in parts if spots.size > 1]
+    own = [nearest(cKDTree(xyz[spots]), xyz[spots], 2)[0][:, 1] for spots in parts if spots.size > 1]
     other = []
     for spots in parts:
         rest = np.setdiff1d(np.arange(xyz.shape[0]), spots, assume_unique=True)
-        other.append(cKDTree(xyz[rest]).query(xyz[spots], workers=-1)[0])
+        other.append(nearest(cKDTree(xyz[rest]), xyz[spots], 1)[0][:, 0])
     return float(np.median(np.concatenate(own))) if own else 0.0, float(np.median(np.concatenate(other)))

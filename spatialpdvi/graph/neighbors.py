@@ -5,13 +5,12 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
 from spatialpdvi.kernels.graph import order_neighbours
-from spatialpdvi.runtime.threads import in_blocks
+from spatialpdvi.runtime.threads import nearest
 
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
-_BLOCK = 1 << 13  # spots that a thread searches at a time
-_HELD = 100_000  # spots whose nearest ones, with their distances, are in memory at a time
+_BLOCK = 100_000  # spots whose nearest ones, with their distances, are in memory at a time
 _SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
 
 
@@ -45,8 +44,8 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
         return sp.csr_matrix((n, n))
     tree, kind = cKDTree(coordinates), np.int32 if n <= np.iinfo(np.int32).max else np.int64
     nearest, n_nearest = [], [np.zeros(1, dtype=np.int64)]
-    for first in range(0, n, _HELD):
-        distance, index = order_nearest(tree, np.arange(first, min(first + _HELD, n)), k)
+    for first in range(0, n, _BLOCK):
+        distance, index = order_nearest(tree, np.arange(first, min(first + _BLOCK, n)), k)
         near = distance <= distance[:, k - 1 : k]
         nearest.append(index[near].astype(kind))
         n_nearest.append(near.sum(axis=1))
@@ -85,12 +84,7 @@ def order_nearest(
     if q < 1:
         empty = np.empty((spots.size, 0))
         return empty, empty.astype(np.int64)
-    distance, index = np.empty((spots.size, q + 1)), np.empty((spots.size, q + 1), dtype=np.int64)
-
-    def query(rows: slice) -> None:
-        distance[rows], index[rows] = tree.query(tree.data[spots[rows]], k=q + 1)
-
-    in_blocks(query, spots.size, _BLOCK)
+    distance, index = nearest(tree, tree.data[spots], q + 1)
     rank, near = np.empty((spots.size, q)), np.empty((spots.size, q), dtype=np.int64)
     # relative to the n_neighbors-th distance: the same for any unit of the coordinates
     order_neighbours(distance, index, spots, n_neighbors, _SAME, rank, near)
@@ -103,5 +97,5 @@ def median_spacing(coordinates: np.ndarray) -> float:
     places = np.unique(coordinates, axis=0)
     if places.shape[0] < 2 or n < 2:
         return 0.0
-    distance, _ = cKDTree(places).query(places, k=2, workers=-1)
+    distance, _ = nearest(cKDTree(places), places, 2)
     return float(np.median(distance[:, 1]))

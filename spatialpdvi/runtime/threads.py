@@ -4,8 +4,16 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["in_blocks", "n_threads", "single_threaded"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
+
+__all__ = ["in_blocks", "n_threads", "nearest", "single_threaded"]
+
+_SEARCHED = 1 << 13  # points that a thread searches the neighbours of at a time
 
 
 @contextmanager
@@ -40,9 +48,24 @@ def n_threads() -> int:
 def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:
     """Call ``task`` with each block of at most ``size`` of n rows, on all threads; it writes to its own rows.
 
-    After Ctrl-C the blocks that have begun are finished, and no other begins. Queries of SciPy's trees with several
-    ``workers`` instead go on in threads that nobody waits for, and crash the process when their memory is freed.
+    After Ctrl-C the blocks that have begun are finished, and no other begins.
     """
     with ThreadPoolExecutor(n_threads()) as pool:
         for _ in pool.map(task, (slice(first, min(first + size, n)) for first in range(0, n, size))):
             pass  # an exception of a block is raised here
+
+
+def nearest(tree: "cKDTree", points: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances and numbers (b, k) of the k nearest points of a tree to each of ``points``, on all threads.
+
+    Queries of the tree with several ``workers`` go on after Ctrl-C in threads that nobody waits for, and crash the
+    process when their memory is freed.
+    """
+    distance, index = np.empty((len(points), k)), np.empty((len(points), k), dtype=np.int64)
+
+    def query(rows: slice) -> None:
+        found = tree.query(points[rows], k=k)
+        distance[rows], index[rows] = (part.reshape(-1, k) for part in found)  # k = 1 has no second axis
+
+    in_blocks(query, len(points), _SEARCHED)
+    return distance, index

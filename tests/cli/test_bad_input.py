@@ -163,7 +163,7 @@ CASES = {
     "no threads": (None, ["--threads", "0"], r"Expected `--threads` to be at least 1, found 0"),
     "output in a missing folder": (None, ["-o", "nowhere/out.h5ad"], r"Expected .*nowhere.*"),
     "output is a folder": (None, ["-o", "."], r"Expected .*a file.*"),
-    "report in a missing folder": (None, ["--report", "nowhere/r.json"], r"Expected .*nowhere.*--report"),
+    "JSON in a missing folder": (None, ["--report", "nowhere/r.json"], r"Expected .*nowhere.*--json"),
 }
 
 

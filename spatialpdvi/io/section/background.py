@@ -20,6 +20,7 @@ from scipy.spatial import cKDTree
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.threads import nearest
 
 __all__ = [
     "IN_TISSUE",
@@ -188,7 +189,7 @@ def off_tissue(totals: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
     if n < _FEWEST:
         return nothing
     place = coordinates[:, :2]
-    _, near = cKDTree(place).query(place, k=_AROUND + 1, workers=-1)
+    _, near = nearest(cKDTree(place), place, _AROUND + 1)
     counts, ring = np.log10(1.0 + totals), near[:, : _NEAR + 1]
     averaged = np.median(counts[ring], axis=1)
     limit = _between_modes(averaged)
