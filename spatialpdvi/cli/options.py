@@ -64,10 +64,9 @@ SHOW_ALL = "spatialpdvi.show_all"  # key of ctx.meta
 _OTHER_NAMES = {"k": ("-k", "--n-domains")}
 _MANY = 25  # options: the help of a command with more of them shows some
 _COMMON = {  # what it shows then, beside --help
-    *("k", "states", "beta", "preset", "solvers", "seeds", "seed"),
-    *("table", "layer", "spatial_key", "label_key", "sample_key", "rep", "mask", "min_counts", "correct"),
-    *("output", "slim", "report", "labels", "save_model", "checkpoint", "resume"),
-    *("threads", "memory", "quiet", "verbose", "help_all"),
+    *("k", "states", "solvers", "seeds", "seed"),
+    *("table", "spatial_key", "label_key", "sample_key", "mask", "min_counts"),
+    *("output", "slim", "report", "threads", "memory", "quiet", "verbose", "help_all"),
 }
 _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver", "Comparison", "Output", "Run")
 # groups of the options that only some commands have; options in no group are shown under Run

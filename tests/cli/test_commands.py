@@ -55,6 +55,7 @@ def test_the_help_shows_what_most_users_need_and_all_on_request(command):
     shown = {flag for flag in flags if re.search(rf"{flag}\b(?!-)", entries)}
     assert flags == {flag for flag in flags if flag in whole}
     assert {"--k", "--n-domains", "--output", "--help-all"} <= shown
+    assert len(re.findall(r"^  -", short, flags=re.MULTILINE)) <= 18
     assert "--flow-neighbors" not in short
     n_more = int(re.search(r"(\d+) more options are shown by --help-all\.", short)[1])
     assert "more options" not in whole
