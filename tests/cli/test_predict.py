@@ -149,8 +149,8 @@ def test_no_file_takes_the_place_of_another(model, toy_file, tmp_path):
     assert "another file than" in _refusal("fit", toy_file, *FIT, "-o", out, "--save-model", out)
     assert "another file than" in _refusal("fit", toy_file, *FIT, "--report", out, "--save-model", out)
     assert "`--output` to be another file than" in _refusal("predict", toy_file, "--model", model, "-o", model)
-    assert "`--report` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", model)
-    assert "`--report` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", toy_file)
+    assert "`--json` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", model)
+    assert "`--json` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", toy_file)
     assert _contents(tmp_path) == before
 
 

@@ -49,7 +49,7 @@ def _section(seed=0, n=400):
     adata.layers["log"] = adata.X.copy().astype(np.float32)
     adata.raw = adata
     image = {"images": {"hires": rng.random((40, 40, 3)).astype(np.float32)}}
-    size = {"tissue_hires_scalef": 1.0, "spot_diameter_fullres": 1.0}
+    size = {"tissue_hires_scalef": 0.04, "spot_diameter_fullres": 25.0}
     adata.uns["spatial"] = {"slice": image | {"scalefactors": size}}
     return adata
 
