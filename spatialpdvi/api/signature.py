@@ -13,7 +13,7 @@ from spatialpdvi.options.fit import FitOptions
 __all__ = ["spell_out"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_ENTRY = re.compile(r"^( +)options\n(?:\1 +\S.*\n)+", flags=re.MULTILINE)
+_ENTRY = re.compile(r"^( *)options\n(?:\1 +\S.*\n)+", flags=re.MULTILINE)
 
 
 def spell_out(*, only: Collection[str] | None = None, without: Collection[str] = ()) -> Callable[[_F], _F]:

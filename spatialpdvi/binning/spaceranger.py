@@ -60,8 +60,9 @@ class SpaceRanger:
     def __init__(self, folder: Path, *, tissue: str | None = None) -> None:
         self._folder, self._is_marked = folder, tissue is not None
         self._matrix = matrix = _one_matrix(folder, _MATRIX if tissue is None else _RAW)
-        counts, barcodes, self._genes = _read_matrix(matrix)
+        # the matrix is large, and without pyarrow pandas 3 cannot read its names, where the positions say what to do
         positions = _read_positions(folder / "spatial", IN_TISSUE if tissue is None else tissue)
+        counts, barcodes, self._genes = _read_matrix(matrix)
         spots = positions.reindex(barcodes)
         missing = spots[IN_TISSUE].isna().to_numpy()
         if missing.any():

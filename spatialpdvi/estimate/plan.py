@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
-from spatialpdvi.io.section.counts import COPIES, find_counts
+from spatialpdvi.io.section.counts import COPIES, SPOT_BYTES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
@@ -108,7 +108,7 @@ def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[
     where = find_counts(source, options.layer, memory=0).source
     layout = source.layout(where)
     values = _values(source, where, layout)
-    needed = COPIES * source.stored_bytes(where)
+    needed = COPIES * source.stored_bytes(where) + SPOT_BYTES * source.n_obs
     sizes = _stored(layout)
     if layout.storage == "dense":
         sizes["counts_bytes"] = values * (layout.value_bytes + layout.index_bytes)

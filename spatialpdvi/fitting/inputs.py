@@ -10,6 +10,7 @@ from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.background import Exclusion
+from spatialpdvi.io.section.counts import SPOT_BYTES
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options
 from spatialpdvi.options.k_range import candidates
@@ -48,7 +49,7 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         init=_initial_column(source, options.init),
         graph=options.graph,
         sample=options.sample_key,
-        memory=memory if cluster is None else 0,  # its workers read the counts
+        memory=max(0, memory - SPOT_BYTES * source.n_obs) if cluster is None else 0,  # its workers read the counts
         exclusion=Exclusion(options.mask, options.min_counts, options.min_genes),
     )
     if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):

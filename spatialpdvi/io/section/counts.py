@@ -14,7 +14,16 @@ from spatialpdvi.io.formats.matrices import layer_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of
 
-__all__ = ["CANDIDATES", "COPIES", "COUNTS_IN", "Counts", "find_counts", "read_counts", "slim_from", "warn_of_empty"]
+__all__ = [
+    "CANDIDATES",
+    "COPIES",
+    "COUNTS_IN",
+    "Counts",
+    "find_counts",
+    "read_counts",
+    "slim_from",
+    "warn_of_empty",
+]
 
 logger = logging.getLogger("spatialpdvi")
 
@@ -28,6 +37,7 @@ _ADVICE = f"Name the layer of the counts with {option('layer')}, or features wit
 # Larger whole numbers are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
+SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
