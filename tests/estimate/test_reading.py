@@ -6,8 +6,9 @@ import scipy.sparse as sp
 
 from spatialpdvi import FitOptions, InputError, InputWarning
 from spatialpdvi.estimate.plan import plan_fit
+from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.counts import SPOT_BYTES
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_rows(store, toy_section, monkeypatch, how):
     assert (work.n, work.genes, work.values, work.kept_genes) == (600, 150, counts.nnz, 100)
     assert (work.counts_bytes, work.packed_bytes) == (size, size if how else 0)
     assert (work.labelled, work.markers, work.block_bytes, work.copies) == (True, True, 0, 1)
-    assert (found.source, found.layout.storage, found.needed) == ("X", "csr", 2 * size)
+    assert (found.source, found.layout.storage, found.needed) == ("X", "csr", 2 * size + 600 * SPOT_BYTES)
     assert work.file_bytes == path.stat().st_size
 
 
@@ -67,7 +68,7 @@ def test_columns_cannot_be_read_in_blocks(store):
 def test_whether_in_memory_is_as_the_fit_decides(store, form, memory):
     path = store(form)
     with H5adSource(path) as source:
-        matrix = read_counts(source, None, memory=plan(path, memory=memory).memory).matrix
+        matrix = read_inputs(source, FitOptions(k=3, memory=memory)).counts
     assert bool(plan(path, memory=memory).work.block_bytes) == (not isinstance(matrix, sp.csr_matrix))
 
 
