@@ -41,10 +41,11 @@ class ScaledGenes(NamedTuple):
 
 def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
     """Return the columns ``genes``, ascending, of counts (n, genes) as float32 CSR (n, g), read in one pass."""
-    parts = [block for part in by_part(counts, _take_genes, genes) for block in part]
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate([lengths for _, _, lengths in parts]))])
-    data = _joined([part[0] for part in parts])
-    indices = _joined([part[1] for part in parts])
+    blocks = [block for part in by_part(counts, _take_genes, genes) for block in part]
+    values, columns, lengths = (list(part) for part in zip(*blocks, strict=True))
+    del blocks  # so that nothing but these lists holds the parts, which are freed as they are joined
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    data, indices = _joined(values), _joined(columns)
     if indptr[-1] <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)
     return sp.csr_matrix((data, indices, indptr), shape=(counts.shape[0], genes.size))
