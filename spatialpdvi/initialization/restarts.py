@@ -18,7 +18,7 @@ _MOST_STEPS = 200
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
-_BLOCK = 100_000  # spots that are labelled at a time
+_BLOCK = 100_000  # spots that are scaled or labelled at a time
 
 
 def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
@@ -72,8 +72,13 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
 
     Without this, squares of 1e30 would overflow, and digits of 1e12 + 1 would be lost.
     """
-    centred = features - features.mean(axis=0, dtype=np.float64)
-    return np.asarray(centred / (np.abs(centred).max() or 1.0)).astype(np.float32)
+    mean = features.mean(axis=0, dtype=np.float64)
+    blocks = [slice(first, first + _BLOCK) for first in range(0, features.shape[0], _BLOCK)]
+    largest = max(np.abs(features[block] - mean).max() for block in blocks) or 1.0
+    scaled = np.empty(features.shape, dtype=np.float32)
+    for block in blocks:
+        scaled[block] = (features[block] - mean) / largest
+    return scaled
 
 
 def _kmeans(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
