@@ -1,7 +1,7 @@
 """Coarser domains of a finer fit compared with a direct fit of as many domains: ``python benchmarks/levels.py``.
 
-Each real section is fitted with the annotated number of domains and with four more, which `spatialpdvi label levels`
-unites to the annotated number. One seed.
+Each real section is fitted with the annotated number of domains and with one, two and four more, which `spatialpdvi
+label levels` unites to the annotated number. One seed.
 """
 
 import warnings
@@ -13,8 +13,8 @@ from sections import sections
 
 import spatialpdvi as spv
 
-MORE = 4
-HEADER = ("section", "K", "direct fit", f"fit with {MORE} more", "its level at K", "difference")
+MORE = (1, 2, 4)
+HEADER = ("section", "K", "direct fit", *(f"level from {more} more" for more in MORE))
 
 
 @click.command()
@@ -28,23 +28,23 @@ def main(only: tuple[str, ...], seed: int) -> None:
     for section in sections():
         if only and section.path.stem not in only:
             continue
-        direct, fine = (anndata.read_h5ad(section.path) for _ in range(2))
-        spv.fit(direct, k=section.k, seed=seed, **section.options)
-        spv.fit(fine, k=section.k + MORE, seed=seed, **section.options)
-        spv.label(fine, spv.Levels([section.k]))
-        found = [
-            spv.evaluate(adata, label_key="annotation", domain_key=key)["ari"]
-            for adata, key in ((direct, "pdvi_domain"), (fine, "pdvi_domain"), (fine, f"pdvi_domain_L{section.k}"))
-        ]
-        rows.append([*found, found[2] - found[0]])
-        print(f"| {section.path.stem} | {section.k} | {_cells(rows[-1])} |", flush=True)
+        found = []
+        for more in (0, *MORE):
+            adata = anndata.read_h5ad(section.path)
+            spv.fit(adata, k=section.k + more, seed=seed, **section.options)
+            if more:
+                spv.label(adata, spv.Levels([section.k]))
+            key = f"pdvi_domain_L{section.k}" if more else "pdvi_domain"
+            found.append(spv.evaluate(adata, label_key="annotation", domain_key=key)["ari"])
+        rows.append(found)
+        print(f"| {section.path.stem} | {section.k} | {_cells(found)} |", flush=True)
     if rows:
         print(f"| mean | | {_cells(np.mean(rows, axis=0))} |")
 
 
 def _cells(values: list[float] | np.ndarray) -> str:
-    *scores, difference = values
-    return " | ".join([*(f"{value:.3f}" for value in scores), f"{difference:+.3f}"])
+    direct, *levels = values
+    return " | ".join([f"{direct:.3f}", *(f"{level:.3f} ({level - direct:+.3f})" for level in levels)])
 
 
 if __name__ == "__main__":

@@ -266,3 +266,18 @@ def test_small_bins_take_the_domains_of_large_ones_and_many_cells_take_little(lo
     for _, _, _, cpu_seconds, peak in costs:
         assert float(cpu_seconds) < 30
         assert float(peak.removesuffix(" GB")) < 0.6
+
+
+@pytest.mark.slow
+def test_levels_are_compared_with_direct_fits(load, real_data):
+    levels = load("levels")
+    if not (real_data / "st_mob_rep12.h5ad").exists():
+        pytest.skip("the section is not here")
+    done = CliRunner().invoke(levels.main, ["--only", "st_mob_rep12"])
+    assert done.exit_code == 0, done.output
+    header, _, row, mean = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.output.splitlines()]
+    assert len(header) == len(row) == len(mean) == 3 + len(levels.MORE)
+    assert row[:2] == ["st_mob_rep12", "4"]
+    for cell in row[3:]:
+        level, difference = cell.rstrip(")").split(" (")
+        assert float(level) - float(row[2]) == pytest.approx(float(difference), abs=0.0011)
