@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from workflow.conftest import from_conda
 
 from spatialpdvi import __version__
 
@@ -79,11 +80,7 @@ def test_documents_release_and_image_are_made_with_a_tested_version_of_python():
 
 
 def test_the_recipe_has_the_packages_own_dependencies():
-    conda = {
-        line.replace("matplotlib-base", "matplotlib").replace("python-isal", "isal").replace(" ", "")
-        for line in RECIPE["requirements"]["run"]
-    }
-    assert conda == {"python>=${{python_min}}", *PROJECT["dependencies"]}
+    assert from_conda(RECIPE["requirements"]["run"]) == {"python>=${{python_min}}", *PROJECT["dependencies"]}
     host = {line.replace(" ", "") for line in RECIPE["requirements"]["host"]}
     assert host == {"python${{python_min}}.*", "pip", *PYPROJECT["build-system"]["requires"]}
     scripts = [f"{name} = {place}" for name, place in PROJECT["scripts"].items()]

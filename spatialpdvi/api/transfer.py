@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TransferResult", "transfer", "transfer_file"]
 
-_BLOCK = 1 << 16  # spots whose entropy is computed at a time
 # of uns: what belongs to the domains, wherever their spots are; features, states and scans belong to the fit's spots
 _OF_DOMAINS = (
     *("domain_mean", "log_variance", "state_mean", "composition", "prior_weight", "noise_sd", "prior_sd", "prior_mean"),
@@ -441,6 +440,7 @@ def _elements(
     import pandas as pd
 
     from spatialpdvi.fitting.fit import library_versions
+    from spatialpdvi.io.results.stored import entropies
 
     keys, summary = chosen.new_keys, fit.stored.summary
     source = fit.name or "an AnnData in memory"
@@ -467,7 +467,7 @@ def _elements(
     elements: dict[tuple[str, str], Any] = {
         ("obs", keys.domain): pd.Categorical.from_codes(result.domains, list(result.names)),
         ("obs", keys.confidence): result.posterior[own],
-        ("obs", keys.entropy): _entropy(result.posterior),
+        ("obs", keys.entropy): entropies(result.posterior),
         ("obsm", keys.posterior): result.posterior,
         ("uns", keys.uns): {
             "params": {name: value for name, value in params.items() if value is not None}
@@ -483,16 +483,3 @@ def _elements(
     if fit.stored.colours is not None:
         elements["uns", keys.colours] = np.array(fit.stored.colours, dtype=object)
     return elements
-
-
-def _entropy(posterior: "np.ndarray") -> "np.ndarray":
-    """Return the entropy (n,) of each posterior, in nats, block by block."""
-    import numpy as np
-
-    found = np.empty(posterior.shape[0], dtype=np.float32)
-    for first in range(0, found.size, _BLOCK):
-        phi = posterior[first : first + _BLOCK].astype(np.float64)
-        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
-        total = np.maximum(-(phi * log_phi).sum(axis=1), 0.0)
-        found[first : first + _BLOCK] = np.where(np.isnan(phi[:, 0]), np.nan, total)
-    return found

@@ -12,6 +12,7 @@ from scipy.special import softmax
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import on_all_spots
+from spatialpdvi.io.results.stored import entropies
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import Model
 from spatialpdvi.problems.base import Blocks
@@ -154,9 +155,7 @@ class FitResult:
     @property
     def entropy(self) -> np.ndarray:
         """Entropy of each spot's posterior (n,) float32, nats."""
-        phi = self.posterior.astype(np.float64)
-        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
-        return np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32)
+        return entropies(self.posterior)
 
     def part(self, spots: np.ndarray, kept: np.ndarray | None) -> "FitResult":
         """Return the result for some of the spots (ascending), to be written into the file that they came from.

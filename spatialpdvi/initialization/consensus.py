@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["Consensus", "consensus", "match_labels"]
 
@@ -90,8 +91,7 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
 def _labels(votes: np.ndarray, classes: _Classes, k: int) -> np.ndarray:
     """Return the class (n,) of each spot, block by block."""
     labels = np.empty(votes.shape[1], dtype=np.int64)
-    for first in range(0, labels.size, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for block in slices(labels.size, _BLOCK):
         profiles = _profiles(votes[:, block], k)
         labels[block] = _posterior(profiles, classes.table, classes.share)[0].argmax(axis=1)[profiles.where]
     return labels
@@ -110,8 +110,7 @@ def _agreement(votes: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarra
     n_restarts, n = votes.shape
     matching = np.stack([match_labels(own, labels, k) for own in votes])
     pairs, same = 0, np.zeros(n, dtype=np.float32)
-    for first in range(0, n, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for block in slices(n, _BLOCK):
         counts = np.zeros((labels[block].size, k), dtype=np.int64)
         spots = np.arange(len(counts))
         for own, matched in zip(votes, matching, strict=True):

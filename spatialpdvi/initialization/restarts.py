@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import n_threads
 
 __all__ = ["LEARNT_FROM", "in_unit_range", "kmeans_labels", "mixture_labels", "restart_labels", "subset"]
@@ -73,7 +74,7 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     Without this, squares of 1e30 would overflow, and digits of 1e12 + 1 would be lost.
     """
     mean = features.mean(axis=0, dtype=np.float64)
-    blocks = [slice(first, first + _BLOCK) for first in range(0, features.shape[0], _BLOCK)]
+    blocks = list(slices(features.shape[0], _BLOCK))
     largest = max(np.abs(features[block] - mean).max() for block in blocks) or 1.0
     scaled = np.empty(features.shape, dtype=np.float32)
     for block in blocks:
@@ -108,8 +109,7 @@ def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
 def _labels(predict: Callable[[Any], np.ndarray], features: np.ndarray | sp.csr_matrix) -> np.ndarray:
     """Label all spots (n,), block by block, since copies of all features would be several times the section."""
     labels = np.empty(features.shape[0], dtype=np.int64)
-    for first in range(0, labels.size, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for block in slices(labels.size, _BLOCK):
         labels[block] = predict(features[block])
     return labels
 

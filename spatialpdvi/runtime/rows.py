@@ -19,6 +19,7 @@ __all__ = [
     "columns_of",
     "columns_of_blocks",
     "row_blocks",
+    "slices",
 ]
 
 _R = TypeVar("_R")
@@ -75,6 +76,11 @@ def row_blocks(counts: CountRows) -> Iterator[sp.csr_matrix]:
         yield counts
     else:
         yield from counts.blocks()
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most ``size`` rows that cover n rows in order."""
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
 def columns_of(counts: CountRows, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -119,3 +119,11 @@ class Project:
 
     def __truediv__(self, name):
         return self.folder / name
+
+
+def from_conda(lines):
+    """Requirements of conda, in the names and the form of pyproject.toml."""
+    names = {"matplotlib-base": "matplotlib", "python-isal": "isal"}
+    for conda, name in names.items():
+        lines = [line.replace(conda, name) for line in lines]
+    return {line.replace(" ", "") for line in lines}

@@ -8,7 +8,7 @@ import anndata
 import click
 import pytest
 import yaml
-from workflow.conftest import ROOT, WORKFLOWS
+from workflow.conftest import ROOT, WORKFLOWS, from_conda
 
 from spatialpdvi.cli import main
 
@@ -50,10 +50,7 @@ def test_the_module_of_another_workflow_has_the_options_of_nextflow_config():
 def test_environments_are_the_packages_own_dependencies(path):
     content = yaml.safe_load(path.read_text())
     assert content["channels"] == ["conda-forge", "nodefaults"]
-    there = {
-        line.replace("matplotlib-base", "matplotlib").replace("python-isal", "isal").replace(" ", "")
-        for line in content["dependencies"][:-2]
-    }
+    there = from_conda(content["dependencies"][:-2])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert there == {f"python{project['requires-python']}", *project["dependencies"]}
     assert content["dependencies"][-2:] == ["pip", {"pip": ["spatialpdvi"]}]

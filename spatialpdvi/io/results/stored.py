@@ -23,9 +23,19 @@ from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_features
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.io.section.section import Section, read_section
+from spatialpdvi.runtime.rows import slices
 
-__all__ = ["StoredFit", "fitted_features", "fitted_section", "read_stored", "stored_graph", "stored_params"]
+__all__ = [
+    "StoredFit",
+    "entropies",
+    "fitted_features",
+    "fitted_section",
+    "read_stored",
+    "stored_graph",
+    "stored_params",
+]
 
+_BLOCK = 1 << 16  # spots whose entropy is computed at a time
 _ROUNDED = 1e-3  # how far the posteriors of a spot may be from summing to 1
 
 
@@ -51,11 +61,10 @@ class StoredFit(NamedTuple):
         were united or divided, it need not be.
         """
         spots, phi = np.arange(self.codes.size), self.posterior
-        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
         found: dict[tuple[str, str], Any] = {
             ("obs", keys.domain): pd.Categorical.from_codes(self.codes, list(self.names)),
             ("obs", keys.confidence): phi[spots, self.codes].astype(np.float32),
-            ("obs", keys.entropy): np.maximum(-(phi * log_phi).sum(axis=1), 0.0).astype(np.float32),
+            ("obs", keys.entropy): entropies(phi),
             ("obsm", keys.posterior): phi.astype(np.float32),
             ("uns", keys.uns): self.summary,
         }
@@ -65,6 +74,16 @@ class StoredFit(NamedTuple):
         if self.colours is not None:
             found["uns", keys.colours] = np.array(self.colours, dtype=object)
         return found
+
+
+def entropies(posterior: np.ndarray) -> np.ndarray:
+    """Return the entropy (n,) float32 of each row of posteriors (n, K), nats; NaN for a row of NaN."""
+    found = np.empty(posterior.shape[0], dtype=np.float32)
+    for block in slices(found.size, _BLOCK):
+        phi = posterior[block].astype(np.float64)
+        log_phi = np.log(phi, out=np.zeros_like(phi), where=phi > 0)
+        found[block] = np.maximum(-(phi * log_phi).sum(axis=1), 0.0)
+    return found
 
 
 def read_stored(source: Source, keys: Keys) -> StoredFit:
