@@ -13,7 +13,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.io.section.counts import find_counts, read_counts
+from spatialpdvi.io.section.counts import Counts, find_counts, read_counts
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.runtime.rows import CountRows, columns_of
 
@@ -84,13 +84,8 @@ def read_genes(
 
     Where there is no fit under these names, counts are searched for.
     """
-    if layer is None and keys.uns in source.uns_keys():
-        layer = layer_of_the_fit(source, source.uns(keys.uns))
-    found = read_counts(source, layer, memory=memory, advice=_ADVICE)
-    names = np.asarray(found.gene_names, dtype=object)
-    if gene_key is not None:
-        names = _named_by(source, gene_key, found.source, names)
-    return found.matrix, names
+    found = read_counts(source, _layer(source, keys, layer), memory=memory, advice=_ADVICE)
+    return found.matrix, _names(source, found, gene_key)
 
 
 class GeneCounts(NamedTuple):
@@ -121,12 +116,8 @@ def read_gene_counts(
     InputError
         Where there are no counts, no gene has a name, or several have it.
     """
-    if layer is None and keys.uns in source.uns_keys():
-        layer = layer_of_the_fit(source, source.uns(keys.uns))
-    found = find_counts(source, layer, memory=0, advice=_ADVICE)
-    names = np.asarray(found.gene_names, dtype=object)
-    if gene_key is not None:
-        names = _named_by(source, gene_key, found.source, names)
+    found = find_counts(source, _layer(source, keys, layer), memory=0, advice=_ADVICE)
+    names = _names(source, found, gene_key)
     chosen = [_position(gene, names, source, found.source) for gene in genes]
     return GeneCounts(*columns_of(found.matrix, np.array(chosen, dtype=np.int64)))
 
@@ -174,7 +165,18 @@ def layer_of_the_fit(source: Source, summary: Any) -> str | None:
     return None
 
 
-def _named_by(source: Source, key: str, where: str, names: np.ndarray) -> np.ndarray:
+def _layer(source: Source, keys: Keys, given: str | None) -> str | None:
+    """The layer that was given, or that of the fit where there is one."""
+    if given is None and keys.uns in source.uns_keys():
+        return layer_of_the_fit(source, source.uns(keys.uns))
+    return given
+
+
+def _names(source: Source, counts: Counts, key: str | None) -> np.ndarray:
+    """The names of the genes (genes,); a gene without one in the column ``key`` keeps its own."""
+    names, where = np.asarray(counts.gene_names, dtype=object), counts.source
+    if key is None:
+        return names
     if key not in source.var_keys(where):
         raise InputError(
             f"a column {key!r} with names of genes in var of {source.name}",
