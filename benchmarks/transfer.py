@@ -1,5 +1,6 @@
 """Domains carried from large bins to small ones and to a million cells: seconds, peak memory, and agreement."""
 
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -105,7 +106,16 @@ def table(n_bins: int, n_cells: int, k: int) -> list[str]:
         apart(make_cells, folder, n_bins, n_cells, k)
         lines = ["| borders | cells | seconds | CPU seconds | peak memory |", "|---|---|---|---|---|"]
         for borders in ("spots", "smooth"):
-            command = ["spatialpdvi", "transfer", folder / "bins.h5ad", "--to", folder / "cells.h5ad", "-q"]
+            command = [
+                sys.executable,
+                "-m",
+                "spatialpdvi",
+                "transfer",
+                folder / "bins.h5ad",
+                "--to",
+                folder / "cells.h5ad",
+                "-q",
+            ]
             cost = run([*command, "--borders", borders, "-o", folder / "out.h5ad"], threads=1)
             if cost.failure:
                 raise SystemExit(cost.failure)
