@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def describe_files(
     if not paths:
         raise InputError("at least one fitted file", "none")
     progress = progress or Progress()
-    most = free_memory() if memory is None else parse_size(memory)
+    most = memory_limit(memory)
     where = DescribedKeys(domain_key, spatial_key, sample_key, by, condition)
     choices = _Choices(Keys(key_added), where, layer, gene_key, n_genes, n_perms, seed, most)
     _check(choices, store=store)

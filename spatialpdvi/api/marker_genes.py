@@ -7,7 +7,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def markers_file(
     from spatialpdvi.io.storage.locks import claimed
 
     progress, keys = progress or Progress(), Keys(key_added)
-    most = free_memory() if memory is None else parse_size(memory)
+    most = memory_limit(memory)
     location = locate(path)
     with claimed(location if store else None):
         with progress.stage("markers"), opened_with_counts(location, counts) as source:

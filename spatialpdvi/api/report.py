@@ -13,7 +13,7 @@ from spatialpdvi.api.marker_genes import ranked
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location, locate
-from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.memory import memory_limit, parse_size
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _markers(
 
     if not choices.n_genes:
         return None, [], "Marker genes were not requested."
-    memory = free_memory() if choices.memory is None else parse_size(choices.memory)
+    memory = memory_limit(choices.memory)
     options: dict[str, Any] = {"n": choices.n_genes, "gene_key": choices.gene_key, "memory": memory}
     with progress.stage("markers"), opened_with_counts(file, counts) as source:
         try:

@@ -18,7 +18,7 @@ from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.states import wanted_states
-from spatialpdvi.runtime.memory import free_memory, parse_size, show_size
+from spatialpdvi.runtime.memory import memory_limit, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
 
@@ -53,7 +53,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     InputError
         Where the file cannot be used, or something that the options name is not in it, as in the fit itself.
     """
-    memory = free_memory() if options.memory is None else parse_size(options.memory)
+    memory = memory_limit(options.memory)
     location = locate(path)
     with H5adSource(location) as source:
         labelled = read_labels(source, options.label_key)[0] is not None

@@ -10,14 +10,23 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.correction import correct_sections
-from spatialpdvi.features.projection import GeneProjection, Space, learn_projection, principal_components
-from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
-from spatialpdvi.features.selection import select_genes, tally
+from spatialpdvi.features.projection import GeneProjection, Space, are_tall, learn_projection, principal_components
+from spatialpdvi.features.scaling import (
+    NormalisedRows,
+    normalised_genes,
+    pearson_residuals,
+    scaled_genes,
+    sums_of_rows,
+    take_genes,
+)
+from spatialpdvi.features.selection import Tally, select_genes, tally
 from spatialpdvi.io.section.background import warn_of_background
-from spatialpdvi.io.section.counts import warn_of_empty
+from spatialpdvi.io.section.counts import FIXED_BYTES, SPOT_BYTES, VALUE_BYTES, warn_of_empty
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings
+from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import CountRows, SpreadRows
 
 __all__ = ["RawFeatures", "raw_features"]
 
@@ -81,7 +90,7 @@ def raw_features(
         Where no features can be made: too few genes or columns that vary, or too many columns for Harmony.
     """
     if section.features is None:
-        raw = _from_counts(section, settings, progress)
+        raw = _from_counts(section, settings, progress, as_matrix=keep_scaled or settings.n_pcs == 0)
     else:
         raw = _from_columns(section.features, section.rep, settings)
     if not keep_scaled:
@@ -91,8 +100,8 @@ def raw_features(
     return raw._replace(space=_space(section, raw))
 
 
-def _from_counts(section: Section, settings: FeatureSettings, progress: Progress) -> RawFeatures:
-    """Principal components of the counts, or the scaled genes themselves."""
+def _from_counts(section: Section, settings: FeatureSettings, progress: Progress, *, as_matrix: bool) -> RawFeatures:
+    """Principal components of the counts, or the scaled genes themselves, which are then needed as a matrix."""
     counts = section.counts
     assert counts is not None  # a section has counts or features
     recipe: dict[str, Any] = {
@@ -110,10 +119,8 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled_counts = None
         if settings.transform != "pearson":
-            taken, totals = take_genes(counts, genes), tallied.totals
-            if settings.totals == "selected":
-                totals = np.asarray(taken.sum(axis=1, dtype=np.float64)).ravel()
-            scaled_counts = scaled_genes(taken, genes, totals, **recipe)
+            normalised = _normalised(counts, genes, tallied, settings, as_matrix=as_matrix)
+            scaled_counts = scaled_genes(normalised, genes, clip=settings.clip)
         scaled = pearson_residuals(counts, genes) if scaled_counts is None else scaled_counts.values
     fits_genes = settings.n_pcs == 0
     with progress.stage("PCA") as stage:
@@ -133,6 +140,26 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     full = scaled if fits_genes else None
     return RawFeatures(pca.scores, found, full=full, scaled=scaled, projection=projection)
+
+
+def _normalised(
+    counts: CountRows, genes: np.ndarray, tallied: Tally, settings: FeatureSettings, *, as_matrix: bool
+) -> sp.csr_matrix | NormalisedRows:
+    """The selected genes of each spot, in memory where there is room for them, or nothing else is possible."""
+    recipe: dict[str, Any] = {"target_sum": settings.target_sum, "transform": settings.transform}
+    totals = tallied.totals if settings.totals == "all" else None
+    if not isinstance(counts, sp.csr_matrix):
+        n_values, n = int(tallied.spots()[genes].sum()), counts.shape[0]
+        needed = FIXED_BYTES + SPOT_BYTES * n + VALUE_BYTES * n_values
+        if needed > memory_limit(settings.memory):
+            can_be_read_again = are_tall((n, genes.size)) and not isinstance(counts, SpreadRows)
+            if can_be_read_again and not as_matrix:
+                return NormalisedRows(counts, genes, totals, **recipe)
+            what = f"The fit of {n:,} spots with {n_values:,} values of {genes.size:,} selected genes"
+            warn_of_limit(needed, settings.memory, what, f"Select fewer genes with {option('n_top_genes')}.")
+    taken = take_genes(counts, genes)
+    totals = sums_of_rows(taken) if totals is None else totals
+    return normalised_genes(taken, totals, **recipe, in_place=True)
 
 
 def _from_columns(x: np.ndarray | sp.csr_matrix, rep: str | None, settings: FeatureSettings) -> RawFeatures:

@@ -7,20 +7,31 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.features.scaling import ScaledGenes, column_mean_sd, is_constant, normalised_genes, take_genes
+from spatialpdvi.features.scaling import (
+    ColumnMoments,
+    ScaledGenes,
+    ScaledRows,
+    is_constant,
+    normalised_genes,
+    take_genes,
+)
+from spatialpdvi.kernels.counts import column_products, project_rows
 from spatialpdvi.runtime.rows import CountRows, row_blocks
-from spatialpdvi.runtime.threads import single_threaded
+from spatialpdvi.runtime.threads import n_threads, single_threaded
 
 __all__ = [
     "Components",
     "GeneProjection",
     "OutlierLimit",
     "Space",
+    "are_tall",
     "learn_limit",
     "learn_projection",
     "principal_components",
 ]
 
+_TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
+_WIDEST = 5_000  # genes whose products take .2 GB
 _FAR = 99.0  # percentile of the distance from the median beyond which spots are drawn in
 _LEAST_SPREAD = 0.1  # of a column's sd, for its robust spread: most values of a column may be equal
 
@@ -113,33 +124,80 @@ def learn_limit(features: np.ndarray) -> OutlierLimit:
     return OutlierLimit(centre, spread, limit or 1.0)
 
 
-def principal_components(scaled: np.ndarray | sp.csr_matrix, n_components: int, *, seed: int) -> Components:
+def are_tall(shape: tuple[int, int]) -> bool:
+    """Whether principal components of sparse features of this shape need only two passes over blocks of spots."""
+    return shape[1] <= _WIDEST and shape[0] >= _TALL * shape[1]
+
+
+def principal_components(
+    scaled: np.ndarray | sp.csr_matrix | ScaledRows, n_components: int, *, seed: int
+) -> Components:
     """Return the leading components of features (n, d), which are centred implicitly: a sparse matrix stays sparse.
 
     Their number p is ``n_components``, or one less than the smaller side of the matrix. The sign of each component is
-    fixed.
+    fixed. Sparse features that `are_tall`, and they alone, may be given as rows that are not in memory.
 
     Raises
     ------
     InputError
         Where there are fewer than two spots or columns, or no column varies.
     """
-    from sklearn.decomposition import PCA
-
     p = min(n_components, min(scaled.shape) - 1)
     advice = f"Check {option('layer')}, or give features with {option('rep')}."
     if p < 1:
         raise InputError(
             "at least 2 spots and 2 features that vary for a PCA", f"{scaled.shape[0]} and {scaled.shape[1]}", advice
         )
-    if is_constant(scaled).all():
+    # scaled genes that are computed when they are read all vary
+    if not isinstance(scaled, ScaledRows) and is_constant(scaled).all():
         raise InputError("features that vary between spots", "only constant ones", advice)
+    if not isinstance(scaled, np.ndarray) and are_tall(scaled.shape):
+        return _components_of_products(scaled, p)
+    assert not isinstance(scaled, ScaledRows)  # the caller has asked
+    return _components_by_steps(scaled, p, seed=seed)
+
+
+def _components_by_steps(scaled: np.ndarray | sp.csr_matrix, p: int, *, seed: int) -> Components:
+    """Components by an iterative method, which multiplies the matrix by a vector some hundred times."""
+    from sklearn.decomposition import PCA
+
     with single_threaded():
         model = PCA(p, svd_solver="arpack", random_state=seed)  # what scanpy calls, without the import of scanpy
         scores = model.fit_transform(scaled)
     # SciPy would average a sparse matrix in its own float32, and copy it
-    mean = scaled.mean(axis=0, dtype=np.float64) if isinstance(scaled, np.ndarray) else column_mean_sd(scaled)[0]
+    mean = scaled.mean(axis=0, dtype=np.float64) if isinstance(scaled, np.ndarray) else _means(scaled)
     return Components(np.asarray(scores, dtype=np.float32), np.asarray(model.components_, dtype=np.float64), mean)
+
+
+def _means(values: sp.csr_matrix) -> np.ndarray:
+    moments = ColumnMoments(*values.shape)
+    moments.add(values)
+    return moments.mean()
+
+
+def _components_of_products(scaled: sp.csr_matrix | ScaledRows, p: int) -> Components:
+    """Components from the covariances of all pairs of columns, in two passes over the rows."""
+    from scipy.linalg import eigh
+
+    n, d = scaled.shape
+    products, moments, n_teams = np.zeros((d, d)), ColumnMoments(n, d), n_threads()
+    for block in row_blocks(scaled):
+        column_products(block.data, block.indices, block.indptr, n_teams, products)
+        moments.add(block)
+    mean = moments.mean()
+    with single_threaded():
+        covariance = products.T / n - np.outer(mean, mean)  # the lower triangle, which is what `eigh` reads
+        _, vectors = eigh(covariance, subset_by_index=(d - p, d - 1), overwrite_a=True, check_finite=False)
+    loadings = np.ascontiguousarray(vectors[:, ::-1].T)
+    largest = np.abs(loadings).argmax(axis=1)
+    loadings *= np.sign(loadings[np.arange(p), largest])[:, None]  # as scikit-learn chooses signs
+    columns, shift = np.ascontiguousarray(loadings.T), -loadings @ mean
+    scores, done = np.empty((n, p), dtype=np.float32), 0
+    for block in row_blocks(scaled):
+        own = scores[done : done + block.shape[0]]
+        project_rows(block.data, block.indices, block.indptr, columns, shift, own)
+        done += block.shape[0]
+    return Components(scores, loadings, mean)
 
 
 def learn_projection(

@@ -1,5 +1,10 @@
-"""Features from the counts of selected genes: normalised, transformed, scaled and clipped, in a sparse matrix."""
+"""Features from the counts of selected genes: normalised, transformed, scaled and clipped, in a sparse matrix.
 
+The matrix takes eight bytes for each value. Where there is no room for it, its rows are computed from the counts each
+time they are needed; both have the same bits.
+"""
+
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +20,19 @@ from spatialpdvi.kernels.counts import (
     scale_columns,
 )
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.runtime.rows import CountRows, by_part, row_blocks
+from spatialpdvi.runtime.rows import CountRows, Rows, by_part, row_blocks
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = [
+    "ColumnMoments",
+    "NormalisedRows",
     "ScaledGenes",
-    "column_mean_sd",
+    "ScaledRows",
     "is_constant",
     "normalised_genes",
     "pearson_residuals",
     "scaled_genes",
+    "sums_of_rows",
     "take_genes",
 ]
 
@@ -34,7 +42,7 @@ _TRANSFORMS = {"none": 0, "log1p": 1, "sqrt": 2}
 class ScaledGenes(NamedTuple):
     """Scaled expression, and what another section needs to be scaled in the same way."""
 
-    values: sp.csr_matrix  # (n, g) float32
+    values: "sp.csr_matrix | ScaledRows"  # (n, g) float32
     genes: np.ndarray  # (g,) columns of the counts, ascending
     sd: np.ndarray  # (g,) of the normalised and transformed values
 
@@ -103,52 +111,149 @@ def normalised_genes(
     return sp.csr_matrix((values, taken.indices, taken.indptr), shape=taken.shape)
 
 
-def scaled_genes(
-    taken: sp.csr_matrix,
-    genes: np.ndarray,
-    totals: np.ndarray,
-    *,
-    target_sum: float = 1e4,
-    transform: str = "none",
-    clip: float = 10.0,
-) -> ScaledGenes:
-    """Return normalised, transformed, scaled (not centred) and clipped values (n, g) of selected genes.
+class NormalisedRows:
+    """Normalised and transformed counts of selected genes, computed each time they are read.
+
+    Parameters
+    ----------
+    counts
+        (n, genes), not in memory.
+    genes
+        (g,) columns to take, ascending.
+    totals
+        (n,) counts of each spot before normalisation; None for those of the selected genes.
+    target_sum, transform
+        As for `normalised_genes`.
+    """
+
+    def __init__(
+        self, counts: Rows, genes: np.ndarray, totals: np.ndarray | None, *, target_sum: float, transform: str
+    ) -> None:
+        self._counts, self._genes, self._totals = counts, genes, totals
+        self._target_sum, self._transform = target_sum, transform
+        self.shape = (counts.shape[0], genes.size)
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Yield the blocks in the order of the rows; each may be changed."""
+        done = 0
+        for block in row_blocks(self._counts):
+            taken = take_genes(block, self._genes)
+            totals = sums_of_rows(taken) if self._totals is None else self._totals[done : done + block.shape[0]]
+            yield normalised_genes(taken, totals, target_sum=self._target_sum, transform=self._transform, in_place=True)
+            done += block.shape[0]
+
+
+class ScaledRows:
+    """Normalised counts of selected genes, scaled and clipped each time they are read.
+
+    Parameters
+    ----------
+    normalised
+        (n, genes).
+    columns
+        (g,) of the genes to take, ascending.
+    sd
+        (genes,) to divide by.
+    clip
+        Largest value after division.
+    """
+
+    def __init__(self, normalised: NormalisedRows, columns: np.ndarray, sd: np.ndarray, clip: float) -> None:
+        self._normalised, self._columns, self._factor, self._clip = normalised, columns, 1.0 / sd, clip
+        self.shape = (normalised.shape[0], columns.size)
+
+    def blocks(self) -> Iterator[sp.csr_matrix]:
+        """Yield the blocks in the order of the rows."""
+        for block in self._normalised.blocks():
+            scale_columns(block.data, block.indices, self._factor, self._clip)
+            yield block if self._columns.size == block.shape[1] else take_genes(block, self._columns)
+
+
+def scaled_genes(normalised: sp.csr_matrix | NormalisedRows, genes: np.ndarray, *, clip: float = 10.0) -> ScaledGenes:
+    """Return scaled (not centred) and clipped values (n, g) of selected genes.
 
     Genes that every spot expresses above the clip are constant after clipping. They cannot separate domains and are
     left out.
 
     Parameters
     ----------
-    taken
-        Counts (n, g) from `take_genes`; the values replace them, because a large section has no room for both.
+    normalised
+        Values of `normalised_genes`. The scaled ones replace those of a matrix, because a large section has no room for
+        both.
     genes
-        (g,) columns that they are of.
-    totals
-        (n,) sums of all counts of each spot.
-    target_sum, transform
-        As for `normalised_genes`.
+        (g,) columns of the counts that they are of.
     clip
         Largest value, in standard deviations.
     """
-    values = normalised_genes(taken, totals, target_sum=target_sum, transform=transform, in_place=True)
-    _, sd = column_mean_sd(values)
+    moments, extremes = ColumnMoments(*normalised.shape), _Extremes(normalised.shape[1])
+    for block in row_blocks(normalised):
+        moments.add(block)
+        extremes.add(block)
+    sd = moments.sd()
     sd[sd == 0.0] = 1.0
-    scale_columns(values.data, values.indices, 1.0 / sd, clip)
-    vary = ~is_constant(values)
-    if not vary.all():
-        values = values[:, np.flatnonzero(vary)]
-        values.sort_indices()
-    return ScaledGenes(values, genes[vary], sd[vary])
+    # scaling and clipping keep the order of values, so that they need not be computed to find their extremes
+    vary = np.flatnonzero(
+        ~extremes.are_equal(normalised.shape[0], lambda x: np.minimum(x * (1.0 / sd), clip).astype(np.float32))
+    )
+    if isinstance(normalised, NormalisedRows):
+        return ScaledGenes(ScaledRows(normalised, vary, sd, clip), genes[vary], sd[vary])
+    scale_columns(normalised.data, normalised.indices, 1.0 / sd, clip)
+    if vary.size < genes.size:
+        normalised = take_genes(normalised, vary)
+    return ScaledGenes(normalised, genes[vary], sd[vary])
 
 
-def column_mean_sd(values: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation (g,) of the columns of values (n, g), zeros included; the sd with n - 1."""
-    n, g = values.shape
-    sums, squares = np.empty((N_CHUNKS, g)), np.empty((N_CHUNKS, g))
-    column_moments(values.data, values.indices, values.indptr, sums, squares)
-    mean = sums.sum(axis=0) / n
-    variance = np.maximum(squares.sum(axis=0) / n - mean**2, 0.0) * (n / max(1, n - 1))
-    return mean, np.sqrt(variance)
+def sums_of_rows(values: sp.csr_matrix) -> np.ndarray:
+    """Return the sum (n,) float64 of each row."""
+    return np.asarray(values.sum(axis=1, dtype=np.float64)).ravel()
+
+
+class ColumnMoments:
+    """Mean and standard deviation of each column, zeros included, from blocks of rows in their order.
+
+    Sums have the same bits for any blocks.
+
+    Parameters
+    ----------
+    n, g
+        Numbers of all rows and of columns.
+    """
+
+    def __init__(self, n: int, g: int) -> None:
+        self._n, self._done = n, 0
+        self._sums, self._squares = np.zeros((N_CHUNKS, g)), np.zeros((N_CHUNKS, g))
+
+    def add(self, block: sp.csr_matrix) -> None:
+        """Add the next rows."""
+        column_moments(block.data, block.indices, block.indptr, self._done, self._n, self._sums, self._squares)
+        self._done += block.shape[0]
+
+    def mean(self) -> np.ndarray:
+        """Return the means (g,) float64."""
+        return np.asarray(self._sums.sum(axis=0) / self._n)
+
+    def sd(self) -> np.ndarray:
+        """Return the standard deviations (g,) float64, with n - 1."""
+        variance = np.maximum(self._squares.sum(axis=0) / self._n - self.mean() ** 2, 0.0)
+        return np.asarray(np.sqrt(variance * (self._n / max(1, self._n - 1))))
+
+
+class _Extremes:
+    """Smallest and largest stored value of each column, from blocks of rows."""
+
+    def __init__(self, g: int) -> None:
+        shape = (N_CHUNKS, g)
+        self._least, self._most = np.full(shape, np.inf), np.full(shape, -np.inf)
+        self._present = np.zeros(shape, dtype=np.int64)
+
+    def add(self, block: sp.csr_matrix) -> None:
+        column_extremes(block.data, block.indices, block.indptr, self._least, self._most, self._present)
+
+    def are_equal(self, n: int, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+        """Whether each column (g,) has one value in n rows, once ``change`` is applied; zeros are not stored."""
+        outside = np.where(self._present.sum(axis=0) < n, 0.0, np.nan)
+        least, most = np.fmin(self._least.min(axis=0), outside), np.fmax(self._most.max(axis=0), outside)
+        return np.asarray(change(least) == change(most))
 
 
 def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
@@ -187,8 +292,6 @@ def is_constant(x: np.ndarray | sp.csr_matrix) -> np.ndarray:
     """Return which columns (d,) have one value for all spots."""
     if isinstance(x, np.ndarray):
         return np.asarray(x.max(axis=0) == x.min(axis=0))
-    shape = (N_CHUNKS, x.shape[1])
-    least, most, present = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
-    column_extremes(x.data, x.indices, x.indptr, least, most, present)
-    outside = np.where(present.sum(axis=0) < x.shape[0], 0.0, np.nan)  # zeros are not stored
-    return np.asarray(np.fmin(least.min(axis=0), outside) == np.fmax(most.max(axis=0), outside))
+    extremes = _Extremes(x.shape[1])
+    extremes.add(x)
+    return extremes.are_equal(x.shape[0])

@@ -10,11 +10,11 @@ from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.background import Exclusion
-from spatialpdvi.io.section.counts import SPOT_BYTES
+from spatialpdvi.io.section.counts import FIXED_BYTES, SPOT_BYTES
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options
 from spatialpdvi.options.k_range import candidates
-from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -39,7 +39,9 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
     InputError
         Where a key is missing, or its values cannot be used.
     """
-    memory = free_memory() if options.memory is None else parse_size(options.memory)
+    least = FIXED_BYTES + SPOT_BYTES * source.n_obs
+    what = f"The fit of {source.n_obs:,} spots, without their counts,"
+    warn_of_limit(least, options.memory, what, "The limit decides only how counts are read.")
     section = read_section(
         source,
         layer=options.layer,
@@ -49,7 +51,8 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         init=_initial_column(source, options.init),
         graph=options.graph,
         sample=options.sample_key,
-        memory=max(0, memory - SPOT_BYTES * source.n_obs) if cluster is None else 0,  # its workers read the counts
+        # the workers of a cluster read the counts
+        memory=max(0, memory_limit(options.memory) - SPOT_BYTES * source.n_obs) if cluster is None else 0,
         exclusion=Exclusion(options.mask, options.min_counts, options.min_genes),
     )
     if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):

@@ -16,10 +16,12 @@ __all__ = [
     "VALUES",
     "column_extremes",
     "column_moments",
+    "column_products",
     "count_kept",
     "group_moments",
     "keep_columns",
     "normalise_rows",
+    "project_rows",
     "scale_columns",
     "tally_values",
 ]
@@ -29,6 +31,7 @@ SLOTS = 4  # parts of the rows that are tallied, or multiplied, in parallel
 _SMALL = 64  # the logarithms of smaller counts are looked up in a table made for their row
 _SQUARE_ROOT = 2
 _LOGARITHM = 1
+_FEW_ROWS = 512  # whose products are added together
 
 
 @parallel_if_large(lambda data, *rest: data.size)
@@ -88,14 +91,12 @@ def normalise_rows(data, indptr, factor, transform, out):
 
 
 @parallel_if_large(lambda data, *rest: data.size)
-def column_moments(data, indices, indptr, sums, squares):
-    """Sum each column's values and their squares, in fixed parts."""
-    # IN CSR; OUT sums, squares (N_CHUNKS, columns) float64, zeroed here
-    n = indptr.size - 1
+def column_moments(data, indices, indptr, first, n, sums, squares):
+    """Add each column's values and their squares to sums over fixed parts of all rows."""
+    # IN CSR of the rows that begin with `first`, n rows in all; IN/OUT sums, squares (N_CHUNKS, columns) float64
+    last = first + indptr.size - 1
     for c in prange(N_CHUNKS):
-        sums[c, :] = 0.0
-        squares[c, :] = 0.0
-        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+        for i in range(max(first, c * n // N_CHUNKS) - first, min(last, (c + 1) * n // N_CHUNKS) - first):
             for e in range(indptr[i], indptr[i + 1]):
                 value = np.float64(data[e])
                 sums[c, indices[e]] += value
@@ -112,13 +113,10 @@ def scale_columns(data, indices, factor, most):
 
 @parallel_if_large(lambda data, *rest: data.size)
 def column_extremes(data, indices, indptr, least, most, present):
-    """Find the smallest and largest stored value of each column, and count its stored values, in fixed parts."""
-    # IN CSR; OUT least, most (N_CHUNKS, columns) float64, present (N_CHUNKS, columns) int64, all set here
+    """Find the smallest and largest stored value of each column, and count its stored values."""
+    # IN CSR; IN/OUT least, most (N_CHUNKS, columns) float64, present (N_CHUNKS, columns) int64
     n = indptr.size - 1
     for c in prange(N_CHUNKS):
-        least[c, :] = np.inf
-        most[c, :] = -np.inf
-        present[c, :] = 0
         for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
             for e in range(indptr[i], indptr[i + 1]):
                 f = indices[e]
@@ -169,3 +167,53 @@ def group_moments(data, indices, indptr, rows, starts, teams, target_sum, sums, 
                     total_of[f] += y
                     square_of[f] += y * y
                     present_of[f] += 1
+
+
+@parallel_if_large(lambda data, indices, indptr, *rest: data.size * (data.size // max(1, indptr.size - 1)))
+def column_products(data, indices, indptr, n_teams, products):
+    """Add the products of all pairs of columns, summed over the rows in their order, to the upper triangle.
+
+    Each column belongs to one team, so that sums have the same bits for any number of teams and any cut into blocks. A
+    few rows at a time are visited column by column: one line of the products, and these rows, then stay in the cache.
+    """
+    # IN CSR with ascending columns; IN/OUT products (columns, columns) float64, of which entries f <= g are added to
+    n, n_columns = indptr.size - 1, products.shape[0]
+    for team in prange(n_teams):
+        ends = np.empty(n_columns + 1, dtype=np.int64)
+        rows, places = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        for first in range(0, n, _FEW_ROWS):
+            last = min(n, first + _FEW_ROWS)
+            size = indptr[last] - indptr[first]
+            if size > rows.size:
+                rows, places = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+            ends[:] = 0
+            for e in range(indptr[first], indptr[last]):
+                ends[indices[e] + 1] += 1
+            for f in range(n_columns):
+                ends[f + 1] += ends[f]
+            for i in range(first, last):  # sorted by column; each ends[f] moves from where f begins to its end
+                for e in range(indptr[i], indptr[i + 1]):
+                    f = indices[e]
+                    rows[ends[f]], places[ends[f]] = i, e
+                    ends[f] += 1
+            for f in range(team, n_columns, n_teams):
+                own = products[f]
+                for place in range(ends[f - 1] if f else 0, ends[f]):
+                    value = np.float64(data[places[place]])
+                    for e in range(places[place], indptr[rows[place] + 1]):
+                        own[indices[e]] += value * data[e]
+
+
+@parallel_if_large(lambda data, indices, indptr, loadings, *rest: data.size * loadings.shape[1])
+def project_rows(data, indices, indptr, loadings, shift, out):
+    """Multiply each row by the loadings, and add the shift."""
+    # IN CSR, loadings (columns, p) float64, shift (p,) float64; OUT out (n, p) float32
+    for i in prange(indptr.size - 1):
+        sums = shift.copy()
+        for e in range(indptr[i], indptr[i + 1]):
+            value = np.float64(data[e])
+            own = loadings[indices[e]]
+            for j in range(sums.size):
+                sums[j] += value * own[j]
+        for j in range(sums.size):
+            out[i, j] = sums[j]

@@ -37,6 +37,7 @@ class FeatureSettings(_Settings):
     n_pcs: int | None  # None for the default, 0 to fit the scaled genes themselves
     n_components: int  # principal components to compute; where n_pcs is 0 they serve the start alone
     correct: str
+    memory: str | None
     seed: int
 
     @classmethod

@@ -2,11 +2,14 @@
 
 import re
 import sys
+import warnings
 from pathlib import Path
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, InputWarning, option
 
-__all__ = ["free_memory", "parse_size", "peak_memory", "show_size"]
+__all__ = ["free_memory", "memory_limit", "parse_size", "peak_memory", "show_size", "warn_of_limit"]
+
+_LEAST = 1_000_000_000  # bytes that a fit may take under any limit
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -52,3 +55,15 @@ def free_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def memory_limit(memory: str | None) -> int:
+    """Return the bytes that the option ``memory`` allows; without it, those that are free."""
+    return free_memory() if memory is None else parse_size(memory)
+
+
+def warn_of_limit(needed: float, memory: str | None, what: str, advice: str) -> None:
+    """Warn where a fit needs more bytes than the option ``memory`` allows; nobody is warned of less than 1 GB."""
+    if memory is not None and needed > max(parse_size(memory), _LEAST):
+        text = f"{what} takes about {show_size(needed)}, more than {option('memory', memory)}. {advice}"
+        warnings.warn(InputWarning(text), stacklevel=3)

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 __all__ = [
+    "Blocks",
     "Check",
     "ColumnRows",
     "CountRows",
@@ -26,7 +27,7 @@ _R = TypeVar("_R")
 Check: TypeAlias = Callable[[np.ndarray], None]  # of values; it raises an error
 
 
-class Rows(Protocol):
+class Blocks(Protocol):
     """A matrix that can be read repeatedly, in contiguous blocks of rows.
 
     Attributes
@@ -39,6 +40,10 @@ class Rows(Protocol):
 
     def blocks(self) -> Iterator[sp.csr_matrix]:
         """Yield the blocks in the order of the rows, as canonical CSR with all columns. They must not be changed."""
+
+
+class Rows(Blocks, Protocol):
+    """Blocks of rows whose parts can be read by other processes."""
 
     def split(self, n_parts: int) -> "Sequence[Rows]":
         """Divide the rows into about ``n_parts`` contiguous parts, which can be sent to other processes."""
@@ -70,7 +75,7 @@ def by_part(counts: CountRows, function: Callable[..., _R], *arguments: Any) -> 
     return [function(counts, *arguments)]
 
 
-def row_blocks(counts: CountRows) -> Iterator[sp.csr_matrix]:
+def row_blocks(counts: sp.csr_matrix | Blocks) -> Iterator[sp.csr_matrix]:
     """Yield blocks of rows in order; a matrix in memory is a single block."""
     if isinstance(counts, sp.csr_matrix):
         yield counts

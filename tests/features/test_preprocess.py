@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.features.projection import principal_components
-from spatialpdvi.features.scaling import pearson_residuals, scaled_genes, take_genes
+from spatialpdvi.features.scaling import normalised_genes, pearson_residuals, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
 from spatialpdvi.options.fit import FitOptions
 
@@ -20,8 +20,9 @@ def _counts(n=300, genes=400, seed=0):
     return sp.csr_matrix(rng.poisson(rate).astype(np.float32))
 
 
-def _scaled(counts, genes, **recipe):
-    return scaled_genes(take_genes(counts, genes), genes, tally(counts).totals, **recipe)
+def _scaled(counts, genes, *, transform="none", clip=10.0):
+    taken, totals = take_genes(counts, genes), tally(counts).totals
+    return scaled_genes(normalised_genes(taken, totals, target_sum=1e4, transform=transform), genes, clip=clip)
 
 
 def test_genes_are_scanpys_seurat_v3():

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from spatialpdvi.features import projection
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import learn_projection, principal_components
-from spatialpdvi.features.scaling import scaled_genes, take_genes
+from spatialpdvi.features.scaling import normalised_genes, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
 
 
@@ -22,58 +23,75 @@ NAMES = pd.Index([f"g{i}" for i in range(80)])
 
 
 def _learn(counts, *, transform="none", clip=10.0):
-    recipe = {"target_sum": 1e4, "transform": transform, "clip": clip}
+    recipe = {"target_sum": 1e4, "transform": transform}
     tallied = tally(counts)
     genes = select_genes(tallied, 60)
-    scaled = scaled_genes(take_genes(counts, genes), genes, tallied.totals, **recipe)
+    scaled = scaled_genes(normalised_genes(take_genes(counts, genes), tallied.totals, **recipe), genes, clip=clip)
     pca = principal_components(scaled.values, 6, seed=0)
-    return learn_projection(scaled, pca, NAMES, counted=np.arange(80), **recipe), pca.scores
+    return learn_projection(scaled, pca, NAMES, counted=np.arange(80), clip=clip, **recipe), pca.scores
 
 
 @pytest.mark.parametrize("transform", ["none", "log1p", "sqrt"])
 @pytest.mark.parametrize("clip", [10.0, 1.5])
 def test_the_section_itself_has_the_scores_of_its_pca(transform, clip):
     counts = _counts()
-    projection, scores = _learn(counts, transform=transform, clip=clip)
-    np.testing.assert_allclose(projection.apply(counts, NAMES), scores, atol=1e-4)
+    learnt, scores = _learn(counts, transform=transform, clip=clip)
+    np.testing.assert_allclose(learnt.apply(counts, NAMES), scores, atol=1e-4)
     # to the digits of the scores they were learnt from, which are float32
-    np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(6), atol=1e-5)
+    np.testing.assert_allclose(learnt.components @ learnt.components.T, np.eye(6), atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [10.0, 1.5])
+def test_components_of_products_are_those_of_the_singular_value_decomposition(monkeypatch, clip):
+    counts, genes = _counts(n=700), np.arange(80)
+    values = normalised_genes(take_genes(counts, genes), tally(counts).totals, target_sum=1e4, transform="log1p")
+    scaled = scaled_genes(values, genes, clip=clip).values
+    by_steps = principal_components(scaled, 6, seed=0)
+    monkeypatch.setattr(projection, "_TALL", 1)
+    by_products = principal_components(scaled, 6, seed=0)
+    centred = scaled.toarray().astype(float) - scaled.toarray().mean(axis=0, dtype=float)
+    left, singular, right = np.linalg.svd(centred, full_matrices=False)
+    signs = np.sign((right[:6] * by_products.loadings).sum(axis=1))
+    np.testing.assert_allclose(by_products.loadings, right[:6] * signs[:, None], atol=1e-10)
+    np.testing.assert_allclose(by_products.scores, left[:, :6] * singular[:6] * signs, atol=1e-4)
+    np.testing.assert_allclose(by_products.mean, by_steps.mean, rtol=1e-12)
+    np.testing.assert_allclose(by_products.scores, by_steps.scores, atol=1e-3)  # signs as well
 
 
 def test_another_section_goes_the_way_written_out():
-    projection, _ = _learn(_counts(), transform="log1p", clip=2.0)
+    learnt, _ = _learn(_counts(), transform="log1p", clip=2.0)
     other = _counts(n=50, seed=1)
     dense = other.toarray().astype(float)
-    values = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))[:, NAMES.get_indexer(projection.genes)]
-    expected = (np.minimum(values / projection.sd, 2.0) - projection.mean) @ projection.components.T
-    np.testing.assert_allclose(projection.apply(other, NAMES), expected, rtol=1e-4, atol=1e-4)
+    values = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))[:, NAMES.get_indexer(learnt.genes)]
+    expected = (np.minimum(values / learnt.sd, 2.0) - learnt.mean) @ learnt.components.T
+    np.testing.assert_allclose(learnt.apply(other, NAMES), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_order_and_strangers_among_the_genes_do_not_matter():
     counts = _counts()
-    projection, _ = _learn(counts)
+    learnt, _ = _learn(counts)
     turned = sp.csr_matrix(sp.hstack([counts[:, ::-1], sp.csr_matrix(np.full((200, 3), 7.0, dtype=np.float32))]))
     names = NAMES[::-1].append(pd.Index(["x", "y", "z"]))
-    np.testing.assert_allclose(projection.apply(turned, names), projection.apply(counts, NAMES), atol=1e-4)
+    np.testing.assert_allclose(learnt.apply(turned, names), learnt.apply(counts, NAMES), atol=1e-4)
 
 
 def test_a_gene_that_is_missing_counts_as_zero():
     counts = _counts()
-    projection, _ = _learn(counts)
-    gone = NAMES.get_loc(projection.genes[5])
+    learnt, _ = _learn(counts)
+    gone = NAMES.get_loc(learnt.genes[5])
     kept = np.delete(np.arange(80), gone)
     never = counts.tolil()
     never[:, gone] = 0
-    expected = projection.apply(sp.csr_matrix(never), NAMES)
-    np.testing.assert_allclose(projection.apply(counts[:, kept], NAMES[kept]), expected, atol=1e-5)
+    expected = learnt.apply(sp.csr_matrix(never), NAMES)
+    np.testing.assert_allclose(learnt.apply(counts[:, kept], NAMES[kept]), expected, atol=1e-5)
 
 
 def test_spots_without_counts_are_zeros_before_the_projection():
     counts = _counts().tolil()
-    projection, _ = _learn(_counts())
+    learnt, _ = _learn(_counts())
     counts[3] = 0
-    found = projection.apply(sp.csr_matrix(counts), NAMES)
-    np.testing.assert_allclose(found[3], -projection.components @ projection.mean, rtol=1e-5)
+    found = learnt.apply(sp.csr_matrix(counts), NAMES)
+    np.testing.assert_allclose(found[3], -learnt.components @ learnt.mean, rtol=1e-5)
 
 
 def test_sections_are_centred_at_the_mean_of_all_or_at_another():

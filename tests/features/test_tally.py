@@ -6,8 +6,9 @@ import pytest
 import scanpy as sc
 import scipy.sparse as sp
 
-from spatialpdvi.features.scaling import is_constant, take_genes
+from spatialpdvi.features.scaling import ColumnMoments, is_constant, normalised_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
+from spatialpdvi.kernels.counts import column_products, project_rows
 
 
 class _Cut:
@@ -70,3 +71,31 @@ def test_a_column_is_constant_only_where_it_has_one_value_in_all_rows():
     x = np.array([[1, 0, 2, 0, -1], [1, 0, 2, 3, 0], [1, 0, 0, 3, 0]], dtype=np.float32)
     np.testing.assert_array_equal(is_constant(sp.csr_matrix(x)), [True, True, False, False, False])
     np.testing.assert_array_equal(is_constant(x), [True, True, False, False, False])
+
+
+@pytest.mark.parametrize("step", [1, 7, 150])
+@pytest.mark.parametrize("n_teams", [1, 3])
+def test_products_of_columns_are_those_of_the_matrix_with_the_same_bits_for_any_blocks_and_teams(counts, step, n_teams):
+    values = normalised_genes(counts, tally(counts).totals, target_sum=1e3, transform="log1p")
+    found = []
+    for blocks, teams, version in ((_Cut(values, step), n_teams, "parallel"), (_Cut(values, 150), 1, "serial")):
+        products, moments = np.zeros((200, 200)), ColumnMoments(*values.shape)
+        for block in blocks.blocks():
+            getattr(column_products, version)(block.data, block.indices, block.indptr, teams, products)
+            moments.add(block)
+        found.append((products, moments.mean(), moments.sd()))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+    dense = values.toarray().astype(float)
+    np.testing.assert_allclose(found[0][0], np.triu(dense.T @ dense), rtol=1e-12)
+    np.testing.assert_allclose(found[0][2], dense.std(axis=0, ddof=1), rtol=1e-9)
+
+
+def test_rows_are_projected_as_by_a_product(counts):
+    rng = np.random.default_rng(0)
+    loadings, shift = rng.normal(size=(200, 5)), rng.normal(size=5)
+    values, expected = counts.astype(np.float32), counts.toarray().astype(float) @ loadings + shift
+    for version in (project_rows.serial, project_rows.parallel):
+        out = np.empty((150, 5), dtype=np.float32)
+        version(values.data, values.indices, values.indptr, loadings, shift, out)
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)

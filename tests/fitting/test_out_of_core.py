@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from spatialpdvi import FitOptions, fit_file, fit_files, predict_file
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.features import projection, scaling
 from spatialpdvi.io.formats import streaming
+from spatialpdvi.runtime import memory
 
 FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 100}
 
@@ -30,6 +32,34 @@ def test_the_same_bits_as_in_memory(toy_file, tmp_path, options):
     _assert_same(within, beyond)
 
 
+@pytest.mark.parametrize("options", [{}, {"transform": "log1p", "totals": "selected", "clip": 1.0}])
+def test_the_same_bits_where_selected_genes_are_read_again_and_again(toy_file, tmp_path, monkeypatch, options):
+    monkeypatch.setattr(projection, "_TALL", 1)
+    read = []
+    original = scaling.ScaledRows.blocks
+    monkeypatch.setattr(scaling.ScaledRows, "blocks", lambda self: read.append(1) or original(self))
+    within = fit_file(toy_file, FitOptions(**FAST, **options), output=tmp_path / "a.h5ad", keep_model=True)
+    assert read == []
+    beyond = fit_file(
+        toy_file, FitOptions(**FAST, **options, memory="1KB"), output=tmp_path / "b.h5ad", keep_model=True
+    )
+    assert read == [1, 1]
+    _assert_same(within, beyond)
+    np.testing.assert_array_equal(within.model.space.genes.components, beyond.model.space.genes.components)
+
+
+def test_a_limit_that_cannot_be_held_is_said_before_the_start(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_LEAST", 0)
+    with pytest.warns(InputWarning) as warned:
+        fit_file(toy_file, FitOptions(**FAST, n_pcs=0, memory="1KB"), output=tmp_path / "a.h5ad")
+    spots, genes = [re.sub(r"\d[\d,]* ", "N ", str(warning.message)) for warning in warned]
+    size = "takes about N MB, more than `memory='1KB'`"
+    assert spots == f"The fit of N spots, without their counts, {size}. The limit decides only how counts are read."
+    assert genes == (
+        f"The fit of N spots with N values of N selected genes {size}. Select fewer genes with `n_top_genes`."
+    )
+
+
 @pytest.mark.slow
 def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     other = tmp_path / "other.h5ad"
@@ -37,8 +67,8 @@ def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     joint = [
-        fit_files([toy_file, other], FitOptions(**FAST, memory=memory), output=tmp_path / name, keep_model=True)
-        for memory, name in ((None, "a"), ("1KB", "b"))
+        fit_files([toy_file, other], FitOptions(**FAST, memory=limit), output=tmp_path / name, keep_model=True)
+        for limit, name in ((None, "a"), ("1KB", "b"))
     ]
     _assert_same(*joint)
     predicted = predict_file(toy_file, model=joint[1].model, output=tmp_path / "p.h5ad")

@@ -38,6 +38,8 @@ _ADVICE = f"Name the layer of the counts with {option('layer')}, or features wit
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
 SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
+VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
+FIXED_BYTES = 500_000_000  # that any fit takes: libraries and a few blocks of counts
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
