@@ -31,7 +31,7 @@ def _report(folder: Path, simulated: list[str], k: int, repeats: int) -> None:
     print(f"simulate {' '.join(simulated)}: {_timed('simulate', section, *simulated):.1f} s")
     for states in ("auto", "off"):
         for repeat in range(repeats):
-            wall = _timed("fit", section, "--k", k, "--states", states, "-o", output, "--report", report)
+            wall = _timed("fit", section, "--k", k, "--states", states, "-o", output, "--json", report)
             result = json.loads(report.read_text())
             stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result["seconds"].items())
             scores, peak = result["scores"], result["peak_memory_bytes"] / 1e9

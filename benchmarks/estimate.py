@@ -77,7 +77,7 @@ def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[s
     work, speed = plan_fit(path, FitOptions(k=k, **options), markers=True).work, measure_speed()
     report = folder / "report.json"
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    command = ["fit", path, "--k", k, *given, "-o", folder / _WRITTEN, "--report", report]
+    command = ["fit", path, "--k", k, *given, "-o", folder / _WRITTEN, "--json", report]
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "spatialpdvi", *map(str, command)],

@@ -17,7 +17,10 @@ import click
 from processes import FIT_CODES, apart, describe_machine, forget, free_bytes, run, section_size
 
 VALUE_BYTES = 8  # memory per stored count: a number and its gene
-STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "markers", "write", "start-up")
+STAGES = (
+    *("read", "genes", "PCA", "smooth", "start", "states", "search", "graph", "fit", "scores", "markers", "write"),
+    "start-up",
+)
 _LEAST = 0.1  # seconds; shorter stages get no exponent
 _COMMAND = [sys.executable, "-m", "spatialpdvi"]
 
@@ -101,7 +104,7 @@ def measure(
     """Run one fit on the command line: seconds by stage, peak memory, epochs and ARI."""
     output, report_path = folder / "fitted.h5ad", folder / "report.json"
     spots, _, values = apart(section_size, section)
-    command = [*_COMMAND, "fit", section, "-o", output, "--report", report_path, "--k", k, "--threads", threads]
+    command = [*_COMMAND, "fit", section, "-o", output, "--json", report_path, "--k", k, "--threads", threads]
     for name, value in (("--n-pcs", n_pcs), ("--memory", memory)):
         command += [] if value is None else [name, value]
     # counts that exceed half of the free memory are read block by block

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("processes", "scaling", "speed", "tiling", "transfer"):
+    for name in ("processes", "scaling", "speed", "stages", "tiling", "transfer"):
         sys.modules.pop(name, None)
 
 
@@ -34,7 +34,9 @@ def section(tmp_path_factory):
 
 
 def _row(**changed):
-    stages = dict.fromkeys(("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "markers"), 1.0)
+    stages = dict.fromkeys(
+        ("read", "genes", "PCA", "smooth", "start", "states", "search", "graph", "fit", "scores", "markers"), 1.0
+    )
     row = {"spots": 100, "values": 5_000, "k": 4, "n_pcs": 15, "memory": None, "in_memory": True, "failure": None}
     row |= {"seconds": 10.0, "cpu_seconds": 12.0, "peak_bytes": 1e9, "epochs": 9, "ari": 0.5}
     return row | {"stages": stages | {"write": 0.01, "start-up": 2.0}} | changed
@@ -55,7 +57,7 @@ def test_a_fixed_cost_lowers_the_exponent_over_all_and_less_that_of_the_last_two
     )
     over_all, last_two = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
     assert (over_all[0], last_two[0]) == ("exponent, all", "exponent, last two")
-    seconds, peak, write = 1, 14, 11
+    seconds, peak, write = 1, 16, 13
     assert float(over_all[seconds]) == 0.38
     assert float(last_two[seconds]) == round(np.log(13 / 7) / np.log(4), 2) == 0.45
     assert float(over_all[peak]) == 1.0
@@ -251,6 +253,32 @@ def test_a_quick_run_does_not_replace_the_numbers_of_the_documentation():
     done = subprocess.run([sys.executable, str(everything), "--quick"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Expected --output with --quick" in done.stderr
+
+
+@pytest.mark.slow
+def test_every_stage_has_its_seconds_its_peak_and_its_exponents(load, section, tmp_path):
+    load("tiling").tile(section, tmp_path / "large.h5ad", 3)
+    line = [
+        str(section),
+        str(tmp_path / "large.h5ad"),
+        "--k",
+        "4",
+        "--set",
+        "n_init=1",
+        "--json",
+        str(tmp_path / "a.json"),
+    ]
+    done = CliRunner().invoke(load("stages").main, line)
+    assert done.exit_code == 0, done.output
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.output.splitlines() if row.startswith("|")]
+    assert cells[0] == ["stage", "300 x 60", "900 x 60", "exponents"]
+    found = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert {"read", "genes", "PCA", "graph", "fit", "write"} <= set(found[0]["seconds"]) == set(found[0]["peaks"])
+    for column, row in enumerate(found, start=1):
+        peak = max(row["peaks"].values()) / 1e9
+        assert 0.1 < peak < 2.0
+        assert cells[-5][column] == f"{row['all']:.1f} / {peak:.2f}"
+        assert len(row["digest"]) == 12
 
 
 @pytest.mark.slow
