@@ -11,12 +11,12 @@ from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import RawFeatures, raw_features
 from spatialpdvi.features.smoothing import smooth_features
-from spatialpdvi.fitting.certificate import certify
+from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.export import make_model, why_no_model
 from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.prepare import Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
-from spatialpdvi.fitting.solve import Solved, SolverRun, engine_of, solve
+from spatialpdvi.fitting.solve import SolverRun, engine_of, solve
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import in_unit_range, kmeans_labels
 from spatialpdvi.io.section.section import Section
@@ -27,9 +27,9 @@ from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
 from spatialpdvi.palette import border_lengths, domain_colours
-from spatialpdvi.problems.base import Blocks, Evaluation, blockwise
+from spatialpdvi.problems.base import Blocks, blockwise
 from spatialpdvi.problems.composition import CompositionGlobals
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, Stage
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import Solver
 from spatialpdvi.version import __version__
@@ -51,7 +51,8 @@ class _Domains(NamedTuple):
     labels: np.ndarray  # (n,) int64
     start_labels: np.ndarray  # (n,) labels of the start that won, numbered as the domains they became
     lam: Blocks
-    final: Evaluation  # at the rounded posteriors
+    trace: dict[str, np.ndarray]
+    certificate: Certificate  # of the rounded posteriors
 
 
 def fit_section(
@@ -122,9 +123,7 @@ def fit_features(
     del raw, features  # large
     run = SolverRun.of(options)
     with progress.stage("fit") as stage:
-        with engine_of(prepared, cluster) as engine:
-            solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
-        domains = _domains(prepared, solved, run.solver)
+        domains = _solve(prepared, run, stage, checkpoint=checkpoint, cluster=cluster)
     _warn_of_empty(domains, options.n_domains)
     agreed = start.agreed
     calibration = None if agreed is None else calibrate(domains.posterior, agreed.pair_agreement)
@@ -153,8 +152,8 @@ def fit_features(
         store_features=start.rotation is not None or not prepared.features.as_given,
         graph=prepared.graph.patching.graph,
         flow=flow_directions(prepared.graph.normals, section.coordinates.shape[1]),
-        trace=solved.columns,
-        certificate=certify(domains.final, solved.last, solved.stop, rule=run.rule),
+        trace=domains.trace,
+        certificate=domains.certificate,
         scores=scores,
         params=_params(options, section, prepared, run.solver, calibration=calibration),
         seconds=progress.seconds,
@@ -166,15 +165,24 @@ def fit_features(
     )
 
 
-def _domains(prepared: Prepared, solved: Solved, solver: Solver) -> _Domains:
-    """Posteriors rounded to float32, as they are written, and F of these, which the certificate describes."""
+def _solve(
+    prepared: Prepared, run: SolverRun, stage: Stage, *, checkpoint: Checkpoint | None, cluster: "Cluster | None"
+) -> _Domains:
+    """Run the solver, and round its posteriors to float32, as they are written; the certificate is of these.
+
+    Nothing else that the solver has held is left when this returns.
+    """
+    with engine_of(prepared, cluster) as engine:
+        solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
     phi = solved.phi.astype(np.float32)
+    solved = solved._replace(phi=phi)
+    del engine  # holds two posteriors in float64, and a third follows
     final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
     if not np.isfinite(final.neg_elbo):
         raise InputError(
             "F to stay finite",
             f"{final.neg_elbo} after {solved.last[-1].epoch} epochs",
-            f"The steps are too large, or the features are too large for their squares. {_smaller_steps(solver)}",
+            f"The steps are too large, or the features are too large for their squares. {_smaller_steps(run.solver)}",
         )
     posterior = np.empty_like(phi)
     posterior[prepared.graph.patching.order] = phi
@@ -182,7 +190,12 @@ def _domains(prepared: Prepared, solved: Solved, solver: Solver) -> _Domains:
     posterior = np.ascontiguousarray(posterior[:, by_size])
     labels = (prepared.start.labels, *prepared.initialization.restarts)[solved.position]
     return _Domains(
-        posterior, posterior.argmax(axis=1), np.argsort(by_size)[labels], _reordered(solved.lam, by_size), final
+        posterior=posterior,
+        labels=posterior.argmax(axis=1),
+        start_labels=np.argsort(by_size)[labels],
+        lam=_reordered(solved.lam, by_size),
+        trace=solved.columns,
+        certificate=certify(final, solved.last, solved.stop, rule=run.rule),
     )
 
 
