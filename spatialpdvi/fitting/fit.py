@@ -117,10 +117,17 @@ def fit_features(
     raw
         Features before they are averaged in space.
     """
-    features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
-    prepared = prepare_start(section, raw, features, options, progress, checkpoint=checkpoint)
+    smooth = SmoothingSettings.of(options)
+    prepared = prepare_start(
+        section,
+        raw,
+        smooth_features(section, raw, smooth, progress),  # without a name here, so that it is freed there
+        options,
+        progress,
+        checkpoint=checkpoint,
+    )
     start = prepared.initialization
-    del raw, features  # large
+    del raw  # large
     run = SolverRun.of(options)
     with progress.stage("fit") as stage:
         domains = _solve(prepared, run, stage, checkpoint=checkpoint, cluster=cluster)

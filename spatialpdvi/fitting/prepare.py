@@ -271,7 +271,7 @@ def prepare(
     order, patches = graph.patching.order, graph.patching.patches
     problem = start.problem(wrap_features(fitted[order]), patches)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
-    return Prepared(problem, initialization, graph, features._replace(by_scale=()), codes)
+    return Prepared(problem, initialization, graph, features, codes)
 
 
 def prepare_start(
@@ -305,6 +305,7 @@ def prepare_start(
     """
     settings, pattern = GraphSettings.of(options), None
     start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
+    features = features._replace(by_scale=())  # large, and clustered by now
     n_states = number_of_states(section, raw, options)
     if n_states:
         pattern = join_spots(section, settings)
