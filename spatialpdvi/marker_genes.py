@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control, ttest_ind_from_stats
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.moments import GroupMoments, moments_by_group
@@ -148,6 +147,8 @@ def _large_enough(domains: pd.Categorical, of: str) -> np.ndarray:
 
 def _compare(own: GroupMoments, rest: GroupMoments) -> dict[str, np.ndarray]:
     """Return the columns of the table for all genes of one domain, compared with the spots outside of it."""
+    from scipy.stats import false_discovery_control, ttest_ind_from_stats  # not at the top: it takes .3 s
+
     (mean, variance), (mean_rest, variance_rest) = own.mean_variance(), rest.mean_variance()
     size = int(own.sizes)
     with np.errstate(invalid="ignore"):

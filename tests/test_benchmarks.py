@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("processes", "scaling", "speed", "stages", "tiling", "transfer"):
+    for name in ("embryo", "processes", "scaling", "speed", "stages", "tiling", "transfer"):
         sys.modules.pop(name, None)
 
 
@@ -309,3 +309,19 @@ def test_levels_are_compared_with_direct_fits(load, real_data):
     for cell in row[3:]:
         level, difference = cell.rstrip(")").split(" (")
         assert float(level) - float(row[2]) == pytest.approx(float(difference), abs=0.0011)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_start_up_is_divided_into_stages_and_imports(load):
+    line = ["--start-up", "--n-spots", "200", "--n-genes", "60", "--k", "3", "--repeats", "1"]
+    done = CliRunner().invoke(load("embryo").main, line, catch_exceptions=False)
+    cold_and_warm, stages, libraries = done.output.split("\n\n")[1:]
+    assert [row.split(" | ")[0] for row in cold_and_warm.splitlines()[2:]] == ["| cold", "| warm"]
+    names, _, seconds = (row.strip("|").split("|") for row in stages.splitlines())
+    assert [name.strip() for name in names][:3] == ["imports", "read", "genes"]
+    assert all(0 <= float(value) < 100 for value in seconds)
+    by_library = dict(row.strip("| ").split(" | ") for row in libraries.splitlines()[2:])
+    assert {"numba", "pandas", "spatialpdvi"} <= by_library.keys()
+    own = [float(value) for name, value in by_library.items() if name != "all"]
+    assert float(by_library["all"]) == pytest.approx(sum(own), abs=0.02)

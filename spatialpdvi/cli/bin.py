@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, name_written, user_errors, verbosity
 
 __all__ = ["bin_sample"]
 
@@ -69,7 +69,8 @@ def bin_sample(
       spatialpdvi bin SN.gef --image SN_regist.tif --tissue SN_tissue_cut.tif -o sample.h5ad
       spatialpdvi bin outs -o visium.h5ad
     """
-    from spatialpdvi.api import bin_file
+    with importing():
+        from spatialpdvi.api import bin_file
 
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, ComparisonPlan, parse_solvers
@@ -80,8 +80,9 @@ def compare(
         constant_steps=constant_steps or chosen.step_size is not None,
     )
     limit_threads(threads)
-    from spatialpdvi.compare.comparison import compare_file
-    from spatialpdvi.io.storage.locks import claimed
+    with importing():
+        from spatialpdvi.compare.comparison import compare_file
+        from spatialpdvi.io.storage.locks import claimed
 
     try:
         with display(quiet=quiet, verbose=verbose) as progress, claimed(output):

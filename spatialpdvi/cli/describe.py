@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    limit_threads,
+    name_written,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 
 __all__ = ["describe"]
@@ -87,9 +96,10 @@ def describe(
       spatialpdvi describe fitted/*.h5ad --condition treatment --store
     """
     limit_threads(threads)
-    from spatialpdvi.api import describe_files
-    from spatialpdvi.api.description_folder import JSON_FILE
-    from spatialpdvi.io.results.keys import Keys
+    with importing():
+        from spatialpdvi.api import describe_files
+        from spatialpdvi.api.description_folder import JSON_FILE
+        from spatialpdvi.io.results.keys import Keys
 
     written = [*(sections if store else ()), *(() if output is None else (output / JSON_FILE,))]
     with name_written(*written):

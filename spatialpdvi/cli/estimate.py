@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import GroupedCommand, table_options
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.memory import show_size
@@ -71,8 +71,9 @@ def estimate(
     """
     chosen = FitOptions(**options)
     limit_threads(threads)
-    from spatialpdvi.estimate.estimate import estimate_file
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
+    with importing():
+        from spatialpdvi.estimate.estimate import estimate_file
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if json_path is not None:
         check_distinct(json_path, "json", (section,))

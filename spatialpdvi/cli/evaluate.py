@@ -4,7 +4,16 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, print_scores, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    name_written,
+    print_scores,
+    table_option,
+    user_errors,
+    verbosity,
+)
 
 __all__ = ["evaluate"]
 
@@ -39,8 +48,9 @@ def evaluate(
     Example:
       spatialpdvi evaluate embryo.h5ad --label-key annotation --domain-key leiden
     """
-    from spatialpdvi.api import evaluate_file
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
+    with importing():
+        from spatialpdvi.api import evaluate_file
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
 
     if report is not None:
         check_distinct(report, "json", (section,))

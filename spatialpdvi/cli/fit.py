@@ -13,6 +13,7 @@ from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
     display,
+    importing,
     limit_threads,
     name_written,
     print_calibration,
@@ -134,9 +135,10 @@ def fit(
     chosen = options_of(preset, options, quiet=quiet)
     check_options(checkpoint, every=checkpoint_every, resume=resume)
     limit_threads(threads)
-    from spatialpdvi import api
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
-    from spatialpdvi.io.storage.paths import locate
+    with importing():
+        from spatialpdvi import api
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+        from spatialpdvi.io.storage.paths import locate
 
     several = len(sections) > 1
     # the copy of a table has the name of its store

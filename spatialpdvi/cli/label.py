@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import COUNTS_MEMORY, KEY_ADDED
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def _run(
     memory: str | None = None,
 ) -> None:
     """Edit the domains of a file, and print its table."""
-    from spatialpdvi.api import label_file
+    with importing():
+        from spatialpdvi.api import label_file
 
     written = section if output is None else output
     with name_written(written):

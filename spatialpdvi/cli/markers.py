@@ -9,6 +9,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    importing,
     name_written,
     result_is_written,
     table_option,
@@ -73,10 +74,11 @@ def markers(
       spatialpdvi markers cortex.h5ad --of state
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
-    from spatialpdvi.api import markers_file
-    from spatialpdvi.io.results.keys import Keys
-    from spatialpdvi.io.results.slim import check_number
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
+    with importing():
+        from spatialpdvi.api import markers_file
+        from spatialpdvi.io.results.keys import Keys
+        from spatialpdvi.io.results.slim import check_number
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output is not None:
         check_distinct(output, "output", (section, *counts))

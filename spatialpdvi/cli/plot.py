@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED
 
 __all__ = ["plot"]
@@ -79,10 +79,11 @@ def plot(
       spatialpdvi plot visium.h5ad --image -o histology.png
       spatialpdvi plot visium.h5ad --gene Mbp --gene Snap25 -o genes.png
     """
-    from spatialpdvi.api import plot_file
-    from spatialpdvi.io.results.slim import check_number
-    from spatialpdvi.io.storage.atomic import check_distinct
-    from spatialpdvi.plotting import save_figure
+    with importing():
+        from spatialpdvi.api import plot_file
+        from spatialpdvi.io.results.slim import check_number
+        from spatialpdvi.io.storage.atomic import check_distinct
+        from spatialpdvi.plotting import save_figure
 
     check_distinct(output, "output", (section, *counts))
     with name_written(output):

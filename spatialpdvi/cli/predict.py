@@ -10,6 +10,7 @@ from spatialpdvi.cli.common import (
     EXIT_NOT_CONVERGED,
     FILE,
     display,
+    importing,
     name_written,
     print_calibration,
     print_excluded,
@@ -73,8 +74,9 @@ def predict(
       spatialpdvi fit one.h5ad --k 7 --save-model cortex.npz
       spatialpdvi predict two.h5ad --model cortex.npz
     """
-    from spatialpdvi.api import check_table, predict_file, write_domain_table
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+    with importing():
+        from spatialpdvi.api import check_table, predict_file, write_domain_table
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     target = section if output is None else output
     check_distinct(target, "output", (model,))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
 from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 from spatialpdvi.errors import InputError
 
@@ -51,8 +51,9 @@ def report(
       spatialpdvi report embryo.h5ad -o embryo.html
       spatialpdvi report fitted/*.h5ad -o all.html --gene-key gene_symbol
     """
-    from spatialpdvi.api import report_files
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
+    with importing():
+        from spatialpdvi.api import report_files
+        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
 
     if output.suffix.lower() not in {".html", ".htm"}:
         raise InputError("a file that ends in .html", repr(output.name), option="output")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, importing, name_written, user_errors, verbosity
 
 __all__ = ["simulate"]
 
@@ -60,7 +60,8 @@ def simulate(
     Example:
       spatialpdvi simulate embryo.h5ad --n-spots 20000 --n-genes 8000 --k 20 --seed 0
     """
-    from spatialpdvi.synthetic import simulate_file
+    with importing():
+        from spatialpdvi.synthetic import simulate_file
 
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:

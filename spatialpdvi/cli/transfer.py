@@ -5,7 +5,16 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, name_written, print_scores, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    name_written,
+    print_scores,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import KEY_ADDED
 
 __all__ = ["transfer"]
@@ -56,7 +65,8 @@ def transfer(section: Path, *, to: Path, output: Path | None, quiet: bool, verbo
       spatialpdvi fit bin50.h5ad --k 12
       spatialpdvi transfer bin50.h5ad --to cells.h5ad
     """
-    from spatialpdvi.api import transfer_file
+    with importing():
+        from spatialpdvi.api import transfer_file
 
     written = to if output is None else output
     with name_written(written):

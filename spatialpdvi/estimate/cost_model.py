@@ -25,14 +25,14 @@ __all__ = [
 
 # seconds of one thread for one unit of each term of `Work.terms`
 SECONDS = {
-    "start-up": {"once": 2.774},
+    "start-up": {"once": 1.85},
     "read": {"spots": 2.27e-06, "packed": 7.43e-09, "bytes": 1.26e-09},
-    "genes": {"once": 0.508, "values": 2.24e-08, "kept": 0.0, "genes": 1.35e-05, "packed": 7.43e-09, "bytes": 1.26e-09},
-    "PCA": {"once": 0.623, "kept": 0.0, "spots": 1.23e-05},
+    "genes": {"once": 0.235, "values": 2.24e-08, "kept": 0.0, "genes": 1.35e-05, "packed": 7.43e-09, "bytes": 1.26e-09},
+    "PCA": {"once": 0.56, "kept": 0.0, "spots": 1.23e-05},
     "smooth": {"once": 0.0302, "scale queries": 0.0, "neighbours": 3.56e-07},
-    "start": {"once": 0.683, "trained": 2.14e-08, "labelled": 0.0, "votes": 1.18e-08},
-    "states": {"learnt sets": 0.08, "learnt": 2e-07},
-    "search": {"searched sets": 0.25, "searched": 2.5e-06, "whole": 2.3e-06},
+    "start": {"once": 0.27, "trained": 5.2e-09, "labelled": 0.0, "votes": 5.3e-09},
+    "states": {"learnt sets": 0.02, "learnt": 5.5e-08},
+    "search": {"searched sets": 0.2, "searched": 2.5e-06, "whole": 2.3e-06},
     "graph": {"once": 0.0398, "neighbours": 1.98e-07},
     "fit": {"once": 0.0723, "updates": 1.63e-09, "state updates": 2.5e-09, "gene updates": 3.51e-09, "copies": 2.5e-07},
     "scores": {"once": 0.02, "spots": 7.32e-06, "trained": 1.45e-08},
@@ -48,7 +48,7 @@ PARALLEL = {
     "smooth": 1.0,
     "start": 1.0,
     "states": 0.0,
-    "search": 0.0,
+    "search": 0.5,
     "graph": 1.0,
     "fit": 1.0,
     "scores": 0.02,
@@ -264,7 +264,8 @@ def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, floa
         processor = sum(
             SECONDS[stage].get(term, 0.0) * size / getattr(speed, rate_of(term)) for term, size in terms.items()
         )
-        share = PARALLEL[stage]
+        # sets of states are searched side by side, a single one by one thread
+        share = 0.0 if stage == "search" and work.sets == 1 else PARALLEL[stage]
         seconds[stage] = processor * (1.0 - share + share / threads)
     return seconds
 

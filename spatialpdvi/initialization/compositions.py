@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus
+from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
@@ -56,9 +57,11 @@ def search_sets(
     coordinates, graph, k, labels, rounds, seed
         As for `search_compositions`.
     """
-    results = [
-        search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed) for states in sets
-    ]
+
+    def search(states: States) -> tuple[Start, Found]:
+        return search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed)
+
+    results = side_by_side(search, sets)
     agreed = consensus([start.labels for start, _ in results], k).labels
     nearest = int(np.argmax([adjusted_rand_index(agreed, start.labels) for start, _ in results]))
     found = results[nearest][1]._replace(

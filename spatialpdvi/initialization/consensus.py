@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
+from spatialpdvi.kernels.clustering import class_scores, label_weights, posteriors
+from spatialpdvi.kernels.mixture import N_CHUNKS
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.runtime.rows import slices
 
@@ -50,8 +51,7 @@ class Consensus(NamedTuple):
 class _Profiles(NamedTuple):
     """The labels that spots have from all restarts; spots with the same ones are one profile."""
 
-    labels: np.ndarray  # (u, R)
-    indicators: sp.csr_matrix  # (u, R K): 1 where restart r gives label l
+    labels: np.ndarray  # (u, R) int32
     weight: np.ndarray  # (u,): spots
     where: np.ndarray  # (n,): each spot's profile
 
@@ -60,7 +60,7 @@ class _Classes(NamedTuple):
     """Latent classes of some spots."""
 
     gamma: np.ndarray  # (u, K)
-    table: np.ndarray  # (R K, K): log pi, a row for each restart and label
+    table: np.ndarray  # (R, K, K): log pi [restart, label, class]
     share: np.ndarray  # (K,): log p
     likelihood: float
 
@@ -138,11 +138,7 @@ def _mean_similarity(similarity: np.ndarray) -> float:
 
 def _profiles(votes: np.ndarray, k: int) -> _Profiles:
     labels, where, weight = _distinct_columns(votes, k)
-    u, n_restarts = labels.shape
-    columns = (labels + k * np.arange(n_restarts)).ravel()
-    rows = np.arange(0, columns.size + 1, n_restarts)
-    indicators = sp.csr_matrix((np.ones(columns.size), columns, rows), shape=(u, n_restarts * k))
-    return _Profiles(labels, indicators, weight.astype(np.float64), where)
+    return _Profiles(np.ascontiguousarray(labels, dtype=np.int32), weight.astype(np.float64), where)
 
 
 def _distinct_columns(votes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -175,12 +171,13 @@ def _weighted(labels: np.ndarray, k: int) -> np.ndarray:
 def _expect(profiles: _Profiles, gamma: np.ndarray) -> _Classes:
     """Run EM from gamma (u, K) until it settles."""
     n_restarts, k = profiles.labels.shape[1], gamma.shape[1]
-    transposed = profiles.indicators.T.tocsr()
+    sums = np.empty((N_CHUNKS, n_restarts, k, k))
     for _ in range(_STEPS):
-        weighted = gamma * profiles.weight[:, None]
-        share = np.log(weighted.sum(axis=0) / profiles.weight.sum() + 1e-9)
-        given = (0.5 + transposed @ weighted).reshape(n_restarts, k, k)  # [restart, label, class]
-        table = (np.log(given / given.sum(axis=1, keepdims=True)) / np.sqrt(n_restarts)).reshape(-1, k)
+        label_weights(profiles.labels, gamma, profiles.weight, sums)
+        given = sums.sum(axis=0)
+        share = np.log(given[0].sum(axis=0) / profiles.weight.sum() + 1e-9)
+        given += 0.5
+        table = np.log(given / given.sum(axis=1, keepdims=True)) / np.sqrt(n_restarts)
         before = gamma
         gamma, likelihood = _posterior(profiles, table, share)
         if np.abs(gamma - before).max() < _SETTLED:
@@ -190,8 +187,7 @@ def _expect(profiles: _Profiles, gamma: np.ndarray) -> _Classes:
 
 def _posterior(profiles: _Profiles, table: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float]:
     """Gamma (u, K) given the classes, and the (tempered) log likelihood of all labels."""
-    score = share + profiles.indicators @ table
-    largest = score.max(axis=1, keepdims=True)
-    gamma = np.exp(score - largest)
-    total = gamma.sum(axis=1, keepdims=True)
-    return gamma / total, float((profiles.weight * (np.log(total) + largest).ravel()).sum())
+    gamma, value = np.empty((len(profiles.labels), share.size)), np.empty(len(profiles.labels))
+    class_scores(profiles.labels, table, share, gamma)
+    posteriors(gamma, value)
+    return gamma, float((profiles.weight * value).sum())

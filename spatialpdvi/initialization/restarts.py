@@ -1,25 +1,35 @@
 """Labels from clusterings of the smoothed features by Gaussian mixtures and k-means, one at a time or in parallel."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.initialization.clustering import fit_kmeans, fit_mixture, nearest_centre
+from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import n_threads
 
-__all__ = ["LEARNT_FROM", "in_unit_range", "kmeans_labels", "mixture_labels", "restart_labels", "subset"]
+__all__ = [
+    "LEARNT_FROM",
+    "in_unit_range",
+    "kmeans_labels",
+    "mixture_labels",
+    "restart_labels",
+    "side_by_side",
+    "subset",
+]
 
 LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
-_MOST_STEPS = 200
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
+_Task = TypeVar("_Task")
+_Made = TypeVar("_Made")
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
-_BLOCK = 100_000  # spots that are scaled or labelled at a time
+_BLOCK = 100_000  # spots that are scaled at a time
 
 
 def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
@@ -40,32 +50,48 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
     seed
         Of the seeds of all restarts.
     """
-    methods: list[Callable[..., np.ndarray]] = [_mixture] * n_init + [_kmeans] * -(-n_init // _MIXTURES)
+    methods: list[Callable[..., np.ndarray]] = [mixture_labels] * n_init + [_one_kmeans] * -(-n_init // _MIXTURES)
     rng = np.random.default_rng(seed)
     tasks = [(method, features, int(rng.integers(2**32))) for features in by_scale for method in methods]
     small = np.min_scalar_type(k - 1)  # there are dozens of restarts of what may be millions of spots
-    with _ignored_warnings(), ThreadPoolExecutor(n_threads(), initializer=_limit_thread) as pool:
-        return tuple(pool.map(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
+    return tuple(side_by_side(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
+
+
+def side_by_side(function: Callable[[_Task], _Made], tasks: Sequence[_Task]) -> list[_Made]:
+    """Return ``function(task)`` of each task, in order; several at a time, each on one thread.
+
+    Results are therefore the same bits for any number of threads. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
+    """
+    if len(tasks) == 1:
+        return [function(tasks[0])]
+    with ThreadPoolExecutor(n_threads(), initializer=run_serially_in_this_thread) as pool:
+        return list(pool.map(function, tasks))
 
 
 def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
-    """Return k-means labels (n,) by scikit-learn, the best of ``n_init`` starts, learnt from at most 20,000 spots.
+    """Return k-means labels (n,), the best of ``n_init`` starts, learnt from at most 20,000 spots.
 
-    Call inside `spatialpdvi.runtime.threads.single_threaded`: its sums depend on the number of threads.
+    Call inside `spatialpdvi.runtime.threads.single_threaded`: sums depend on the number of threads.
     """
-    with _ignored_warnings():
-        return _kmeans(features, k, seed=seed, n_init=n_init)
+    some = subset(features, LEARNT_FROM, seed)
+    if isinstance(features, np.ndarray):
+        return nearest_centre(features, fit_kmeans(np.asarray(some), k, seed=seed, n_init=n_init))
+    return _sparse_kmeans(features, some, k, seed=seed, n_init=n_init)
 
 
 def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
-    """Return labels (n,) by scikit-learn's Gaussian mixture with one common ("tied") full covariance.
+    """Return labels (n,) by a Gaussian mixture with one common ("tied") full covariance, from k-means.
 
-    It is initialised by k-means. A common covariance finds clusters that are all long in one direction, as tissue
-    layers along a gradient of quality or depth are; k-means cuts them across. Learnt from at most 20,000 spots. Call
-    inside `spatialpdvi.runtime.threads.single_threaded`.
+    A common covariance finds clusters that are all long in one direction, as tissue layers along a gradient of quality
+    or depth are; k-means cuts them across. Learnt from at most 20,000 spots. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
     """
-    with _ignored_warnings():
-        return _mixture(features, k, seed=seed)
+    some = subset(features, LEARNT_FROM, seed).astype(np.float64)
+    variance = float(some.var(axis=0).mean())
+    if variance == 0.0 or _are_few(some, k):
+        return kmeans_labels(features, k, seed=seed, n_init=1)
+    return fit_mixture(some, k, seed=seed, ridge=_RIDGE * variance).labels(features)
 
 
 def in_unit_range(features: np.ndarray) -> np.ndarray:
@@ -82,55 +108,20 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _kmeans(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
+def _one_kmeans(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
+    return kmeans_labels(features, k, seed=seed, n_init=1)
+
+
+def _sparse_kmeans(features: sp.csr_matrix, some: sp.csr_matrix, k: int, *, seed: int, n_init: int) -> np.ndarray:
+    """K-means labels (n,) of sparse features by scikit-learn, whose import takes longer than small dense k-means."""
     from sklearn.cluster import KMeans
-
-    means = KMeans(k, n_init=n_init, random_state=seed).fit(subset(features, LEARNT_FROM, seed))
-    return _labels(means.predict, features)
-
-
-def _mixture(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
-    from sklearn.mixture import GaussianMixture
-
-    some = subset(features, LEARNT_FROM, seed).astype(np.float64)
-    variance = float(some.var(axis=0).mean())
-    if variance == 0.0 or _are_few(some, k):
-        return _kmeans(features, k, seed=seed)
-    mixture = GaussianMixture(
-        k, covariance_type="tied", reg_covar=_RIDGE * variance, max_iter=_MOST_STEPS, random_state=seed
-    ).fit(some)
-    # with one covariance the log posterior is linear in x: a single product, where `predict` makes K of them
-    weight = mixture.precisions_ @ mixture.means_.T
-    with np.errstate(divide="ignore"):  # a component without weight is never chosen
-        offset = np.log(mixture.weights_) - 0.5 * (mixture.means_.T * weight).sum(axis=0)
-    return _labels(lambda block: (block.astype(np.float64) @ weight + offset).argmax(axis=1), features)
-
-
-def _labels(predict: Callable[[Any], np.ndarray], features: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Label all spots (n,), block by block, since copies of all features would be several times the section."""
-    labels = np.empty(features.shape[0], dtype=np.int64)
-    for block in slices(labels.size, _BLOCK):
-        labels[block] = predict(features[block])
-    return labels
-
-
-def _limit_thread() -> None:
-    """Limit OpenMP, whose settings belong to each thread; the thread that started this one restores those of BLAS."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
-
-
-@contextmanager
-def _ignored_warnings() -> Iterator[None]:
-    """Suppress warnings that do not matter for a start, in all threads: do not enter it from one of several."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        # With fewer distinct spots than clusters some clusters start empty, and the fit warns of empty domains. A
-        # mixture that used up its steps has separated its clusters well enough for a start.
+        # with fewer distinct spots than clusters some clusters start empty, and the fit warns of empty domains
         warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+        means = KMeans(k, n_init=n_init, random_state=seed).fit(some)
+    return np.asarray(means.predict(features), dtype=np.int64)
 
 
 def _are_few(features: np.ndarray, k: int) -> bool:

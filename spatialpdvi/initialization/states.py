@@ -1,16 +1,13 @@
 """Cell states that domains share, learnt from single spots: the states of a mixture of compositions."""
 
-import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from spatialpdvi.features.projection import OutlierLimit, learn_limit
+from spatialpdvi.initialization.clustering import Mixture, fit_mixture
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
-
-if TYPE_CHECKING:
-    from sklearn.mixture import GaussianMixture
 
 __all__ = ["States", "learn_states"]
 
@@ -18,7 +15,6 @@ __all__ = ["States", "learn_states"]
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
-_MOST_STEPS = 200
 
 
 class States(NamedTuple):
@@ -40,7 +36,7 @@ class States(NamedTuple):
 
 
 def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
-    """Learn states as a Gaussian mixture with one common ("tied") covariance, by scikit-learn.
+    """Learn states as a Gaussian mixture with one common ("tied") covariance.
 
     Spots far from all others would each become a state of their own, and leave none for the tissue. They are drawn in
     first (`OutlierLimit`). Call inside
@@ -55,26 +51,15 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     seed
         Of the mixture and of the spots that it is learnt from.
     """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.mixture import GaussianMixture
-
     limit = learn_limit(features)
     near = limit.apply(features)
     some = subset(near, LEARNT_FROM, seed)
     variance = float(some.var(axis=0).mean())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct spots than states leave some empty
-        mixture = GaussianMixture(
-            n_states,
-            covariance_type="tied",
-            reg_covar=_RIDGE * variance if variance else 1.0,
-            max_iter=_MOST_STEPS,
-            random_state=seed,
-        ).fit(some)
-    values, vectors = np.linalg.eigh(mixture.covariances_)
+    mixture = fit_mixture(some, n_states, seed=seed, ridge=_RIDGE * variance if variance else 1.0)
+    values, vectors = np.linalg.eigh(mixture.covariance)
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
     rotation = vectors / np.sqrt(values)
-    means, share = mixture.means_ @ rotation, mixture.weights_
+    means, share = mixture.means @ rotation, mixture.weights
     centre = share @ means
     spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
     hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
@@ -85,10 +70,10 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
 
 
-def _ambiguity(mixture: "GaussianMixture", features: np.ndarray) -> float:
+def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:
     """``H(s | x) / H(s)`` of the mixture: 0 where features decide the state of every spot, 1 where they say nothing."""
-    share = mixture.weights_[mixture.weights_ > 0]
+    share = mixture.weights[mixture.weights > 0]
     prior = -float(share @ np.log(share))
-    posterior = mixture.predict_proba(features)
+    posterior = mixture.posterior(features)
     left = -float(np.mean(np.sum(posterior * np.log(np.maximum(posterior, 1e-300)), axis=1)))
     return left / prior if prior > 0 else 1.0

@@ -44,6 +44,7 @@ __all__ = [
     "log_likelihoods",
     "relative_likelihoods",
     "responsibilities",
+    "softmax_rows",
     "statistics_csr",
     "statistics_dense",
     "sweep",
@@ -196,8 +197,11 @@ def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, to
 
 
 @compiled
-def _softmax(rows, first, last, out, tops):
-    """Turn logits into probabilities in ``rows[first:last]`` of ``out``; ``tops`` are the maxima, against overflow."""
+def softmax_rows(rows, first, last, out, tops):
+    """Turn logits into probabilities in ``rows[first:last]`` of ``out``.
+
+    ``tops`` are the maxima, against overflow; they become the sums of the exponentials of what the logits lack to them.
+    """
     n_domains = out.shape[1]
     for a in range(first, last):
         top = fill(tops[a - first])
@@ -226,7 +230,7 @@ def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
     for start in range(first, last, _TILE):
         stop = min(start + _TILE, last)
         _logits(rows, start, stop, data_term, indptr, indices, r, halo, phi, phi, tops)
-        _softmax(rows, start, stop, phi, tops)
+        softmax_rows(rows, start, stop, phi, tops)
 
 
 def _terms(data_term, indptr, indices, *rest):
@@ -346,7 +350,7 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
                 if p > _NEGLIGIBLE:
                     value += p * np.log(p)
             neg_elbo[i] = value
-        _softmax(rows, first, last, scratch, tops)
+        softmax_rows(rows, first, last, scratch, tops)
         for i in range(first, last):
             distance = fill(0.0)
             for k in range(0, n_domains, WIDTH):

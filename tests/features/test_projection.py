@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.decomposition import PCA
 
 from spatialpdvi.features import projection
 from spatialpdvi.features.correction import centre_samples
@@ -103,3 +104,18 @@ def test_sections_are_centred_at_the_mean_of_all_or_at_another():
         for spots in samples:
             np.testing.assert_allclose(centred[spots].mean(axis=0), expected, atol=1e-6)
             np.testing.assert_allclose(np.ptp(centred[spots] - x[spots], axis=0), 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, np.asarray])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_components_are_those_of_scikit_learn(form, kind):
+    values = _counts().toarray().astype(kind)
+    found = principal_components(form(values), 6, seed=3)
+    expected = PCA(6, svd_solver="arpack", random_state=3)
+    scores = expected.fit_transform(form(values))
+    digits = 2e-4 if kind is np.float32 else 1e-6
+    np.testing.assert_allclose(found.scores, scores, atol=digits * np.abs(scores).max())
+    np.testing.assert_allclose(found.loadings, expected.components_, atol=digits)
+    np.testing.assert_allclose(found.mean, values.mean(axis=0, dtype=float), rtol=1e-6)
+    assert found.scores.dtype == np.float32
+    assert found.loadings.dtype == np.float64

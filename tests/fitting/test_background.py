@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from matplotlib import pyplot as plt
+from scipy.signal import find_peaks
 from zarr_samples import write_zarr
 
 import spatialpdvi as spv
@@ -15,7 +16,7 @@ from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, fit
 from spatialpdvi.api import evaluate_file, plot_file
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.section.background import off_tissue
+from spatialpdvi.io.section.background import _peaks, off_tissue
 from spatialpdvi.runtime.rows import SelectedRows
 
 FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
@@ -304,3 +305,10 @@ def test_edits_leave_these_spots_without_a_domain(section, tissue, edit):
     np.testing.assert_array_equal(whole.obsm["pdvi_posterior"][kept], alone.obsm["pdvi_posterior"])
     assert "400" in str(fit(whole, **FAST, mask="tissue"))  # a second fit replaces all of it
     assert "pdvi_domain_fitted" not in whole.obs
+
+
+def test_peaks_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for length in range(1, 60):
+        values = rng.integers(0, 4, size=length).astype(float)
+        np.testing.assert_array_equal(_peaks(values), find_peaks(values)[0])

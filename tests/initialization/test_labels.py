@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
 
 from spatialpdvi.initialization import kmeans_labels, mixture_labels
 from spatialpdvi.initialization import restarts as module
+from spatialpdvi.initialization.clustering import _means, fit_mixture
 from spatialpdvi.runtime.threads import single_threaded
 
 
@@ -50,3 +54,40 @@ def test_many_spots_are_labelled_by_what_some_of_them_taught(method, monkeypatch
         found = method(x, 3, seed=0)
     assert found.shape == truth.shape
     assert adjusted_rand_score(truth, found) > 0.95
+
+
+@pytest.mark.parametrize("n_init", [1, 4])
+@pytest.mark.parametrize("k", [2, 9])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_kmeans_labels_spots_as_scikit_learn_does(n_init, k, shift):
+    rng = np.random.default_rng(0)
+    x = shift + 3.0 * rng.normal(size=(6, 5))[rng.integers(6, size=700)] + rng.normal(size=(700, 5))
+    with single_threaded():
+        found = kmeans_labels(x, k, seed=4, n_init=n_init)
+        expected = KMeans(k, n_init=n_init, random_state=4).fit_predict(x)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_mixture_is_that_of_scikit_learn():
+    x = np.random.default_rng(0).normal(size=(500, 4)) @ np.random.default_rng(1).normal(size=(4, 4)) + 5.0
+    with single_threaded():
+        found = fit_mixture(x, 6, seed=2, ridge=1e-3)
+        expected = GaussianMixture(6, covariance_type="tied", reg_covar=1e-3, max_iter=200, random_state=2).fit(x)
+    np.testing.assert_allclose(found.weights, expected.weights_, rtol=1e-8)
+    np.testing.assert_allclose(found.means, expected.means_, rtol=1e-8)
+    np.testing.assert_allclose(found.covariance, expected.covariances_, rtol=1e-8)
+    np.testing.assert_allclose(found.posterior(x), expected.predict_proba(x), atol=1e-8)
+    np.testing.assert_array_equal(found.labels(x), expected.predict(x))
+
+
+def test_a_centre_that_loses_its_spots_moves_to_the_farthest_one():
+    x = np.array([[0.0], [0.1], [0.2], [8.0], [9.0]])
+    labels, centres = np.array([0, 0, 0, 1, 1]), np.array([[0.1], [9.0], [50.0]])
+    np.testing.assert_allclose(_means(x, labels, centres), [[0.1], [9.0], [8.0]])
+
+
+def test_sparse_features_are_clustered_too():
+    with single_threaded():
+        found = kmeans_labels(sp.csr_matrix(np.repeat(3.0 * np.eye(3), 20, axis=0)), 3, seed=0)
+    assert found.dtype == np.int64
+    assert adjusted_rand_score(np.repeat(range(3), 20), found) == 1.0

@@ -1,0 +1,170 @@
+"""The loops of k-means, of a Gaussian mixture with one common covariance, and of a consensus of labels.
+
+They know rows of features or labels, and neither seeds nor when to stop. What holds for `spatialpdvi.kernels.mixture`
+holds here too: the same bits for any number of threads, and no sum over spots that is reordered.
+"""
+
+import numpy as np
+from numba import prange
+
+from spatialpdvi.kernels.dispatch import parallel_if_large
+from spatialpdvi.kernels.mixture import N_CHUNKS, softmax_rows
+from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
+
+__all__ = ["class_scores", "distances_with", "label_weights", "most_likely", "posteriors", "sums_by_label"]
+
+_TILE = 8  # spots whose posteriors are computed together
+_PART = 64  # spots that one thread takes at a time
+
+
+@parallel_if_large(lambda x, centres, closest, out: x.size * -(-centres.shape[1] // WIDTH))
+def distances_with(x, centres, closest, out):
+    """Compute each spot's squared distance to the nearest centre, if one candidate were added to those there are.
+
+    ``out[i, t] = min(closest[i], |x_i - c_t|^2)``
+    """
+    # IN x (n, d), centres (d, T) float64, closest (n,) float64; OUT out (n, T) float64
+    n, d = x.shape
+    n_candidates = centres.shape[1]
+    for g in prange((n + 3) // 4):
+        # four spots share each load of the centres; beyond the last spot, the last is computed again
+        i0 = 4 * g
+        i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)
+        for t in range(0, n_candidates, WIDTH):
+            left = n_candidates - t
+            a0 = fill(0.0)
+            a1 = a0
+            a2 = a0
+            a3 = a0
+            for f in range(d):
+                centre = load(centres, f * n_candidates + t, left, 0.0)
+                d0 = minus(fill(np.float64(x[i0, f])), centre)
+                d1 = minus(fill(np.float64(x[i1, f])), centre)
+                d2 = minus(fill(np.float64(x[i2, f])), centre)
+                d3 = minus(fill(np.float64(x[i3, f])), centre)
+                a0 = fma(d0, d0, a0)
+                a1 = fma(d1, d1, a1)
+                a2 = fma(d2, d2, a2)
+                a3 = fma(d3, d3, a3)
+            # the smaller of two is the larger of their negatives
+            zero = fill(0.0)
+            store(out, i0 * n_candidates + t, left, minus(zero, upper(minus(zero, a0), fill(-closest[i0]))))
+            store(out, i1 * n_candidates + t, left, minus(zero, upper(minus(zero, a1), fill(-closest[i1]))))
+            store(out, i2 * n_candidates + t, left, minus(zero, upper(minus(zero, a2), fill(-closest[i2]))))
+            store(out, i3 * n_candidates + t, left, minus(zero, upper(minus(zero, a3), fill(-closest[i3]))))
+
+
+@parallel_if_large(lambda x, weight, offset, labels: x.size * -(-offset.size // WIDTH))
+def most_likely(x, weight, offset, labels):
+    """Find the cluster in which each spot is most likely, the first of several.
+
+    ``labels[i] = argmax_k (sum_f x[i, f] weight[f, k] - offset[k])``
+    """
+    # IN x (n, d), weight (d, K) float64, offset (K,) float64; OUT labels (n,)
+    n, d = x.shape
+    n_clusters = offset.size
+    for part in prange((n + _PART - 1) // _PART):
+        end = min(_PART * (part + 1), n)
+        scores = np.empty((4, n_clusters))
+        for i0 in range(_PART * part, end, 4):
+            # four spots share each load of the weights; beyond the last spot, the last is computed again
+            i1, i2, i3 = min(i0 + 1, end - 1), min(i0 + 2, end - 1), min(i0 + 3, end - 1)
+            for k in range(0, n_clusters, WIDTH):
+                left = n_clusters - k
+                a0 = minus(fill(0.0), load(offset, k, left, 0.0))
+                a1 = a0
+                a2 = a0
+                a3 = a0
+                for f in range(d):
+                    w = load(weight, f * n_clusters + k, left, 0.0)
+                    a0 = fma(fill(np.float64(x[i0, f])), w, a0)
+                    a1 = fma(fill(np.float64(x[i1, f])), w, a1)
+                    a2 = fma(fill(np.float64(x[i2, f])), w, a2)
+                    a3 = fma(fill(np.float64(x[i3, f])), w, a3)
+                store(scores, k, left, a0)
+                store(scores, n_clusters + k, left, a1)
+                store(scores, 2 * n_clusters + k, left, a2)
+                store(scores, 3 * n_clusters + k, left, a3)
+            for i in range(i0, i3 + 1):
+                best, top = 0, scores[i - i0, 0]
+                for k in range(1, n_clusters):
+                    score = scores[i - i0, k]
+                    if score > top:
+                        best, top = k, score
+                labels[i] = best
+
+
+@parallel_if_large(lambda x, labels, counts, sums: x.size)
+def sums_by_label(x, labels, counts, sums):
+    """Count the spots of each label and add up their features, by chunks."""
+    # IN x (n, d), labels (n,); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, K, d), both float64 and set here
+    n, d = x.shape
+    for c in prange(N_CHUNKS):
+        counts[c, :] = 0.0
+        sums[c, :, :] = 0.0
+        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+            counts[c, labels[i]] += 1.0
+            total = sums[c, labels[i]]
+            for f in range(d):
+                total[f] += x[i, f]
+
+
+@parallel_if_large(lambda logs, value: 4 * logs.size)
+def posteriors(logs, value):
+    """Turn log-likelihoods of clusters into posteriors, in place; ``value[i]`` is the logarithm of the spot's sum."""
+    # IN/OUT logs (n, K); OUT value (n,)
+    n, n_clusters = logs.shape
+    rows = np.arange(n)
+    for tile in prange((n + _TILE - 1) // _TILE):
+        first = _TILE * tile
+        last = min(first + _TILE, n)
+        tops = np.empty(_TILE)
+        for i in range(first, last):
+            top = fill(-np.inf)
+            for k in range(0, n_clusters, WIDTH):
+                top = upper(top, load(logs, i * n_clusters + k, n_clusters - k, -np.inf))
+            value[i] = largest(top)
+            tops[i - first] = value[i]
+        softmax_rows(rows, first, last, logs, tops)
+        for i in range(first, last):
+            value[i] += np.log(tops[i - first])
+
+
+@parallel_if_large(lambda labels, table, share, out: labels.size * -(-share.size // WIDTH))
+def class_scores(labels, table, share, out):
+    """Compute the log-likelihood of each class given the labels of a spot from all restarts.
+
+    ``out[i, k] = share[k] + sum_r table[r, labels[i, r], k]``
+    """
+    # IN labels (n, R), table (R, L, K) float64, share (K,) float64; OUT out (n, K) float64
+    n, n_restarts = labels.shape
+    n_labels, n_classes = table.shape[1:]
+    for i in prange(n):
+        for k in range(0, n_classes, WIDTH):
+            left = n_classes - k
+            score = load(share, k, left, 0.0)
+            for r in range(n_restarts):
+                score = plus(score, load(table, (r * n_labels + np.int64(labels[i, r])) * n_classes + k, left, 0.0))
+            store(out, i * n_classes + k, left, score)
+
+
+@parallel_if_large(lambda labels, gamma, weight, sums: labels.size * -(-gamma.shape[1] // WIDTH))
+def label_weights(labels, gamma, weight, sums):
+    """Add up how much of each class the spots of each label have, restart by restart, by chunks.
+
+    ``sums[., r, l, k] = sum_i weight[i] gamma[i, k] [labels[i, r] = l]``
+    """
+    # IN labels (n, R), gamma (n, K), weight (n,) float64; OUT sums (N_CHUNKS, R, L, K) float64, set here
+    n, n_restarts = labels.shape
+    n_labels, n_classes = sums.shape[2:]
+    for c in prange(N_CHUNKS):
+        sums[c] = 0.0
+        start = c * n_restarts * n_labels * n_classes
+        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+            of_spot = fill(weight[i])
+            for k in range(0, n_classes, WIDTH):
+                left = n_classes - k
+                own = load(gamma, i * n_classes + k, left, 0.0)
+                for r in range(n_restarts):
+                    here = start + (r * n_labels + np.int64(labels[i, r])) * n_classes + k
+                    store(sums, here, left, fma(of_spot, own, load(sums, here, left, 0.0)))
