@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tracemalloc
 
 import anndata as ad
 import numpy as np
@@ -22,7 +23,9 @@ import spatialpdvi
 from spatialpdvi.api import plot_file
 from spatialpdvi.cli import main
 from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.plotting import plot_section, save_figure
+from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.charts import count_confusion
 from spatialpdvi.plotting.fields import choose_edges
 from spatialpdvi.plotting.kinds import KINDS
@@ -693,3 +696,30 @@ def test_a_real_fit_has_every_picture(toy_file, tmp_path):
         kinds = ",".join(kind for kind in KINDS if kind != "image")  # the section has none
         done = _invoke(toy_file, "--kind", kinds, "-o", tmp_path / f"all.{suffix}", "--dpi", "40")
         assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A file of more spots than are drawn at a time, and how many they are."""
+    n, k = 220_000, 12
+    column, row = np.divmod(np.arange(n), 1100)
+    domains = column // 17
+    annotation = pd.Categorical.from_codes((domains + row // 600) % k, [f"layer {i}" for i in range(k)])
+    adata = _fitted(np.column_stack([column, row]).astype(float), domains, annotation=annotation)
+    adata.obsm["pdvi_state"] = np.tile(adata.obsm["pdvi_state"], (1, 3)) / 3
+    path = tmp_path_factory.mktemp("large") / "large.h5ad"
+    adata.write_h5ad(path)
+    return path, n
+
+
+@pytest.mark.parametrize("kinds", [["domains"], ["states"], ["annotation", "confidence", "confusion"]])
+def test_memory_of_a_large_section(large, tmp_path, monkeypatch, kinds):
+    """A few numbers for each spot; names, which take more time and memory than all else, are not read."""
+    monkeypatch.setattr(H5adSource, "obs_names", None)
+    monkeypatch.setattr(spots_module, "_BLOCK", 50_000)
+    path, n = large
+    tracemalloc.start()
+    save_figure(plot_file(path, kinds=kinds), tmp_path / "picture.png", dpi=60)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 30_000_000 + 180 * n

@@ -3,10 +3,13 @@
 import itertools
 import re
 import sys
+from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -15,6 +18,7 @@ from matplotlib.text import Annotation
 from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
+from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.labels import match_colours, read_labels
 from spatialpdvi.plotting.spots import place_spots, side_by_side
 
@@ -35,6 +39,23 @@ CALIBRATION = {
 
 def lattice(columns, rows):
     return np.indices((columns, rows)).reshape(2, -1).T.astype(np.float64)
+
+
+def turned(places, angle):
+    return places @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+
+def count_drawn(monkeypatch):
+    """The spots that matplotlib is given to draw from now on."""
+    drawn = Counter()
+    original = PathCollection.draw
+
+    def draw(self, renderer):
+        drawn["spots"] += len(self.get_offsets())
+        original(self, renderer)
+
+    monkeypatch.setattr(PathCollection, "draw", draw)
+    return drawn
 
 
 def panels(figure):
@@ -407,6 +428,90 @@ class TestSpots:
 
     def test_duplicates_do_not_shrink_the_spacing(self):
         assert place_spots(np.repeat(lattice(5, 5), 3, axis=0)).spacing == 1
+
+    @pytest.mark.parametrize("repeats", [1, 3])
+    def test_the_order_of_spots_does_not_matter(self, repeats):
+        places = np.repeat(0.3 * lattice(60, 70), repeats, axis=0)
+        some = place_spots(np.random.default_rng(0).permutation(places))
+        assert some[1:4] == place_spots(places)[1:4]
+        np.testing.assert_array_equal(some.box, [[0, 0], places.max(axis=0)])
+
+    @pytest.mark.parametrize("turn", [0.0, 0.3])
+    def test_strips_of_a_large_section_show_its_lattice(self, monkeypatch, turn):
+        places = turned(25.0 * lattice(150, 140), turn)
+        whole = place_spots(places)
+        monkeypatch.setattr(spots_module, "_WHOLE", 20_000)
+        monkeypatch.setattr(spots_module, "_OF_STRIP", 1_500)
+        strips = place_spots(places)
+        assert strips.spacing == pytest.approx(whole.spacing, rel=1e-12)
+        assert (strips.marker == "s") == (turn == 0.0)
+        assert strips.marker == whole.marker or strips.marker == pytest.approx(whole.marker, abs=1e-6)
+
+
+class TestManySpots:
+    """Spots that others hide are left out, which must not change a pixel."""
+
+    PLACES: ClassVar = {
+        "square lattice": lattice(300, 280),
+        "turned lattice": None,
+        "hexagons": lattice(300, 280) * [1, np.sqrt(0.75)] + np.outer(lattice(300, 280)[:, 1] % 2, [0.5, 0]),
+        "cells": lattice(300, 280) + np.random.default_rng(1).uniform(-0.48, 0.48, size=(84_000, 2)),
+        "cells in any order": np.random.default_rng(2).normal(size=(84_000, 2)),
+    }
+
+    @staticmethod
+    def pixels(places, path, dpi, *, alone=False, samples=None):
+        n = len(places)
+        rng = np.random.default_rng(0)
+        labels = np.where(rng.random(n) < 0.1, -1, 0 if alone else np.arange(n) * 7 // n)
+        figure = plot_section(
+            places, np.arange(n) * 9 // n, annotation=labels, confidence=rng.random(n), samples=samples
+        )
+        save_figure(figure, path, dpi=dpi)
+        content = path.read_bytes()
+        # the names of parts of an SVG are random
+        return re.findall(rb'href="data:image/png;base64,([^"]+)"', content) if path.suffix == ".svg" else content
+
+    @pytest.mark.parametrize("name", PLACES)
+    @pytest.mark.parametrize("dpi", [40, 60])
+    def test_blocks_have_the_pixels_of_the_whole(self, tmp_path, monkeypatch, name, dpi):
+        places = turned(lattice(300, 280), 0.3) if name == "turned lattice" else self.PLACES[name]
+        drawn = count_drawn(monkeypatch)
+        whole = self.pixels(places, tmp_path / "picture.png", dpi)
+        monkeypatch.setattr(spots_module, "_BLOCK", 9_001)
+        before = drawn.pop("spots")
+        assert self.pixels(places, tmp_path / "picture.png", dpi) == whole
+        assert before == 6 * 84_000  # three maps, measured and drawn
+        if dpi == 40:
+            assert drawn["spots"] < before / 2
+
+    def test_one_colour_sections_and_vector_files(self, tmp_path, monkeypatch):
+        places, samples = lattice(300, 280), np.repeat(["a", "b"], 42_000)
+        runs = [("picture.png", {"alone": True}), ("picture.png", {"samples": samples}), ("picture.svg", {})]
+        whole = [self.pixels(places, tmp_path / name, 40, **choices) for name, choices in runs]
+        monkeypatch.setattr(spots_module, "_BLOCK", 5_000)
+        assert len(whole[2]) >= 3  # the maps are pixels in an SVG too
+        assert [self.pixels(places, tmp_path / name, 40, **choices) for name, choices in runs] == whole
+
+    def test_all_spots_at_one_place(self, tmp_path, monkeypatch):
+        places = np.vstack([np.zeros((300, 2)), np.ones((300, 2))])
+        whole = self.pixels(places, tmp_path / "picture.png", 40)
+        monkeypatch.setattr(spots_module, "_BLOCK", 7)
+        monkeypatch.setattr(spots_module, "_MOST_DOTS", 10_000)
+        assert self.pixels(places, tmp_path / "picture.png", 40) == whole
+
+    def test_large_markers_and_a_zoom(self, tmp_path, monkeypatch):
+        """Blocks without a search for hidden spots, and a map that shows a corner of the section."""
+
+        def zoomed(dpi):
+            figure = plot_section(self.PLACES["cells"], np.arange(84_000) // 9_400)
+            figure.axes[0].set_xlim(-2, 40)
+            save_figure(figure, tmp_path / "picture.png", dpi=dpi)
+            return (tmp_path / "picture.png").read_bytes()
+
+        whole = [zoomed(dpi) for dpi in (30, 90)]
+        monkeypatch.setattr(spots_module, "_BLOCK", 10_000)
+        assert [zoomed(dpi) for dpi in (30, 90)] == whole
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The simulated section: its shape, its organs, its counts, and its bits."""
 
+import hashlib
 import re
+import tracemalloc
 
 import anndata as ad
 import numpy as np
@@ -231,12 +233,19 @@ def test_a_tenth_of_molecules_come_from_neighbouring_bins():
     rng = np.random.default_rng(0)
     tissue = draw_tissue(1500, 8, rng, layered=True, n_background=0)
     cells = draw_cells(tissue, draw_compositions(tissue, rng), rng)
-    leak = cells.leak.toarray()
+    rows, columns = cells.leak.rows(slice(0, 1500))
+    assert (columns.start, columns.stop) == (0, 1500)
+    leak = rows.toarray()
     np.testing.assert_allclose(leak.sum(axis=0), 1.0)  # no molecule is lost
     np.testing.assert_allclose(leak.diagonal(), 0.9)
     rows, columns = np.nonzero(leak - np.diag(leak.diagonal()))
     assert np.abs(tissue.bins[rows] - tissue.bins[columns]).max() == 1
-    n_states = (cells.share > 0).sum(axis=1)
+    share = cells.share(slice(0, 1500))
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    some, columns = cells.leak.rows(slice(700, 900))
+    np.testing.assert_array_equal(some.toarray(), leak[700:900, columns])
+    assert leak[700:900, columns].sum() == pytest.approx(leak[700:900].sum(), rel=1e-12)
+    n_states = (share > 0).sum(axis=1)
     assert n_states.max() <= 4
     assert 1.5 < n_states.mean() < 2.5
 
@@ -252,6 +261,43 @@ def test_drawing_in_blocks_loses_nothing(monkeypatch):
     assert adata.n_obs == 200
     assert adata.X.sum() / 200 == pytest.approx(2300 * 0.05**0.2, rel=0.05)
     assert (adata.X.sum(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("choices", [{}, {"easy": True}, {"background": 500}])
+def test_the_bits_do_not_depend_on_the_size_of_blocks(monkeypatch, choices):
+    whole = simulate(n_spots=3000, n_genes=50, k=12, seed=3, **choices)
+    for name in ("tissue._BLOCK", "cells._BLOCK", "expression._BLOCK_SPOTS", "_BLOCK"):
+        monkeypatch.setattr(f"spatialpdvi.synthetic.{name}", 257)
+    parts = simulate(n_spots=3000, n_genes=50, k=12, seed=3, **choices)
+    for part in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(parts.X, part), getattr(whole.X, part))
+    np.testing.assert_array_equal(parts.obsm["spatial"], whole.obsm["spatial"])
+    pd.testing.assert_frame_equal(parts.obs, whole.obs)
+
+
+@pytest.mark.parametrize(
+    ("seed", "digest"),
+    [
+        (0, "bc395bec9f722ad96bab00f4ec450d2bce780e5b877d79c9eec04d9704937816"),
+        (1, "6f762770bedad6952ec90102e543a6b2384ed7239c1dc4750ec57d481da55fc6"),
+    ],
+)
+def test_the_bits_are_those_of_earlier_versions(seed, digest):
+    adata = simulate(n_spots=1500, n_genes=50, k=8, seed=seed, background=40)
+    parts = (adata.X.data, adata.X.indices, adata.obsm["spatial"], adata.obs["annotation"].cat.codes.to_numpy())
+    found = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+    assert found == digest
+
+
+@pytest.mark.slow
+def test_memory_of_a_large_section(tmp_path):
+    n_spots = 300_000
+    tracemalloc.start()
+    simulate_file(tmp_path / "embryo.h5ad", n_spots=n_spots, n_genes=50, k=20, depth=30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # beside 4,000,000 bursts and blocks of spots, which do not grow; with all shares in memory it was 560 MB
+    assert peak < 250_000_000 + 300 * n_spots
 
 
 @pytest.mark.parametrize(

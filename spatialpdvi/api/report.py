@@ -155,7 +155,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         stored_params,
     )
     from spatialpdvi.io.results.left_out import select_fitted
-    from spatialpdvi.report import Material
+    from spatialpdvi.report import MOST_SPOTS, Material
 
     keys = choices.keys
     with progress.stage("read"), H5adSource(file) as everything:
@@ -168,12 +168,14 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         if spatial_key is None:
             spatial_key = str(params.get("spatial_key", "spatial"))
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
-        names, agreement = source.obs_names(), read_agreement(source, keys)
+        agreement = read_agreement(source, keys)
+        # of more spots than that the page shows no names
+        names = source.obs_names() if source.n_obs <= MOST_SPOTS else ()
         composition = states = None
         if "composition" in fitted.summary:
             composition = read_composition(source, keys, fitted.summary, len(fitted.domains.categories))
             if keys.state in source.obsm_keys():
-                states = read_states(source, keys).astype(np.float32)  # ample for hundredths
+                states = read_states(source, keys).astype(np.float32, copy=False)  # ample for hundredths
     genes, mapped, note = _markers(file, counts, choices, progress, is_ready="rep" in params)
     return Material(
         path=file.path,

@@ -58,10 +58,10 @@ def read_labels(values: Any, *, n: int, what: str) -> Labels:
         if np.issubdtype(names.dtype, np.number):
             negative = int((names < 0).sum())  # sorted, so these are the first
             codes, names = np.maximum(codes - negative, -1), names[negative:]
-    used, codes_of_used = np.unique(codes, return_inverse=True)
-    unlabelled = int(used[:1].sum() < 0)  # then -1 is the first, and it stays -1
-    texts = [_text(names[code]) for code in used[unlabelled:]]
-    return Labels(np.asarray(codes_of_used, dtype=np.int64) - unlabelled, texts)
+    used = np.bincount(codes[codes >= 0], minlength=len(names)) > 0
+    texts = [_text(names[code]) for code in np.flatnonzero(used)]
+    place = np.append(np.cumsum(used) - 1, -1)  # the last is that of the code -1
+    return Labels(place[codes], texts)
 
 
 def _text(name: Any) -> str:

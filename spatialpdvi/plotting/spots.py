@@ -13,6 +13,8 @@ from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from spatialpdvi.runtime.rows import slices
+
 __all__ = ["Marker", "SpotCollection", "Spots", "paint", "place_spots", "side_by_side"]
 
 Floats = NDArray[np.float64]
@@ -29,6 +31,11 @@ _OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or t
 _FULL = 0.9  # of the spacing, from which a spot is so wide that the section has no gaps
 _TINY = 2.5  # dots: smaller discs and squares look alike, and squares are drawn faster
 _ORDERED = 0.9  # mean resultant of the directions to neighbours: 1 on a lattice, near 0 for scattered cells
+_WHOLE = 1_000_000  # places, from which neighbours are looked up in strips of the section
+_STRIPS, _OF_STRIP = 8, 100_000  # strips, and places in each
+_BLOCK = 1_000_000  # spots that are drawn at a time
+_FINE = 0.75  # dots from spot to spot: below that, all markers are squares that overlap
+_MOST_DOTS = 4  # along a side of a marker that may be hidden behind others
 
 
 class Spots(NamedTuple):
@@ -38,6 +45,7 @@ class Spots(NamedTuple):
     spacing: float  # between neighbours, in units of the coordinates
     marker: Marker  # a square or hexagon that tiles on a lattice, else a disc
     size: tuple[float, float]  # width and height of the map in inches
+    box: Floats  # shape=(2, 2): the smallest and the largest coordinates
     diameter: float | None = None  # of the markers, in units of the coordinates, where they do not fill the section
     alpha: float = 1.0  # of the markers: 1 hides what is below them
 
@@ -56,7 +64,7 @@ class Spots(NamedTuple):
 
     @property
     def _centre(self) -> Floats:
-        return np.asarray((self.position.min(axis=0) + self.position.max(axis=0)) / 2)
+        return np.asarray((self.box[0] + self.box[1]) / 2)
 
     @property
     def area(self) -> float:
@@ -82,7 +90,7 @@ class Spots(NamedTuple):
     @property
     def extent(self) -> Floats:
         """Width and height with the spots at the edge, in units of the coordinates."""
-        return np.asarray(np.ptp(self.position, axis=0) + 1.5 * self.spacing)
+        return np.asarray(self.box[1] - self.box[0] + 1.5 * self.spacing)
 
     def over_image(self, diameter: float | None, alpha: float) -> "Spots":
         """Return the same spots as they are drawn over an image: as wide as they are, so that it shows between them.
@@ -107,23 +115,42 @@ class Spots(NamedTuple):
 
 def place_spots(position: Floats) -> Spots:
     """Find spacing, marker and size of the map for spots at ``position``, (n, 2)."""
-    distinct = np.unique(position[:, 0] + 1j * position[:, 1])
-    distinct = np.column_stack([distinct.real, distinct.imag])
+    distinct = _distinct(position)
     spacing, marker = _lattice(distinct) if len(distinct) > 1 else (1.0, "s")
-    spots = Spots(position, spacing, marker, (1.0, 1.0))
+    # one axis after the other: NumPy is slow along a short one
+    box = np.array([[axis.min() for axis in position.T], [axis.max() for axis in position.T]])
+    spots = Spots(position, spacing, marker, (1.0, 1.0), box)
     width, height = spots.extent
     across = float(np.clip(_HIGHEST * width / height, _NARROWEST, _WIDEST))
     up = float(np.clip(across * height / width, _LOWEST, _HIGHEST))
     return spots._replace(size=(across, up))
 
 
+def _distinct(position: Floats) -> Floats:
+    """Return the places where there are spots (m, 2), by x and then by y, as `numpy.unique` does, which is slower."""
+    places = position[:, 0] + 1j * position[:, 1]
+    if not _ascend(places).all():
+        places.sort()
+        places = places[np.append(True, places[1:] != places[:-1])]
+    return np.column_stack([places.real, places.imag])
+
+
+def _ascend(places: NDArray[np.complex128]) -> NDArray[np.bool_]:
+    """Whether each place but the first comes after the one before it, by x and then by y."""
+    x, y = places.real, places.imag
+    return np.asarray((x[1:] > x[:-1]) | ((x[1:] == x[:-1]) & (y[1:] > y[:-1])))
+
+
 def _lattice(distinct: Floats) -> tuple[float, Marker]:
     """Return the median distance to the nearest neighbour, and the marker that tiles, from directions to neighbours."""
-    sampled = distinct[:: -(-len(distinct) // _SAMPLE)]
-    far, near = cKDTree(distinct).query(sampled, k=min(7, len(distinct)))
+    strips, n_sampled = [distinct], _SAMPLE
+    if len(distinct) > _WHOLE:  # consecutive places are neighbours, since they are sorted
+        firsts = np.linspace(0, len(distinct) - _OF_STRIP, _STRIPS).astype(np.int64)
+        strips, n_sampled = [distinct[first : first + _OF_STRIP] for first in firsts], _SAMPLE // _STRIPS
+    found = [_nearest(strip, n_sampled) for strip in strips]
+    far, steps = (np.concatenate(parts) for parts in zip(*found, strict=True))
     spacing = float(np.median(far[:, 1]))
-    row, column = np.nonzero((far > 0) & (far < _RING * spacing))
-    x, y = (distinct[near[row, column]] - sampled[row]).T
+    x, y = steps[(far > 0) & (far < _RING * spacing)].T
     angle = np.arctan2(y, x)
     turn = {sides: np.exp(1j * sides * angle).mean() for sides in (4, 6)}
     sides = max(turn, key=lambda n: abs(turn[n]))  # for two spots both are 1, and the square is taken
@@ -134,6 +161,13 @@ def _lattice(distinct: Floats) -> tuple[float, Marker]:
     if sides == 4:
         return spacing, "s" if abs(degrees) < 0.5 else (4, 0, degrees + 45.0)
     return spacing, (6, 0, degrees)
+
+
+def _nearest(places: Floats, n_sampled: int) -> tuple[Floats, Floats]:
+    """Return the distances (m, 7) from some places to the nearest, also to themselves, and the steps (m, 7, 2)."""
+    sampled = places[:: -(-len(places) // n_sampled)]
+    far, near = cKDTree(places).query(sampled, k=min(7, len(places)))
+    return far, places[near] - sampled[:, None]
 
 
 def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Floats:
@@ -171,11 +205,12 @@ class SpotCollection(PathCollection):
     """
 
     def __init__(self, offsets: Floats, width: float, marker: Marker, *, opacity: float = 1.0, **settings: Any) -> None:
-        self._marker_path = _path(marker)
-        self._tiny_path = _path("s" if marker == "o" else marker)
+        self._square, self._is_disc = _path("s"), marker == "o"
+        self._marker_path = self._square if marker == "s" else _path(marker)
         super().__init__(self._marker_path, [1.0], offsets=offsets, linewidths=0, **settings)
         self._width, self._opacity = width, opacity
-        self._overlap = 0.0 if marker == "o" else _OVERLAP
+        self._inner = width if isinstance(marker, str) else width * float(np.cos(np.pi / marker[0]))  # across its sides
+        self._overlap = 0.0 if self._is_disc else _OVERLAP
         self.set_transform(IdentityTransform())
 
     @allow_rasterization  # type: ignore[untyped-decorator]
@@ -183,17 +218,78 @@ class SpotCollection(PathCollection):
         """Draw with the size that corresponds to the width on the present axes."""
         figure = self.figure
         if self.axes is not None and figure is not None:
-            dots = self._width * abs(float(self.axes.transData.get_affine().get_matrix()[0, 0])) + self._overlap
+            scale = abs(float(self.axes.transData.get_affine().get_matrix()[0, 0]))
+            dots = self._width * scale + self._overlap
+            is_tiny = self._is_disc and dots < _TINY
+            if self._inner * scale < _FINE:  # markers narrower than a dot would be rounded to nothing, disc or not
+                dots, is_tiny = self._inner * scale + _OVERLAP, True
             self.set_sizes(np.array([(dots * 72 / figure.dpi) ** 2]), figure.dpi)
-            self.set_paths([self._tiny_path if dots < _TINY else self._marker_path])
+            self.set_paths([self._square if is_tiny else self._marker_path])
         if self._opacity >= 1:
-            super().draw(renderer)
+            self._draw_spots(renderer)
             return
         # drawn opaque and faded together: each by itself, markers that overlap would show as a grid
         agg: Any = renderer  # spots are always pixels, which only this renderer draws
         agg.start_filter()
-        super().draw(renderer)
+        self._draw_spots(renderer)
         agg.stop_filter(lambda image, _: (image * np.array([1, 1, 1, self._opacity], dtype=np.float32), 0, 0))
+
+    def _draw_spots(self, renderer: RendererBase) -> None:
+        """Draw the spots; very many are drawn block by block, without those that others hide: the same pixels."""
+        offsets, values, figure = np.asarray(self.get_offsets()), self.get_array(), self.get_figure()
+        if len(offsets) <= _BLOCK or figure is None or not self.get_visible():
+            super().draw(renderer)
+            return
+        seen = self._seen(renderer)
+        n = len(offsets) if seen is None else seen.size
+        n_blocks = max(1, -(-n // _BLOCK))
+        for rows in slices(n, max(1, -(-n // n_blocks))):  # of about equal size
+            chosen: Any = rows if seen is None else seen[rows]
+            part = PathCollection(
+                self.get_paths(),
+                self.get_sizes(),
+                offsets=offsets[chosen],
+                offset_transform=self.get_offset_transform(),
+            )
+            part.axes = self.axes
+            part.set_figure(figure)
+            part.update_from(self)
+            part.set_array(None if values is None else values[chosen])
+            part.draw(renderer)
+        self.stale = False
+
+    def _seen(self, renderer: RendererBase) -> NDArray[np.integer] | None:
+        """Find the spots, ascending, of which at least a pixel is seen; None where that is not known.
+
+        The edges of squares are rounded to whole pixels, so that each pixel has the colour of the last spot on it.
+        """
+        offsets, side = np.asarray(self.get_offsets()), float(np.asarray(self.get_transforms())[0, 0, 0])
+        (across, up), edge = map(int, renderer.get_canvas_width_height()), _MOST_DOTS
+        shape = up + 2 * edge, across + 2 * edge  # with a margin that nobody sees
+        if self.get_paths()[0] is not self._square or side > _MOST_DOTS or np.prod(shape) > _MOST_DOTS * len(offsets):
+            return None
+        last = np.full(shape, -1, dtype=np.int32).ravel()
+        (scale_x, _, shift_x), (_, scale_y, shift_y), _ = self.get_offset_transform().get_affine().get_matrix()
+        most, half = int(np.ceil(side)), side / 2
+        for rows in slices(len(offsets), _BLOCK):
+            x, y = offsets[rows].T
+            # in the order in which matplotlib computes: the last bit can decide to which pixel an edge is rounded
+            if self.get_array() is None:  # one colour: all markers have the same pixels around their rounded centres
+                left, top = np.floor(scale_x * x + (shift_x + 0.5)), np.floor((up + 0.5 - shift_y) - scale_y * y)
+                right, bottom = left + 1, top + 1
+            else:
+                x, y = scale_x * x + shift_x, up - (scale_y * y + shift_y)
+                left, right, top, bottom = (np.floor(end + 0.5) for end in (x - half, x + half, y - half, y + half))
+            there = (left >= -edge) & (right < across + edge) & (top >= -edge) & (bottom < up + edge)
+            spots = np.flatnonzero(there).astype(np.int32)
+            corner = ((top[there] + edge) * shape[1] + left[there] + edge).astype(np.int64)
+            width, height = ((far - near)[there] for near, far in ((left, right), (top, bottom)))
+            for down, along in np.ndindex(most, most):
+                on = (height > down) & (width > along)
+                np.maximum.at(last, corner[on] + (down * shape[1] + along), spots[on] + np.int32(rows.start))
+        seen = np.unique(last[last >= 0])
+        # a single spot would be drawn as one colour for all, which is rounded in another way
+        return seen if seen.size > 1 else seen.repeat(2)
 
 
 def paint(axes: Axes, spots: Spots, chosen: NDArray[np.bool_] | slice = slice(None)) -> SpotCollection:

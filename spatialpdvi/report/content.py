@@ -96,7 +96,7 @@ class Material:
     fitted
         What the fit has written.
     spot_names
-        (n,) index of ``obs``.
+        (n,) index of ``obs``; empty where there are too many spots for the page to name them.
     agreement
         (n,) share of restarts that agree with their consensus; None for a fit without restarts.
     label_key

@@ -15,6 +15,7 @@ from spatialpdvi.plotting.spots import Marker
 from spatialpdvi.plotting.tissue import Cell
 from spatialpdvi.report.content import Material, shown
 from spatialpdvi.report.pictures import LabelMap, Maps, ValueMap, gradient
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["MOST_SPOTS", "map_data"]
 
@@ -22,6 +23,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_SPOTS = 150_000  # of one page that are embedded one by one, and squares of one page where there are more spots
+_BLOCK = 1 << 20  # spots whose square is found at a time
 _FINEST = 65_535  # steps of a coordinate along the longer side of the picture
 _HUNDREDTHS, _TENTHS = 100, 10
 _LIKELIEST = 3  # states of a spot that are embedded
@@ -182,13 +184,25 @@ def _grid(position: Floats, spacing: float, most: int) -> tuple[int, Ints, Float
     side = int(np.ceil(max(np.sqrt(len(position) / most), finest / spacing)))
     low = position.min(axis=0) - spacing / 2  # borders of squares lie between the spots of a lattice
     while True:
-        column, row = np.floor((position - low) / (side * spacing)).astype(np.int64).T
-        across = int(column.max()) + 1
-        found, square = np.unique(row * across + column, return_inverse=True)
+        across, down = (np.floor((position.max(axis=0) - low) / (side * spacing)).astype(np.int64) + 1).tolist()
+        code = np.empty(len(position), dtype=np.int64)
+        for rows in slices(len(position), _BLOCK):
+            column, row = np.floor((position[rows] - low) / (side * spacing)).astype(np.int64).T
+            code[rows] = row * across + column
+        found, square = _numbered(code, across * down)
         if len(found) <= most:
             centres = np.column_stack([found % across, found // across]) + 0.5
             return side, square, low + side * spacing * centres
         side += 1 + side // 4  # where spots are scattered many squares hold one spot
+
+
+def _numbered(codes: Ints, n: int) -> tuple[Ints, Ints]:
+    """Return the distinct codes, of 0..n-1, and the place of each spot's own among them, as `numpy.unique` does."""
+    if n > codes.size:
+        found, numbers = np.unique(codes, return_inverse=True)
+        return found, numbers
+    there = np.bincount(codes, minlength=n) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
 
 
 def _numbers(cell: Cell) -> Ints:

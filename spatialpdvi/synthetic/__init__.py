@@ -19,6 +19,7 @@ from spatialpdvi.io.storage.atomic import check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
 from spatialpdvi.synthetic.tissue import draw_tissue
@@ -29,6 +30,7 @@ _LARGEST_SEED = 2**32 - 1  # as for a fit
 _BURST_BYTES = 3  # in a file, compressed: generous
 _SPOT_BYTES = 200  # in a file, beside its counts: generous
 _HEADERS = 1 << 20  # bytes
+_BLOCK = 1 << 17  # spots that are named at a time
 
 
 class _Drawn(NamedTuple):
@@ -195,7 +197,9 @@ def _draw(
     sources = draw_sources(tissue, cells, n_genes=n_genes, depth=depth, signal=signal, rng=rng)
     codes = np.concatenate([tissue.domain, np.full(background, -1)])
     annotation = pd.Categorical.from_codes(codes, categories=tissue.names)
-    names = [f"{column}_{row}-0" for column, row in tissue.bins]
+    names = [
+        f"{column}_{row}-0" for rows in slices(len(tissue.bins), _BLOCK) for column, row in tissue.bins[rows].tolist()
+    ]
     adata = ad.AnnData(
         obs=pd.DataFrame({"annotation": annotation}, index=names),
         var=pd.DataFrame(index=[f"gene{gene:05d}" for gene in range(1, n_genes + 1)]),

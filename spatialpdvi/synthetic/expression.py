@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells
 from spatialpdvi.synthetic.tissue import Tissue, smooth_field
 
@@ -29,6 +30,7 @@ _SCATTERED = 2
 _DISPERSION = 0.5  # variance of a gene's count = mean + about dispersion * mean^2
 _MAX_BURST = 8.0
 _MOST_OFF_TISSUE = 14  # bursts of a spot off the tissue
+_BLOCK_SPOTS = 1 << 17  # whose shares are in memory at a time
 _BLOCK_BURSTS = 4_000_000  # in memory at a time, about 100 MB
 
 
@@ -36,9 +38,49 @@ class Sources(NamedTuple):
     """The sources of bursts: the profiles of the states, of the body and of the programmes."""
 
     cumulative: Floats  # (n_sources, n_genes), each row rises to 1
-    share: Floats  # (n_spots, n_sources); rows sum to 1
+    shares: "Shares"
     total: Ints  # (n_spots,), bursts per spot, at least 1
     burst: Floats  # (n_genes,), mean number of molecules in a burst besides the first
+
+
+class Shares(NamedTuple):
+    """What each spot draws from the sources, computed for a block of spots when it is needed."""
+
+    cells: Cells
+    log_weight: Floats  # (n_spots, 2 + n_programmes), of a spot's own cells, the body and each programme
+    made: Floats  # (n_spots,), expected bursts of a spot's own
+
+    def expected(self, rows: slice) -> Floats:
+        """Return the expected bursts of some spots of the tissue from each source, (m, n_sources)."""
+        if self.cells.leak is None:
+            return self._own(rows) * self.made[rows, None]
+        leak, columns = self.cells.leak.rows(rows)
+        return np.asarray(leak @ (self._own(columns) * self.made[columns, None]))
+
+    def of(self, rows: slice) -> Floats:
+        """Return the shares of each source in the bursts of some spots, (m, n_sources); rows sum to 1."""
+        n_tissue = len(self.made)
+        tissue = slice(rows.start, min(rows.stop, n_tissue))
+        if tissue.start >= tissue.stop:
+            share = np.empty((0, self._n_sources))
+        elif self.cells.leak is None:
+            share = self._own(tissue)
+        else:
+            share = self.expected(tissue)
+            share /= share.sum(axis=1)[:, None]
+        if rows.stop <= n_tissue:
+            return share
+        ambient = np.zeros((rows.stop - max(rows.start, n_tissue), self._n_sources))
+        ambient[:, self.cells.states.shape[1]] = 1.0
+        return np.vstack([share, ambient])
+
+    @property
+    def _n_sources(self) -> int:
+        return self.cells.states.shape[1] + self.log_weight.shape[1] - 1
+
+    def _own(self, rows: slice) -> Floats:
+        own, *others = _softmax(self.log_weight[rows]).T
+        return np.column_stack([own[:, None] * self.cells.share(rows), *others])
 
 
 def draw_sources(
@@ -61,7 +103,7 @@ def draw_sources(
     rng
         Random generator.
     """
-    n_states = cells.share.shape[1]
+    n_states = cells.states.shape[1]
     # every section has the same set of baselines, since chance in a tail this heavy would change the depth
     quantile = (rng.permutation(n_genes) + 0.5) / n_genes
     body = _BASELINE_SD * np.clip(ndtri(quantile), -3, 3)  # log
@@ -74,20 +116,16 @@ def draw_sources(
     n_bursts = depth * profile[n_states].sum()
     cumulative = np.cumsum(profile, axis=1)
     cumulative /= cumulative[:, -1:]
-    own, *others = _shares(tissue, rng).T
-    share = np.column_stack([own[:, None] * cells.share, *others])
+    log_weight = _log_weights(tissue, rng)
     mean = _expected_bursts(tissue, n_bursts * cells.amount, rng)
-    if cells.leak is not None:
-        share *= mean[:, None]
-        share = cells.leak @ share
-        mean = share.sum(axis=1)
-        share /= mean[:, None]
-    total = np.maximum(1, rng.poisson(mean))
     n_background = len(tissue.bins) - len(tissue.domain)
-    ambient = np.zeros((n_background, share.shape[1]))
-    ambient[:, n_states] = 1.0
+    shares = Shares(cells, log_weight, mean)
+    if cells.leak is not None:
+        blocks = slices(mean.size, _BLOCK_SPOTS)
+        mean = np.concatenate([shares.expected(rows).sum(axis=1) for rows in blocks])
+    total = np.maximum(1, rng.poisson(mean))
     total = np.concatenate([total, rng.integers(1, _MOST_OFF_TISSUE + 1, size=n_background)])
-    return Sources(cumulative, np.vstack([share, ambient]), total, burst)
+    return Sources(cumulative, shares, total, burst)
 
 
 def draw_blocks(sources: Sources, rng: np.random.Generator) -> Iterator[csr_matrix]:
@@ -95,7 +133,7 @@ def draw_blocks(sources: Sources, rng: np.random.Generator) -> Iterator[csr_matr
     block = np.cumsum(sources.total) // _BLOCK_BURSTS
     edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [sources.total.size]])
     for start, stop in itertools.pairwise(edges):
-        yield _draw_block(sources, slice(start, stop), rng)
+        yield _draw_block(sources, slice(int(start), int(stop)), rng)
 
 
 def draw_counts(sources: Sources, rng: np.random.Generator) -> csr_matrix:
@@ -116,7 +154,7 @@ def draw_counts(sources: Sources, rng: np.random.Generator) -> csr_matrix:
 
 def _draw_block(sources: Sources, rows: slice, rng: np.random.Generator) -> csr_matrix:
     """Draw the counts of a block of spots: assign bursts to sources, then to genes."""
-    of_source = rng.multinomial(sources.total[rows], sources.share[rows])
+    of_source = rng.multinomial(sources.total[rows], sources.shares.of(rows))
     spots, genes = [], []
     for bursts, profile in zip(of_source.T, sources.cumulative, strict=True):
         # sorted draws make the search fast; the shuffle then assigns them to spots
@@ -153,8 +191,8 @@ def _state_effects(n_states: int, n_genes: int, rng: np.random.Generator) -> Flo
     return np.asarray(shared[group] + own + markers)
 
 
-def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
-    """Draw the shares of each spot's own cells, the body and each programme; rows sum to 1."""
+def _log_weights(tissue: Tissue, rng: np.random.Generator) -> Floats:
+    """Draw the weights of each spot's own cells, the body and each programme, whose softmax is their shares."""
     n_spots = len(tissue.domain)
     log_weight = np.empty((n_spots, 2 + _PROGRAMMES))
     log_weight[:, 0] = 0.3 * rng.standard_normal(n_spots)
@@ -167,7 +205,7 @@ def _shares(tissue: Tissue, rng: np.random.Generator) -> Floats:
         else:
             local = np.log(0.04) + 0.8 * rng.standard_normal(n_spots)
             log_weight[:, 2 + programme] = 0.25 * gradient + local
-    return _softmax(log_weight)
+    return log_weight
 
 
 def _expected_bursts(tissue: Tissue, typical: Floats, rng: np.random.Generator) -> Floats:

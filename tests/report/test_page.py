@@ -389,3 +389,13 @@ def test_warnings_of_the_library_reach_python(fitted):
     with pytest.warns(InputWarning, match="The report has no marker genes"):
         page = Page(spatialpdvi.report_files([fitted]))
     assert "There are no marker genes" in page.words
+
+
+def test_names_of_too_many_spots_are_not_read(fitted, monkeypatch):
+    expected = spatialpdvi.report_files([fitted], n_genes=0)
+    for place in ("spatialpdvi.report", "spatialpdvi.report.page"):
+        monkeypatch.setattr(f"{place}.MOST_SPOTS", 100)
+    monkeypatch.setattr("spatialpdvi.report.page._FEWEST", 1)
+    squares = spatialpdvi.report_files([fitted], n_genes=0)
+    monkeypatch.setattr(H5adSource, "obs_names", None)
+    assert spatialpdvi.report_files([fitted], n_genes=0) == squares != expected

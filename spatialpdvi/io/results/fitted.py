@@ -107,7 +107,7 @@ def read_fitted(
         Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
-    if not len(source.obs_names()):
+    if not source.n_obs:
         raise InputError(f"at least one spot in {source.name}", "none")
     annotation, found_key = read_labels(source, label_key)
     summary = read_summary(source, keys.uns)
@@ -292,13 +292,13 @@ def read_flow(source: Source, keys: Keys) -> np.ndarray:
 
 
 def read_states(source: Source, keys: Keys) -> np.ndarray:
-    """Read the posterior of each spot's state, (n, C) float64."""
+    """Read the posterior of each spot's state, (n, C) in the type in which it is stored."""
     if keys.state not in source.obsm_keys():
         raise InputError(
             f"obsm[{keys.state!r}] in {source.name}", "no such element", why_missing(source, keys, _NO_STATES)
         )
     name = f"obsm[{keys.state!r}]"
-    states = np.asarray(as_table(source.obsm(keys.state), name), dtype=np.float64)
+    states = as_table(source.obsm(keys.state), name)
     if states.shape[1] == 0 or not np.isfinite(states).all():
         raise not_ours(source, name, "NaN or infinity" if states.shape[1] else "no column")
     return states

@@ -27,9 +27,11 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
         return None
     excluded = stored_params(source.uns(keys.uns)).get("n_excluded", 0)
+    if not excluded:
+        return None
     has_domain = source.obs(keys.domain).notna().to_numpy()
     missing = int(has_domain.size - has_domain.sum())
-    if not excluded or not missing:
+    if not missing:
         return None
     if missing > excluded:
         found = f"{missing:,} spots without a domain, where the fit left out {excluded:,}"

@@ -58,9 +58,9 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
             f"Name the coordinates with {option('spatial_key')}.",
         )
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
-    _check_finite(coordinates, name, source.obs_names())
+    _check_finite(coordinates, name, source)
     _check_size(coordinates, name)
-    _warn_of_duplicates(coordinates, name, source.obs_names(), samples)
+    _warn_of_duplicates(coordinates, name, source, samples)
     _warn_of_a_line(coordinates, name)
     return coordinates
 
@@ -104,13 +104,14 @@ def _is_number(kind: Any) -> bool:
     return real and not types.is_bool_dtype(kind)
 
 
-def _check_finite(coordinates: np.ndarray, name: str, spot_names: pd.Index) -> None:
-    lost = ~np.isfinite(coordinates).all(axis=1)
-    if not lost.any():
+def _check_finite(coordinates: np.ndarray, name: str, source: Source) -> None:
+    finite = np.isfinite(coordinates)
+    if finite.all():
         return
+    lost = ~finite.all(axis=1)
     raise InputError(
         f"{name} to hold finite coordinates",
-        f"{lost.sum():,} of {len(lost):,} spots with NaN or infinity (first: {str(spot_names[lost][0])!r})",
+        f"{lost.sum():,} of {len(lost):,} spots with NaN or infinity (first: {str(source.obs_names()[lost][0])!r})",
         "Remove these spots first.",
     )
 
@@ -128,19 +129,17 @@ def _check_size(coordinates: np.ndarray, name: str) -> None:
     )
 
 
-def _warn_of_duplicates(
-    coordinates: np.ndarray, name: str, spot_names: pd.Index, samples: pd.Categorical | None
-) -> None:
+def _warn_of_duplicates(coordinates: np.ndarray, name: str, source: Source, samples: pd.Categorical | None) -> None:
     places = pd.DataFrame(coordinates)
     if samples is not None:
         places["sample"] = samples.codes
     repeated = places.duplicated().to_numpy()
     if not repeated.any():
         return
-    n = repeated.sum()
+    n, first = repeated.sum(), str(source.obs_names()[repeated][0])
     text = (
         f"{n:,} of {len(repeated):,} spots {'has' if n == 1 else 'have'} the same coordinates in {name} as an earlier "
-        f"spot (first: {str(spot_names[repeated][0])!r}). All of them are used. If the file holds several sections, "
+        f"spot (first: {first!r}). All of them are used. If the file holds several sections, "
         f"name the column that tells them apart with {option('sample_key')}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
