@@ -222,7 +222,15 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
     command = [sys.executable, str(everything), "--quick", "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("mixture", "published_mixture", "rates", "first_answer", "quadratic", "random_scan"):
+    for name in (
+        "mixture",
+        "published_mixture",
+        "rates",
+        "first_answer",
+        "quadratic",
+        "random_scan",
+        "gaussian_process",
+    ):
         assert json.loads((tmp_path / f"{name}.json").read_text())
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
     scans = json.loads((tmp_path / "random_scan.json").read_text())
@@ -238,6 +246,13 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
     theorem = rates["strongly_convex"]["theorem"]
     assert theorem["r"] * theorem["one_draw"] <= 1.0
     assert theorem["eta"] == pytest.approx(1 / (200 * theorem["L"]), rel=1e-4)  # the smallest of the three bounds
+    found = json.loads((tmp_path / "gaussian_process.json").read_text())["data"]["digits"]["methods"]
+    assert len(found) == 6
+    assert found["pg-svi-natural"]["at_the_end"]["excess"] < 0.1 * found["sgd"]["at_the_end"]["excess"]
+    for method in found.values():
+        assert all(
+            left is None or left > -1e-6 for run in method["excess"] for left in run
+        )  # none is below the optimum
     assert (tmp_path / "densities.png").stat().st_size > 10_000
     for folder in ("tissue", "published"):
         assert {path.name for path in (tmp_path / folder).iterdir()} == {

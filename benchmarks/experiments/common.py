@@ -1,12 +1,16 @@
 """Shared by the experiments: the search for a step, one style per solver, and output as JSON and Markdown."""
 
+import io
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,7 +21,7 @@ from spatialpdvi.problems.base import Evaluation, Problem
 from spatialpdvi.solvers import SOLVERS, Solver, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State
 
-__all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "run_epochs", "save"]
+__all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "r_data", "run_epochs", "save"]
 
 STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # dimensionless; above 1 all of them diverge or are limited to 1
 REFERENCE = "p2dvi"  # the solver that is shown in every panel
@@ -98,6 +102,18 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     for row in rows:
         print(f"| {' | '.join(str(cell) for cell in row)} |", flush=True)
+
+
+def r_data(package: str, name: str) -> pd.DataFrame | str:
+    """Read a data set of an R package with Rscript, or say in one sentence what has to be installed for it."""
+    advice = (
+        f"{name} is skipped: it needs R and its package {package} (Debian: apt-get install r-cran-{package.lower()})."
+    )
+    if (rscript := shutil.which("Rscript")) is None:
+        return advice
+    code = f"data({name}, package = '{package}'); write.csv({name}, row.names = FALSE)"
+    done = subprocess.run([rscript, "--vanilla", "-e", code], capture_output=True, text=True, check=False)
+    return pd.read_csv(io.StringIO(done.stdout)) if done.returncode == 0 and done.stdout else advice
 
 
 def save(folder: Path, name: str, record: dict[str, Any], figure: Figure) -> None:

@@ -33,6 +33,9 @@ EXPERIMENTS = {
         ("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1"), script="mixture", always=("--published",)
     ),
     "rates": Experiment(("--samples", "1000", "--epochs", "8", "--seeds", "1")),
+    "gaussian_process": Experiment(
+        ("--only", "digits", "--passes", "12", "--pilot-passes", "1", "--seeds", "2"),
+    ),
     "first_answer": Experiment(("--n", "2000", "--batch", "100", "--epochs", "2", "--seeds", "1")),
     "quadratic": Experiment(("--samples", "1000", "--epochs", "12")),
     "random_scan": Experiment(("--seeds", "10", "--sweeps", "20")),

@@ -70,7 +70,10 @@ class Problem(Protocol):
         """Argmin of F over lambda, given the statistics summed over all patches."""
 
     def blend(self, lam: Blocks, target: Blocks, step: float) -> Blocks:
-        """Natural-gradient step: ``(1 - step) lam + step target`` in natural parameters, 0 < step <= 1."""
+        """Natural-gradient step: ``(1 - step) lam + step target`` in natural parameters, 0 < step <= 1.
+
+        Where expectations have no closed form, it is a step towards the minimiser of the linearised F.
+        """
 
     def gradient(self, statistics: Statistics, patch: int, lam: Blocks) -> Blocks:
         """Gradient of f_b in lambda at ``lam``."""

@@ -11,7 +11,8 @@ r"""Natural-gradient methods on the globals: SVI with a constant and a Robbins-M
   sum s_t = inf and sum s_t^2 < inf.
 - `PGSVI`: the KL-proximal step of Khan, Baque, Fleuret and Fua (2015), lambda <- r lambda + (1 - r) lambda* with
   r = 1 / (1 + beta) and beta constant. The expectations of this model are closed forms, so the linearised term is exact
-  and the step *is* that of SVI with s = beta / (1 + beta); a test shows equal bits.
+  and the step *is* that of SVI with s = beta / (1 + beta); a test shows equal bits. Where expectations have no closed
+  form, line 4 is the `blend` of the problem: `benchmarks/experiments/proximal.py` has it for Gaussian processes.
 - `SNGVI`: stochastic natural-gradient VI (Wu and Gardner, ICML 2024), who prove O(1/T) for conjugate likelihoods. Given
   phi, the Gaussians of the domains are conjugate and the natural-gradient step is again line 4, so this is SVI with a
   step that falls as 1/t: s_t = s 2 / (t + 2). With s = 1 the first step discards the start; a test shows that this step
