@@ -230,6 +230,7 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
         "quadratic",
         "random_scan",
         "gaussian_process",
+        "implicit",
     ):
         assert json.loads((tmp_path / f"{name}.json").read_text())
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
@@ -254,6 +255,12 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
             left is None or left > -1e-6 for run in method["excess"] for left in run
         )  # none is below the optimum
     assert (tmp_path / "densities.png").stat().st_size > 10_000
+    assert (tmp_path / "implicit_regression.png").stat().st_size > 10_000
+    implicit = json.loads((tmp_path / "implicit.json").read_text())
+    assert set(implicit["toys"]) == {"two modes", "star", "banana"}
+    for toy in implicit["toys"].values():
+        assert all(0 < kl < 20 for method in toy["methods"].values() for kl in method["kl"][0])
+    assert "Waveform" in implicit["regressions"]  # the others need R
     for folder in ("tissue", "published"):
         assert {path.name for path in (tmp_path / folder).iterdir()} == {
             "simulated.md",

@@ -1,0 +1,1 @@
+"""How sure a result is: approximations of posteriors that mean field takes for too narrow."""
