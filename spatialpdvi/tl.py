@@ -4,6 +4,7 @@ They write into ``adata`` and return nothing; with ``copy=True`` they leave it a
 result. `spatialpdvi.fit` and `spatialpdvi.predict` do the same and return the result itself.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from spatialpdvi.runtime.progress import Progress
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["describe", "domains", "markers", "predict", "transfer"]
+__all__ = ["describe", "domains", "intervals", "markers", "predict", "transfer"]
 
 
 @spell_out(without=("k", "sample_key"))
@@ -339,6 +340,96 @@ def describe(
         n_genes=n_genes,
         n_perms=n_perms,
         seed=seed,
+        store=True,
+    )
+    return adata if copy else None
+
+
+def intervals(
+    adata: "AnnData",
+    genes: Sequence[str] = (),
+    *,
+    n_genes: int = 3,
+    contrasts: Sequence[tuple[str, str]] = (),
+    by: str | None = None,
+    of: str = "domain",
+    method: str = "blocks",
+    level: float = 0.9,
+    seed: int = 0,
+    library_key: str | None = None,
+    key_added: str = "pdvi",
+    spatial_key: str | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
+    copy: bool = False,
+) -> "AnnData | None":
+    """Compute intervals of the domains' expression and composition, and write them into ``uns['pdvi_intervals']``.
+
+    `spatialpdvi.intervals` returns the tables (docs/intervals.md).
+
+    Parameters
+    ----------
+    adata
+        A fitted section with raw counts.
+    genes
+        Names; by default the ``n_genes`` first marker genes of each domain.
+    n_genes
+        Marker genes of each domain, where there are no ``genes``.
+    contrasts
+        Pairs of domains that are compared; by default all.
+    by
+        Column of ``obs`` with the types whose share in each domain is given; by default the states that domains share.
+    of
+        "domain", or "state" for the cell states that domains share.
+    method
+        "blocks", "bootstrap", "linear-response", "implicit" or "mean-field".
+    level
+        Probability of the intervals.
+    seed
+        Of the bootstrap.
+    library_key, spatial_key
+        The column of ``obs`` with the section of each spot, and the coordinates; by default those of the fit.
+    key_added
+        Prefix of the keys that the fit wrote.
+    layer
+        Where the counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the gene names; by default the index of ``var``.
+    copy
+        Whether to return a copy with the result instead of writing into ``adata``.
+
+    Returns
+    -------
+    None, or the copy.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit or there are no counts, a gene, domain or column does not exist, or an option is out of
+        its range.
+
+    Examples
+    --------
+    >>> spv.tl.intervals(adata, n_genes=1)
+    >>> sorted(adata.uns["pdvi_intervals"])
+    ['contrasts', 'expression', 'params']
+    """
+    adata = adata.copy() if copy else adata
+    api.intervals(
+        adata,
+        genes=genes,
+        n_genes=n_genes,
+        contrasts=contrasts,
+        by=by,
+        of=of,
+        method=method,
+        level=level,
+        seed=seed,
+        sample_key=library_key,
+        key_added=key_added,
+        spatial_key=spatial_key,
+        layer=layer,
+        gene_key=gene_key,
         store=True,
     )
     return adata if copy else None

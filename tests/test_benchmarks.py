@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("embryo", "processes", "scaling", "speed", "stages", "tiling", "transfer"):
+    for name in ("embryo", "intervals", "processes", "scaling", "speed", "stages", "tiling", "transfer"):
         sys.modules.pop(name, None)
 
 
@@ -347,3 +347,39 @@ def test_the_start_up_is_divided_into_stages_and_imports(load):
     assert {"numba", "pandas", "spatialpdvi"} <= by_library.keys()
     own = [float(value) for name, value in by_library.items() if name != "all"]
     assert float(by_library["all"]) == pytest.approx(sum(own), abs=0.02)
+
+
+@pytest.mark.slow
+def test_coverage_is_counted_for_every_method(load, tmp_path):
+    intervals = load("intervals")
+    path = tmp_path / "coverage.json"
+    line = ["coverage", "--replicates", "2", "--n-spots", "600", "--tested", "12", "--json", str(path)]
+    done = CliRunner().invoke(intervals.main, line)
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text())["settings"]
+    assert set(found) == set(intervals.SETTINGS)
+    for methods in found.values():
+        assert set(methods) == set(intervals.USUAL)
+        for row in methods.values():
+            assert row["mean, expected, 0.5"] < row["mean, expected, 0.9"] <= row["mean, expected, 0.95"]
+        assert methods["blocks"]["contrast, expected, 0.9"] > 0.75
+        widths = [methods[method]["contrast, expected, 0.9, width"] for method in ("blocks", "mean-field")]
+        assert widths[0] > widths[1]
+
+
+@pytest.mark.slow
+def test_contrasts_of_two_sections_are_compared(load, tmp_path):
+    intervals, paths = load("intervals"), []
+    for seed in (1, 2):
+        paths.append(tmp_path / f"{seed}.h5ad")
+        simulate_file(paths[-1], n_spots=600, n_genes=80, k=4, seed=seed, easy=True)
+    line = ["sections", *map(str, paths), "--k", "4", "--tested", "10", "--method", "blocks", "--method", "mean-field"]
+    done = CliRunner().invoke(intervals.main, line)
+    assert done.exit_code == 0, done.output
+    rows = [
+        [cell.strip() for cell in text.split("|")[1:-1]] for text in done.output.splitlines() if text.startswith("| ")
+    ]
+    assert [row[:2] for row in rows[1:]] == [
+        [what, method] for what in ("annotated", "fitted") for method in ("blocks", "mean-field")
+    ]
+    assert all(0.0 <= float(cell) <= 1.0 for row in rows[1:] for cell in row[2:5])

@@ -85,6 +85,24 @@ def _fitted(coordinates, domains, *, annotation=None, prefix="pdvi", samples=Non
         "composition": np.tile([0.5, 0.3, 0.2], (k, 1)),
         "k_scan": {"k": np.arange(2, 5), "found_again": [1.0, 2.0, 1.5], "neg_elbo": [5.0, 4.0, 3.0]},
     }
+    adata.uns[f"{prefix}_intervals"] = {
+        "params": {"level": 0.9, "method": "blocks"},
+        "expression": {
+            "domain": ["0", "0"],
+            "gene": ["a", "b"],
+            "mean": [3.0, 0.1],
+            "lower": [2.0, 0.0],
+            "upper": [4.0, 0.9],
+        },
+        "contrasts": {
+            "domain": ["0", "0"],
+            "other": ["1", "1"],
+            "gene": ["a", "b"],
+            "log2_fold_change": [1.0, -0.2],
+            "lower": [0.6, -0.7],
+            "upper": [1.4, 0.3],
+        },
+    }
     return adata
 
 
@@ -691,6 +709,8 @@ def test_a_real_fit_has_every_picture(toy_file, tmp_path):
     fit = ["fit", str(toy_file), "--rep", "X_pca", "--k", "3:4", "--n-init", "3", "--save-graph", "-q"]
     fit += ["--states", "6", "--search", "1"]
     done = CliRunner().invoke(main, fit)
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["intervals", str(toy_file), "-n", "1", "--store", "-q"])
     assert done.exit_code == 0, done.output
     for suffix in ("png", "pdf"):
         kinds = ",".join(kind for kind in KINDS if kind != "image")  # the section has none

@@ -25,7 +25,7 @@ HOMES = {
     "numba": {"kernels", "runtime"},
     "pandas": {
         *("api", "binning", "description", "editing", "features", "fitting", "io", "marker_genes", "metrics"),
-        *("plotting", "report", "synthetic"),
+        *("plotting", "report", "synthetic", "uncertainty"),
     },
     "psutil": {"runtime"},
     "rich": {"runtime"},
@@ -96,7 +96,7 @@ def test_imports_go_one_way(path):
         ["--help"],
         *(
             [name, "--help"]
-            for name in ("fit", "predict", "compare", "describe", "markers", "estimate", "bin", "report")
+            for name in ("fit", "predict", "compare", "describe", "intervals", "markers", "estimate", "bin", "report")
         ),
         ["label", "merge", "--help"],
     ],

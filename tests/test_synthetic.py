@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 from spatialpdvi import synthetic
 from spatialpdvi.errors import InputError
 from spatialpdvi.synthetic import expression, simulate, simulate_file
+from spatialpdvi.synthetic.truth import simulation_truth
 
 
 @pytest.fixture(scope="module")
@@ -369,3 +370,25 @@ def test_seeds_that_do_not_fit(monkeypatch):
     sentence = "Expected `seed` to be between 0 and 4,294,967,295, found 4,294,967,296."
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         simulate(n_spots=60, n_genes=20, k=3, seed=2**32)
+
+
+@pytest.mark.parametrize("easy", [True, False])
+def test_the_truth_is_what_the_counts_are_on_average(easy):
+    arguments = {"n_spots": 1500, "n_genes": 60, "k": 6, "seed": 5, "easy": easy}
+    section, truth = simulate(**arguments), simulation_truth(**arguments)
+    counts = section.X.toarray()
+    np.testing.assert_allclose(counts.sum(axis=0), truth.spot_rate.sum(axis=0), rtol=0.2, atol=40)
+    assert counts.sum() == pytest.approx(truth.spot_rate.sum(), rel=0.02)
+    domain = section.obs["annotation"].cat.codes.to_numpy()
+    for k in range(6):
+        rate = truth.spot_rate[domain == k].sum(axis=0)
+        np.testing.assert_allclose(truth.section_mean[k], 1e4 * rate / rate.sum())
+    for mean in (truth.section_mean, truth.expected_mean):
+        np.testing.assert_allclose(mean.sum(axis=1), 1e4)
+    # other sections like this one differ from it by their gradients and cells alone
+    change = np.log(truth.expected_mean / truth.section_mean)[np.bincount(domain) > 100]
+    assert 0.0 < np.abs(change).mean() < 0.1
+    np.testing.assert_allclose(truth.composition.sum(axis=1), 1.0)
+    for k in np.flatnonzero(np.bincount(domain) > 200):
+        own = truth.cell_share[domain == k].mean(axis=0)
+        np.testing.assert_allclose(own, truth.composition[k], atol=0.08)

@@ -4,6 +4,7 @@ from spatialpdvi.api.binning import bin_file
 from spatialpdvi.api.description import describe, describe_files
 from spatialpdvi.api.evaluation import evaluate, evaluate_file
 from spatialpdvi.api.fitting import fit, fit_file, fit_files
+from spatialpdvi.api.intervals import intervals, intervals_file
 from spatialpdvi.api.labelling import label, label_file, read_names
 from spatialpdvi.api.marker_genes import markers, markers_file
 from spatialpdvi.api.plotting import plot_file
@@ -24,6 +25,8 @@ __all__ = [
     "fit",
     "fit_file",
     "fit_files",
+    "intervals",
+    "intervals_file",
     "label",
     "label_file",
     "load_model",

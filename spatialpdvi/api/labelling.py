@@ -336,7 +336,7 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
     remove: list[tuple[str, str]] = []
     levels = keys.levels_in(source)
     if regrouped:
-        stale = [("uns", keys.markers)] if keys.markers in source.uns_keys() else []
+        stale = [("uns", key) for key in (keys.markers, keys.intervals) if key in source.uns_keys()]
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:
@@ -352,15 +352,25 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
 
 
 def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit", levels: Sequence[int]) -> _Elements:
-    """Return the marker genes and the coarser domains that are stored, with the new names of their domains."""
+    """Return the marker genes, intervals and coarser domains that are stored, with the new names of their domains."""
     import numpy as np
 
     from spatialpdvi.editing.results import level_of
 
     new, elements = dict(zip(before.names, after.names, strict=True)), _Elements()
+
+    def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
+        found = dict(table)
+        for column in {"domain", "other"} & set(table):
+            named = [new.get(str(name), str(name)) for name in np.atleast_1d(table[column])]
+            found[column] = np.array(named, dtype=object)
+        return found
+
     if keys.markers in source.uns_keys() and isinstance(table := source.uns(keys.markers), Mapping):
-        named = [new.get(str(name), str(name)) for name in np.atleast_1d(table.get("domain", ()))]
-        elements["uns", keys.markers] = dict(table) | {"domain": np.array(named, dtype=object)}
+        elements["uns", keys.markers] = renamed(table)
+    if keys.intervals in source.uns_keys() and isinstance(tables := source.uns(keys.intervals), Mapping):
+        own = {name: renamed(part) for name, part in tables.items() if isinstance(part, Mapping) and name != "params"}
+        elements["uns", keys.intervals] = dict(tables) | own
     for n in levels:
         _, codes = np.unique(source.obs(keys.level(n)).astype(str), return_inverse=True)
         groups = np.array([codes[before.codes == k].max(initial=-1) for k in range(len(before.names))])

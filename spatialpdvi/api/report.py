@@ -145,7 +145,7 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
 
 def _material(file: Location, counts: Location | None, name: str, choices: _Choices, progress: Progress) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.described import read_description
+    from spatialpdvi.io.results.described import read_description, read_intervals
     from spatialpdvi.io.results.fitted import (
         check_fitted,
         read_agreement,
@@ -162,6 +162,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         check_fitted(everything, keys)
         source = select_fitted(everything, keys)
         description = read_description(source, keys)
+        intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
         params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
         spatial_key = choices.spatial_key
@@ -189,6 +190,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         counts=None if counts is None else counts.path,
         composition=composition,
         description=description,
+        intervals=intervals,
         states=states,
         mapped=mapped,
     )

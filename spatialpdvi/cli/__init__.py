@@ -11,6 +11,7 @@ from spatialpdvi.cli.describe import describe
 from spatialpdvi.cli.estimate import estimate
 from spatialpdvi.cli.evaluate import evaluate
 from spatialpdvi.cli.fit import fit
+from spatialpdvi.cli.intervals import intervals
 from spatialpdvi.cli.label import label
 from spatialpdvi.cli.markers import markers
 from spatialpdvi.cli.plot import plot
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 for command in (
-    *(fit, predict, transfer, compare, estimate, evaluate, describe, label, markers),
+    *(fit, predict, transfer, compare, estimate, evaluate, describe, intervals, label, markers),
     *(bin_sample, simulate, plot, report),
 ):
     main.add_command(command)

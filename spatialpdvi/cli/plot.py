@@ -16,8 +16,8 @@ __all__ = ["plot"]
 @click.option(
     "--kind",
     help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, "
-    "edges, trace, scan, states, composition, confusion, reliability, image; or overview alone, which draws the most "
-    "important ones. Default: overview; with --image, image and domains; with --gene alone, none.",
+    "edges, trace, scan, states, composition, confusion, reliability, intervals, image; or overview alone, which draws "
+    "the most important ones. Default: overview; with --image, image and domains; with --gene alone, none.",
 )
 @click.option(
     "--gene",

@@ -21,6 +21,8 @@ Examples
 >>> axes = spv.pl.scan(scanned)  # after fit(..., k="2:4")
 >>> axes = spv.pl.states(scanned)  # of a fit whose domains share states
 >>> axes = spv.pl.composition(scanned)
+>>> spv.tl.intervals(adata, n_genes=1)
+>>> axes = spv.pl.intervals(adata)
 >>> axes = spv.pl.gene(adata, adata.var_names[0])
 >>> axes = spv.pl.image(pictured)  # with an image in uns['spatial']
 >>> axes = spv.pl.domains(pictured, image=True, alpha=0.5)

@@ -44,6 +44,7 @@ from spatialpdvi.plotting.charts import (
     no_labels,
 )
 from spatialpdvi.plotting.fields import choose_edges, draw_edges, draw_flow
+from spatialpdvi.plotting.intervals import intervals_panel, intervals_panel_size
 from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, printable, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, Scale, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
@@ -437,6 +438,13 @@ KINDS = {
         size=partial(_chart_size, width=CURVE_WIDTH),
         options=("label_key",),
         raises=f"{_NO_FIT}, or there are no labels.",
+    ),
+    "intervals": Kind(
+        intervals_panel,
+        "Draw the log2 fold changes between domains with the intervals that `spatialpdvi.tl.intervals` has written.",
+        size=intervals_panel_size,
+        options=(),
+        raises=f"{_NO_FIT}, or there are no intervals.",
     ),
     "image": Kind(
         _image,

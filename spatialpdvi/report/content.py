@@ -9,7 +9,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
-from spatialpdvi.io.results.described import StoredDescription
+from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
 from spatialpdvi.io.results.fitted import Fitted, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN
 from spatialpdvi.metrics.calibration import calibration_scores
@@ -109,6 +109,8 @@ class Material:
         (K, C) share of each state in each domain; None where domains share no states.
     description
         What `spatialpdvi describe --store` has written; None where it has not.
+    intervals
+        What `spatialpdvi intervals --store` has written; None where it has not.
     states
         (n, C) posterior of each spot's state; None where domains share no states.
     mapped
@@ -127,6 +129,7 @@ class Material:
     markers_note: str = ""
     composition: np.ndarray | None = None
     description: StoredDescription | None = None
+    intervals: StoredIntervals | None = None
     states: np.ndarray | None = None
     mapped: Sequence[MappedGene] = ()
     counts: Path | None = None

@@ -16,9 +16,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from spatialpdvi.io.results.described import StoredIntervals
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
 from spatialpdvi.plotting.description import contacts_figure
+from spatialpdvi.plotting.intervals import intervals_figure
 from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
@@ -33,6 +35,7 @@ __all__ = [
     "contacts_chart",
     "draw_maps",
     "gradient",
+    "intervals_chart",
     "reliability_chart",
     "scan_chart",
     "trace_chart",
@@ -167,6 +170,11 @@ def composition_chart(composition: np.ndarray, domains: Sequence[str]) -> Pictur
 def contacts_chart(contacts: pd.DataFrame) -> Picture:
     """Draw which domains touch, in each section of the table of contacts."""
     return _save(contacts_figure(contacts))
+
+
+def intervals_chart(intervals: StoredIntervals) -> Picture:
+    """Draw the intervals of expression, contrasts and composition."""
+    return _save(intervals_figure(*intervals))
 
 
 def reliability_chart(calibration: Mapping[str, Any]) -> Picture:

@@ -12,6 +12,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 from anndata.io import write_elem
+from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.writing import append_counts, new_store
@@ -20,9 +21,9 @@ from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import slices
-from spatialpdvi.synthetic.cells import draw_cells, draw_compositions, one_state_each
+from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
-from spatialpdvi.synthetic.tissue import draw_tissue
+from spatialpdvi.synthetic.tissue import Tissue, draw_tissue
 
 __all__ = ["simulate", "simulate_file"]
 
@@ -39,6 +40,9 @@ class _Drawn(NamedTuple):
     frame: ad.AnnData  # all but X
     sources: Sources
     rng: np.random.Generator
+    tissue: Tissue
+    cells: Cells
+    composition: NDArray[np.float64] | None  # (k, n_states); None where every domain has a state of its own
 
 
 def simulate(
@@ -220,7 +224,7 @@ def _draw(
     }
     if composition is not None:
         adata.uns["simulation"]["composition"] = composition
-    return _Drawn(adata, sources, rng)
+    return _Drawn(adata, sources, rng, tissue, cells, composition)
 
 
 def _check_sizes(n_spots: int, n_genes: int, k: int) -> None:

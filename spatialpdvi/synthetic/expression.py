@@ -19,7 +19,7 @@ from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells
 from spatialpdvi.synthetic.tissue import Tissue, smooth_field
 
-__all__ = ["Sources", "draw_blocks", "draw_counts", "draw_sources"]
+__all__ = ["Sources", "draw_blocks", "draw_counts", "draw_shares", "draw_sources"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -116,16 +116,32 @@ def draw_sources(
     n_bursts = depth * profile[n_states].sum()
     cumulative = np.cumsum(profile, axis=1)
     cumulative /= cumulative[:, -1:]
-    log_weight = _log_weights(tissue, rng)
-    mean = _expected_bursts(tissue, n_bursts * cells.amount, rng)
+    shares, mean = draw_shares(tissue, cells, n_bursts, rng)
     n_background = len(tissue.bins) - len(tissue.domain)
+    total = np.maximum(1, rng.poisson(mean))
+    total = np.concatenate([total, rng.integers(1, _MOST_OFF_TISSUE + 1, size=n_background)])
+    return Sources(cumulative, shares, total, burst)
+
+
+def draw_shares(tissue: Tissue, cells: Cells, typical: float, rng: np.random.Generator) -> tuple[Shares, Floats]:
+    """Draw the shares that spots draw from the sources, and the expected bursts of each spot (n_spots,).
+
+    Parameters
+    ----------
+    tissue, cells
+        As for `draw_sources`.
+    typical
+        Mean of the expected bursts, apart from what leaks off the tissue.
+    rng
+        Random generator.
+    """
+    log_weight = _log_weights(tissue, rng)
+    mean = _expected_bursts(tissue, typical * cells.amount, rng)
     shares = Shares(cells, log_weight, mean)
     if cells.leak is not None:
         blocks = slices(mean.size, _BLOCK_SPOTS)
         mean = np.concatenate([shares.expected(rows).sum(axis=1) for rows in blocks])
-    total = np.maximum(1, rng.poisson(mean))
-    total = np.concatenate([total, rng.integers(1, _MOST_OFF_TISSUE + 1, size=n_background)])
-    return Sources(cumulative, shares, total, burst)
+    return shares, mean
 
 
 def draw_blocks(sources: Sources, rng: np.random.Generator) -> Iterator[csr_matrix]:

@@ -80,6 +80,7 @@ MADE = {
         *("describe", "out.h5ad", "--by", "annotation", "--sample-key", "quarter", "--condition", "half"),
         *("--n-perms", 20, "--n-genes", 5, "--store", "-o", "domains"),
     ],
+    "intervals": ["intervals", "out.h5ad", "-n", 1, "--store", "-o", "intervals"],
     "label rename": ["label", "rename", "out.h5ad", "--from", "annotation", "-o", "named.h5ad"],
     "label merge": ["label", "merge", "out.h5ad", "-d", "0", "-d", "1", "-o", "edited.h5ad"],
     "label levels": ["label", "levels", "edited.h5ad", "--levels", "2"],

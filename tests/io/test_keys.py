@@ -25,6 +25,7 @@ def test_default_names_are_the_documented_ones() -> None:
         ("uns", "pdvi_markers"),
         ("uns", "pdvi_state_markers"),
         ("uns", "pdvi_describe"),
+        ("uns", "pdvi_intervals"),
     )
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,23 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains
 
-__all__ = ["DescribedKeys", "SectionDomains", "StoredDescription", "read_description", "read_sections", "shared_means"]
+__all__ = [
+    "DescribedKeys",
+    "SectionDomains",
+    "StoredDescription",
+    "StoredIntervals",
+    "read_description",
+    "read_intervals",
+    "read_sections",
+    "shared_means",
+]
+
+# of each table of intervals: its columns of texts beside the domain or state, and those of numbers
+_INTERVALS = {
+    "expression": ({"gene"}, {"mean", "lower", "upper"}),
+    "contrasts": ({"gene", "other"}, {"log2_fold_change", "lower", "upper"}),
+    "composition": ({"type"}, {"share", "lower", "upper"}),
+}
 
 
 class DescribedKeys(NamedTuple):
@@ -123,6 +139,46 @@ def read_description(source: Source, keys: Keys) -> StoredDescription | None:
     stored, name = source.uns(keys.description), f"uns[{keys.description!r}]"
     if not isinstance(stored, Mapping) or not {"sections", "domains", "contacts"} <= set(stored):
         raise not_ours(source, name, "no tables of sections, domains and contacts in it")
+    return StoredDescription(_tables(source, stored, name), stored_params(stored).get("by"))
+
+
+class StoredIntervals(NamedTuple):
+    """What `spatialpdvi intervals --store` has written."""
+
+    tables: dict[str, pd.DataFrame]  # expression, and contrasts and composition where there are any
+    params: Mapping[str, Any]
+
+
+def read_intervals(source: Source, keys: Keys) -> StoredIntervals:
+    """Read the tables that `spatialpdvi intervals --store` has written, and the options in their ``params``.
+
+    Raises
+    ------
+    InputError
+        Where there are none, or the element has been changed.
+    """
+    name = f"uns[{keys.intervals!r}]"
+    if keys.intervals not in source.uns_keys():
+        advice = f"Run `spatialpdvi intervals` with {option('store', True)} first."
+        raise InputError(f"{name} in {source.name}", "no such element", advice)
+    stored = source.uns(keys.intervals)
+    tables = _tables(source, stored, name) if isinstance(stored, Mapping) else {}
+    params = stored_params(stored)
+    for table, columns in tables.items():
+        texts, numbers = _INTERVALS.get(table, (set(), set()))
+        present = texts | numbers <= set(columns) and bool({"domain", "state"} & set(columns))
+        if not texts or not present or any(columns[number].dtype.kind not in "iuf" for number in numbers):
+            raise not_ours(source, name, f"no table of intervals under {table!r}")
+    if "expression" not in tables:
+        raise not_ours(source, name, "no table of expression in it")
+    level = params.get("level")
+    if not isinstance(level, float | np.floating) or "method" not in params:
+        raise not_ours(source, name, "no level or method in its params")
+    return StoredIntervals(tables, params)
+
+
+def _tables(source: Source, stored: Mapping[str, Any], name: str) -> dict[str, pd.DataFrame]:
+    """The tables of an element of uns, each a dict of columns of equal length, beside its ``params``."""
     tables = {}
     for key, columns in stored.items():
         if key == "params":
@@ -131,7 +187,7 @@ def read_description(source: Source, keys: Keys) -> StoredDescription | None:
         if len(lengths) != 1:
             raise not_ours(source, name, f"no columns of equal length under {key!r}")
         tables[key] = pd.DataFrame({column: np.atleast_1d(values) for column, values in columns.items()})
-    return StoredDescription(tables, stored_params(stored).get("by"))
+    return tables
 
 
 def _read_domains(source: Source, keys: Keys, key: str | None) -> pd.Categorical:

@@ -131,6 +131,11 @@ class Keys:
         return f"{self.prefix}_describe"
 
     @property
+    def intervals(self) -> str:
+        """``uns``: intervals of the domains' expression and composition, a dict of tables."""
+        return f"{self.prefix}_intervals"
+
+    @property
     def uns(self) -> str:
         """``uns``: the dict of parameters, trace, certificate and scores."""
         return self.prefix
@@ -158,6 +163,7 @@ class Keys:
             ("uns", self.markers),
             ("uns", self.state_markers),
             ("uns", self.description),
+            ("uns", self.intervals),
         )
 
     def levels_in(self, source: Source) -> tuple[int, ...]:

@@ -1,0 +1,494 @@
+"""Intervals of the expression and the composition of the domains of a fitted section, in memory or on disk."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+    from spatialpdvi.io.results.stored import StoredFit
+    from spatialpdvi.uncertainty.methods import Estimate, Evidence
+    from spatialpdvi.uncertainty.tables import Intervals
+
+__all__ = ["intervals", "intervals_file", "intervals_of"]
+
+_GROUPS = ("domain", "state")
+_MOST_GENES = 1000  # whose counts are dense in memory
+_UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
+
+
+class _Choices(NamedTuple):
+    """What the caller chose."""
+
+    genes: tuple[str, ...]
+    n_genes: int
+    contrasts: tuple[tuple[str, str], ...]
+    by: str | None
+    of: str
+    method: str
+    level: float
+    seed: int
+    spatial_key: str | None
+    sample_key: str | None
+    layer: str | None
+    gene_key: str | None
+    memory: int | None = None
+
+
+class _Groups(NamedTuple):
+    """The domains, or states, of n spots."""
+
+    names: tuple[str, ...]  # (K,)
+    codes: np.ndarray  # (n,)
+    posterior: np.ndarray  # (n, K)
+    calibrated: np.ndarray  # (n, K)
+
+
+def intervals(
+    adata: "AnnData",
+    *,
+    genes: Sequence[str] = (),
+    n_genes: int = 3,
+    contrasts: Sequence[tuple[str, str]] = (),
+    by: str | None = None,
+    of: str = "domain",
+    method: str = "blocks",
+    level: float = 0.9,
+    seed: int = 0,
+    key_added: str = "pdvi",
+    spatial_key: str | None = None,
+    sample_key: str | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
+    store: bool = False,
+) -> "Intervals":
+    """Compute credible intervals of the mean expression and the composition of domains, and of their contrasts.
+
+    They are for the tissue of which the section is a sample: neighbouring spots are alike, counts vary more than
+    Poisson counts, and spots may have been given to the wrong domain (docs/intervals.md). They come from the counts,
+    which are not averaged over neighbours.
+
+    Parameters
+    ----------
+    adata
+        A fitted section with raw counts.
+    genes
+        Names; by default the ``n_genes`` first marker genes of each domain, which were chosen for large contrasts.
+    n_genes
+        Marker genes of each domain, where there are no ``genes``.
+    contrasts
+        Pairs of domains, (A, B) for how much higher a gene is in A than in B; by default all pairs.
+    by
+        Column of ``obs`` with the types whose share in each domain is given, such as cell types; by default the states
+        that domains share, if they do.
+    of
+        "domain", or "state" for the cell states that domains share; a spot belongs to its likeliest state.
+    method
+        "blocks" (spatial blocks as independent units, and the uncertainty of domains), "bootstrap" (the same by 400
+        replicates), "linear-response", "implicit" or "mean-field", which are for comparison: they are too sure.
+    level
+        Probability of the intervals, above 0 and below 1.
+    seed
+        Of the replicates of the bootstrap; other methods have no random numbers.
+    key_added
+        Prefix of the keys that the fit wrote.
+    spatial_key, sample_key
+        The coordinates, and the column of ``obs`` with the section of each spot; by default those of the fit.
+    layer
+        Where the raw counts are; by default where the fit found them.
+    gene_key
+        Column of ``var`` with the gene names; by default the index of ``var``.
+    store
+        Whether to write the tables into ``uns['pdvi_intervals']`` too.
+
+    Returns
+    -------
+    Intervals
+        The tables, as data frames.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit or there are no counts, a gene, domain or column does not exist, or an option is out of
+        its range.
+
+    Examples
+    --------
+    >>> found = spv.intervals(adata, genes=[adata.var_names[0]], contrasts=[("0", "1")])
+    >>> found.contrasts.columns.tolist()
+    ['domain', 'other', 'gene', 'log2_fold_change', 'lower', 'upper']
+    >>> bool((found.contrasts["lower"] < found.contrasts["upper"]).all())
+    True
+    """
+    from spatialpdvi.io.results.writing import apply_elements
+
+    keys = Keys(key_added)
+    choices = _Choices(
+        genes=tuple(genes),
+        n_genes=n_genes,
+        contrasts=tuple(contrasts),
+        by=by,
+        of=of,
+        method=method,
+        level=level,
+        seed=seed,
+        spatial_key=spatial_key,
+        sample_key=sample_key,
+        layer=layer,
+        gene_key=gene_key,
+    )
+    found = intervals_of(AnnDataSource(adata), keys, choices)
+    if store:
+        apply_elements(adata, {("uns", keys.intervals): found.stored()})
+    return found
+
+
+def intervals_file(
+    path: str | Path,
+    *,
+    genes: Sequence[str] = (),
+    n_genes: int = 3,
+    contrasts: Sequence[tuple[str, str]] = (),
+    by: str | None = None,
+    of: str = "domain",
+    method: str = "blocks",
+    level: float = 0.9,
+    seed: int = 0,
+    key_added: str = "pdvi",
+    spatial_key: str | None = None,
+    sample_key: str | None = None,
+    layer: str | None = None,
+    gene_key: str | None = None,
+    output: str | Path | None = None,
+    store: bool = False,
+    memory: str | None = None,
+    counts: str | Path | None = None,
+    progress: Progress | None = None,
+) -> "Intervals":
+    """Compute the intervals of a fitted file as `intervals` does.
+
+    Parameters
+    ----------
+    path
+        A fitted h5ad file or zarr store.
+    genes, n_genes, contrasts, by, of, method, level, seed, key_added, spatial_key, sample_key, layer, gene_key
+        As for `intervals`.
+    output
+        Folder for the tables as CSV and a picture, ``intervals.png``; it is made if it does not exist. Those of earlier
+        intervals in it are replaced, or removed where there is no such table any more.
+    store
+        Whether to write the tables into the file too, all or nothing.
+    memory
+        Memory that the counts may use, such as "8GB", where marker genes are sought; by default all free memory.
+        Counts that need more, with their copies, are read block by block, as they always are for named genes.
+    counts
+        A file with the counts of the same spots, for a result that was written with ``slim``; by default the counts are
+        in ``path``.
+    progress
+        Shows the stages; by default nothing is shown.
+
+    Returns
+    -------
+    Intervals
+        The tables, as data frames.
+
+    Raises
+    ------
+    InputError
+        As for `intervals`, or where a file cannot be used.
+
+    Examples
+    --------
+    >>> found = spv.intervals_file("fitted.h5ad", n_genes=1, store=True)
+    >>> "pdvi_intervals" in anndata.read_h5ad("fitted.h5ad").uns
+    True
+    """
+    from spatialpdvi.api.description_folder import check_folder
+    from spatialpdvi.io.results.slim import opened_with_counts
+    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.storage.locks import claimed
+
+    progress, keys = progress or Progress(), Keys(key_added)
+    choices = _Choices(
+        genes=tuple(genes),
+        n_genes=n_genes,
+        contrasts=tuple(contrasts),
+        by=by,
+        of=of,
+        method=method,
+        level=level,
+        seed=seed,
+        spatial_key=spatial_key,
+        sample_key=sample_key,
+        layer=layer,
+        gene_key=gene_key,
+        memory=free_memory() if memory is None else parse_size(memory),
+    )
+    _check(choices)
+    location = locate(path)
+    folder = None if output is None else check_folder(output, [location])
+    with claimed(location if store else None, folder):
+        with progress.stage("intervals"), opened_with_counts(location, counts) as source:
+            if store:
+                check_output(location, location)
+            found = intervals_of(source, keys, choices)
+        if folder is not None:
+            with progress.stage("pictures"):
+                _write_folder(found, folder)
+        if store:
+            with progress.stage("write"):
+                write_elements(location, location, {("uns", keys.intervals): found.stored()})
+    return found
+
+
+def intervals_of(source: Source, keys: Keys, choices: _Choices) -> "Intervals":
+    """Return the intervals of a fitted section."""
+    from spatialpdvi.fitting.fit import library_versions
+    from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
+    from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.io.results.stored import read_stored
+    from spatialpdvi.io.section.coordinates import read_coordinates
+    from spatialpdvi.uncertainty.methods import Evidence, estimate
+    from spatialpdvi.uncertainty.tables import Intervals, contrast_table, expression_table
+
+    _check(choices)
+    check_free(source, keys)
+    source = select_fitted(source, keys)
+    stored = read_stored(source, keys)
+    groups = _groups(source, keys, stored, choices.of)
+    pairs = _pairs(choices.contrasts, groups)
+    genes = _genes(source, keys, choices)
+    values, totals = _counts(source, keys, genes, choices)
+    samples = samples_of_fit(source, stored.summary, choices.sample_key)
+    spatial_key = choices.spatial_key or str(stored_params(stored.summary).get("spatial_key", "spatial"))
+    coordinates = read_coordinates(source, spatial_key, samples=samples)
+    spots = np.arange(groups.codes.size)
+    sections = [spots] if samples is None else [spots[samples.codes == code] for code in range(len(samples.categories))]
+    evidence = Evidence(
+        values=values,
+        exposure=totals,
+        codes=groups.codes,
+        posterior=groups.posterior,
+        calibrated=groups.calibrated,
+        coordinates=coordinates,
+        sections=[section for section in sections if section.size],
+        seed=choices.seed,
+    )
+    if choices.method in {"linear-response", "implicit"}:
+        evidence = _with_response(evidence, source, keys, stored, choices)
+    found = estimate(evidence, choices.method)
+    _warn_of_few(found, groups, choices.of)
+    k = len(groups.names)
+    sums = np.zeros((k, len(genes)))
+    np.add.at(sums, groups.codes, values)
+    totals_of = np.bincount(groups.codes, weights=totals, minlength=k)
+    names: dict[str, Any] = {"of": choices.of, "names": groups.names, "genes": genes, "level": choices.level}
+    return Intervals(
+        expression=expression_table(found, (sums, totals_of), **names),
+        contrasts=contrast_table(found, pairs, **names),
+        composition=_composition(source, keys, stored, evidence, choices),
+        params={
+            "key_added": keys.prefix,
+            "of": choices.of,
+            "method": choices.method,
+            "level": choices.level,
+            "seed": choices.seed,
+            "by": choices.by,
+            "layer": choices.layer,
+            "gene_key": choices.gene_key,
+            "block_size": found.block_size or None,
+            "versions": library_versions("pandas"),
+        },
+    )
+
+
+def _check(choices: _Choices) -> None:
+    """Check what can be checked before anything is read."""
+    from spatialpdvi.uncertainty.methods import METHODS
+
+    if choices.of not in _GROUPS:
+        raise InputError("domain or state", repr(choices.of), "Choose one of them.", option="of")
+    if choices.method not in METHODS:
+        raise InputError(", ".join(METHODS), repr(choices.method), "Choose one of them.", option="method")
+    if not 0.0 < choices.level < 1.0:
+        raise InputError("above 0 and below 1", f"{choices.level}", f"Give {option('level', 0.9)}.", option="level")
+    if choices.n_genes < 1:
+        raise InputError("at least 1", f"{choices.n_genes}", option="n_genes")
+    if not 0 <= choices.seed < 1 << 32:
+        raise InputError("a whole number from 0 to 4294967295", f"{choices.seed}", option="seed")
+    if len(choices.genes) > _MOST_GENES:
+        raise InputError(f"at most {_MOST_GENES:,} genes", f"{len(choices.genes):,}", "Ask for them in parts.")
+    repeated = [gene for position, gene in enumerate(choices.genes) if gene in choices.genes[:position]]
+    if repeated:
+        raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
+    if choices.by is not None and choices.of == "state":
+        raise InputError(
+            f"no {option('by')} with {option('of', 'state')}", repr(choices.by), "Shares are those of types in domains."
+        )
+
+
+def _groups(source: Source, keys: Keys, stored: "StoredFit", of: str) -> _Groups:
+    """The domains or the states, and what the fit says about each spot."""
+    from spatialpdvi.io.results.fitted import read_states
+
+    if of == "state":
+        states = read_states(source, keys)
+        names = tuple(str(state) for state in range(states.shape[1]))
+        return _Groups(names, states.argmax(axis=1), states, states)
+    if stored.calibrated is None:
+        text = (
+            "The fit has no calibrated posterior, so that the intervals take its own posterior for the probability "
+            "that a spot belongs to its domain, which is too sure. A fit with several restarts "
+            f"({option('n_init')}) has one."
+        )
+        warnings.warn(InputWarning(text), stacklevel=4)
+    calibrated = stored.posterior if stored.calibrated is None else stored.calibrated
+    return _Groups(stored.names, stored.codes, stored.posterior, calibrated)
+
+
+def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[int, int]]:
+    """The positions of the pairs of domains that are compared: the given ones, or all that have spots."""
+    position = {name: number for number, name in enumerate(groups.names)}
+    if not contrasts:
+        filled = np.unique(groups.codes)
+        return [(int(a), int(b)) for i, a in enumerate(filled) for b in filled[i + 1 :]]
+    found = []
+    for pair in contrasts:
+        missing = [name for name in pair if str(name) not in position]
+        if len(pair) != 2 or missing or str(pair[0]) == str(pair[1]):
+            raise InputError(
+                "pairs of two domains",
+                repr(tuple(pair)),
+                f"The names are {list_keys(list(groups.names))}.",
+            )
+        found.append((position[str(pair[0])], position[str(pair[1])]))
+    return found
+
+
+def _genes(source: Source, keys: Keys, choices: _Choices) -> list[str]:
+    """The names of the genes: those that were asked for, or the first markers of each domain with unique names."""
+    from spatialpdvi.api.marker_genes import ranked
+
+    if choices.genes:
+        return list(choices.genes)
+    expression, table = ranked(
+        source,
+        keys,
+        n=choices.n_genes,
+        of=choices.of,
+        layer=choices.layer,
+        gene_key=choices.gene_key,
+        memory=choices.memory,
+    )
+    names, times = np.unique(np.asarray(expression.genes, dtype=str), return_counts=True)
+    unique = set(names[times == 1].tolist())
+    genes = [str(gene) for gene in dict.fromkeys(table["gene"]) if str(gene) in unique]
+    if not genes:
+        raise InputError(
+            "marker genes",
+            "none, since no gene is higher in one domain than elsewhere",
+            "Name the genes to compare.",
+        )
+    return genes[:_MOST_GENES]
+
+
+def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: _Choices) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of the genes (n, g), and of all genes (n,)."""
+    from spatialpdvi.io.results.expression import read_gene_counts
+
+    found = read_gene_counts(source, keys, genes, layer=choices.layer, gene_key=choices.gene_key)
+    return found.counts, found.totals
+
+
+def _with_response(
+    evidence: "Evidence", source: Source, keys: Keys, stored: "StoredFit", choices: _Choices
+) -> "Evidence":
+    """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
+    from spatialpdvi.io.results.fitted import read_connectivities
+    from spatialpdvi.io.results.stored import fitted_features
+    from spatialpdvi.uncertainty.linear_response import Coupling
+    from spatialpdvi.uncertainty.methods import MOST_IMPLICIT
+
+    if choices.of == "state":
+        raise InputError(f"a method for states, not {choices.method!r}", "states", "Choose another method.")
+    if choices.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
+        raise InputError(
+            f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", "Choose another method."
+        )
+    graph = read_connectivities(source, keys)
+    summary = stored.summary
+    mean = np.asarray(summary.get("domain_mean", ()))
+    coupling = None
+    # the means of states that domains share, and those of domains that were edited, are held
+    if "state_mean" not in summary and mean.ndim == 2 and mean.shape[0] == len(stored.names) and "edits" not in summary:
+        features = fitted_features(source, keys, summary)
+        dense = features if isinstance(features, np.ndarray) else features.toarray()
+        precision = 1.0 / np.asarray(summary["noise_sd"]) ** 2
+        coupling = Coupling(dense.astype(np.float64), mean, np.asarray(summary["log_variance"]), precision)
+    return evidence._replace(graph=graph, coupling=coupling)
+
+
+def _composition(source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: _Choices) -> Any:
+    """The table of shares of types, or of states, in domains; None where there are neither."""
+    from spatialpdvi.io.results.fitted import read_states
+    from spatialpdvi.io.section.labels import read_column
+    from spatialpdvi.uncertainty.methods import estimate
+    from spatialpdvi.uncertainty.tables import share_table
+
+    if choices.of == "state" or (choices.by is None and keys.state not in source.obsm_keys()):
+        return None
+    if choices.by is None:
+        values = read_states(source, keys)
+        types = [str(state) for state in range(values.shape[1])]
+        exposure = np.ones(len(values))
+    else:
+        column = read_column(source, choices.by, name="by")
+        types = [str(name) for name in column.categories]
+        if not types:
+            raise InputError(f"obs[{choices.by!r}] to have labels", "none", f"Name another column with {option('by')}.")
+        values = np.eye(len(types))[column.codes]
+        exposure = (column.codes >= 0).astype(np.float64)
+        values[column.codes < 0] = 0.0  # a spot without a type says nothing
+    shares = evidence._replace(values=values, exposure=exposure, are_shares=True)
+    return share_table(estimate(shares, choices.method), names=stored.names, types=types, level=choices.level)
+
+
+def _warn_of_few(found: "Estimate", groups: _Groups, of: str) -> None:
+    """Warn of domains that lie in too few blocks for a variance to be measured."""
+    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    few = (sizes > 0) & (np.isnan(found.freedom) | (found.freedom < _UNRELIABLE - 1.0))
+    if few.any() and found.block_size:
+        names = ", ".join(repr(name) for name, is_few in zip(groups.names, few, strict=True) if is_few)
+        text = (
+            f"Some {of}s lie in fewer than {_UNRELIABLE:.0f} blocks of {found.block_size} spots, so that their "
+            f"intervals are wide, or NaN below two blocks: {names}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=4)
+
+
+def _write_folder(found: "Intervals", folder: Path) -> None:
+    """Write the tables as CSV and the picture; each file appears as a whole."""
+    from spatialpdvi.io.storage.atomic import clear_errors, write_text
+    from spatialpdvi.plotting.intervals import intervals_figure
+    from spatialpdvi.plotting.save import save_figure
+    from spatialpdvi.uncertainty.tables import TABLES
+
+    tables = found.tables()
+    with clear_errors(folder):
+        folder.mkdir(exist_ok=True)
+        for name in set(TABLES) - set(tables):
+            (folder / f"{name}.csv").unlink(missing_ok=True)
+    for name, table in tables.items():
+        write_text(folder / f"{name}.csv", table.to_csv(index=False))
+    save_figure(intervals_figure(found.tables(), found.params), folder / "intervals.png")

@@ -1,0 +1,278 @@
+r"""The mean of a quantity in each domain and how sure it is: a table of methods on one interface, `METHODS`.
+
+A quantity y_ig of spot i (counts of a gene, or one for a type) has an exposure t_i (all counts of the spot, or one).
+The mean of domain k is a ratio of sums over its spots,
+
+    theta_kg = sum_i [z_i = k] y_ig / sum_i [z_i = k] t_i                                              (U1)
+
+A method returns log theta with a covariance between domains, from which `spatialpdvi.uncertainty.tables` makes
+intervals; shares of types stay as they are, since their truth is often 0, which has no logarithm. Methods know arrays
+only: neither files nor genes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from spatialpdvi.runtime.threads import single_threaded
+from spatialpdvi.uncertainty.blocks import BlockSums, block_sums, choose_blocks, spatial_blocks
+from spatialpdvi.uncertainty.implicit import ImplicitOptions, fit_implicit
+from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
+from spatialpdvi.uncertainty.profile import Profile
+
+__all__ = ["METHODS", "MOST_IMPLICIT", "Estimate", "Evidence", "Method", "estimate"]
+
+PSEUDO = 0.5  # added to a sum of counts, so that its logarithm is finite
+_REPLICATES = 400
+_DRAWS = 4000  # of the implicit posterior
+_IMPLICIT = ImplicitOptions(hidden=(20,), covariance="full", iterations=200, pairs=50, noises=100, tracked=100)
+MOST_IMPLICIT = 20  # domains
+_FEWEST = 1.5  # effective blocks: a domain in fewer has no interval
+
+
+class Evidence(NamedTuple):
+    """All that methods may use: n spots, K domains, g quantities."""
+
+    values: np.ndarray  # y (n, g) float64, >= 0
+    exposure: np.ndarray  # t (n,) float64, >= 0
+    codes: np.ndarray  # z (n,) int64, the domain of each spot
+    posterior: np.ndarray  # phi (n, K) float64
+    calibrated: np.ndarray  # (n, K) float64: the calibrated posterior, or the posterior where there is none
+    coordinates: np.ndarray  # (n, 2|3)
+    sections: Sequence[np.ndarray]  # the spots of each section
+    graph: sp.csr_matrix | None = None  # (n, n) weights of the objective, for linear response
+    coupling: Coupling | None = None  # of posteriors to the domains' means, for linear response
+    blocks: np.ndarray | None = None  # (n,) to use these; None to choose them
+    seed: int = 0
+    are_shares: bool = False  # whether the quantities are shares, which are not put into logarithms
+
+    @property
+    def n_groups(self) -> int:
+        """K, empty domains included."""
+        return int(self.posterior.shape[1])
+
+    def ratio(self, sums: np.ndarray, exposure: np.ndarray) -> np.ndarray:
+        """Return theta (K, g); one of counts has half a count more, so that its logarithm is finite."""
+        return np.asarray((sums + (0.0 if self.are_shares else PSEUDO)) / exposure[:, None])
+
+    def scaled(self, theta: np.ndarray) -> np.ndarray:
+        """Return theta on the scale of the intervals."""
+        return theta if self.are_shares else np.log(theta)
+
+    def slope(self, theta: np.ndarray) -> np.ndarray:
+        """Return the derivative of `scaled`."""
+        return np.ones_like(theta) if self.are_shares else 1.0 / theta
+
+
+class Estimate(NamedTuple):
+    """What a method found: log theta, or a share, has a t distribution about `mean` with this scale matrix."""
+
+    mean: np.ndarray  # (K, g) of log theta, or of shares
+    covariance: np.ndarray  # (K, K, g) between domains
+    freedom: np.ndarray  # (K,) degrees of freedom, inf for a normal distribution; NaN for a domain without an interval
+    block_size: int = 0  # spots of a block; 0 where the method has none
+
+
+Method = Callable[[Evidence], Estimate]
+
+
+def estimate(evidence: Evidence, method: str) -> Estimate:
+    """Return what a method of `METHODS` finds; the same seed gives the same bits for any number of threads.
+
+    Domains without spots, or with fewer blocks than a variance needs, have NaN.
+    """
+    with single_threaded(), np.errstate(divide="ignore", invalid="ignore"):
+        found = METHODS[method](evidence)
+    empty = np.bincount(evidence.codes, minlength=evidence.n_groups) == 0
+    unknown = empty | np.isnan(found.freedom)
+    mean, covariance = found.mean.copy(), found.covariance.copy()
+    mean[empty] = np.nan
+    covariance[unknown] = np.nan
+    covariance[:, unknown] = np.nan
+    return found._replace(mean=mean, covariance=covariance)
+
+
+def _mean_field(evidence: Evidence) -> Estimate:
+    """Independent spots with known posteriors: the variance is sigma_g^2 over the domain's exposure, as exp(rho) is."""
+    theta, variance = _working_model(evidence)
+    return Estimate(evidence.scaled(theta), _diagonal(variance), np.full(evidence.n_groups, np.inf))
+
+
+def _linear_response(evidence: Evidence) -> Estimate:
+    """Mean field, and what the means would change if the posteriors did: Giordano, Broderick and Jordan (2018)."""
+    theta, variance = _working_model(evidence)
+    assert evidence.graph is not None  # checked where the file is read
+    phi, t = evidence.posterior, evidence.exposure
+    # the derivative of the mean of domain k with respect to phi_ik
+    residual = (evidence.values[:, None, :] - t[:, None, None] * theta) / (t @ phi)[:, None]
+    response = response_covariance(phi, evidence.graph, residual * evidence.slope(theta), evidence.coupling)
+    return Estimate(evidence.scaled(theta), _diagonal(variance) + response, np.full(phi.shape[1], np.inf))
+
+
+def _working_model(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """Theta and the variance of its scaled mean, (K, g) each, for y_ig ~ N(t_i theta_kg, t_i sigma_g^2) in domain k."""
+    phi, t = evidence.posterior, evidence.exposure
+    weight, sums = t @ phi, phi.T @ evidence.values
+    # sum_ik phi_ik (y_ig - t_i theta_kg)^2 / t_i, expanded so that no (n, K, g) array is formed
+    squares = np.divide(evidence.values**2, t[:, None], out=np.zeros_like(evidence.values), where=t[:, None] > 0)
+    filled = weight > 0
+    left = squares.sum(axis=0) - (sums[filled] ** 2 / weight[filled, None]).sum(axis=0)
+    noise = np.maximum(left, 0.0) / max(1, t.size - int(filled.sum()))
+    theta = evidence.ratio(sums, weight)
+    return theta, noise / weight[:, None] * evidence.slope(theta) ** 2
+
+
+def _implicit(evidence: Evidence) -> Estimate:
+    """CI-VI on the profile objective of each quantity by itself, started at mean field (`Profile`)."""
+    assert evidence.graph is not None  # checked where the file is read
+    theta, variance = _working_model(evidence)
+    slope, weight = evidence.slope(theta), evidence.exposure @ evidence.posterior
+    filled = np.flatnonzero(np.bincount(evidence.codes, minlength=evidence.n_groups))
+    covariance = np.full((evidence.n_groups, *theta.shape), np.nan)
+    mean, among = evidence.scaled(theta), np.ix_(filled, filled)
+    for g in range(theta.shape[1]):
+        own = variance[filled, g] / slope[filled, g] ** 2
+        if not (own > 0).all():  # a type that no spot has, or all: nothing varies
+            covariance[:, :, g][among] = 0.0
+            continue
+        profile = Profile.of(
+            evidence.values[:, g],
+            evidence.exposure,
+            evidence.posterior[:, filled],
+            graph=evidence.graph,
+            centre=theta[filled, g],
+            noise=float(own[0] * weight[filled[0]]),
+        )
+        start = theta[filled, g], np.sqrt(own)
+        fitted = fit_implicit(profile.evaluate, filled.size, options=_IMPLICIT, seed=evidence.seed, start=start)
+        drawn = fitted.sample(_DRAWS, evidence.seed)
+        spread = np.atleast_2d(np.cov(drawn.T)) * np.outer(slope[filled, g], slope[filled, g])
+        covariance[:, :, g][among] = spread
+    return Estimate(mean, covariance, np.full(evidence.n_groups, np.inf))
+
+
+def _block_bootstrap(evidence: Evidence) -> Estimate:
+    """The spatial block bootstrap in its limit of many replicates, and the shift to calibrated posteriors (U2, U3).
+
+    A replicate weighs whole blocks anew. To first order, log theta changes by the sum over blocks of weight times
+    ``s_bkg = sum_{i in b} [z_i = k] (y_ig / theta_kg - t_i) / T_k``, so that no replicate has to be drawn:
+
+        cov(log theta_k, log theta_l) = sqrt(f_k f_l) sum_b s_bk s_bl + d_k d_l,    f_k = G_k / (G_k - 1)  (U2)
+
+    with the effective number of blocks G_k, and G_k - 1 degrees of freedom. ``d_kg`` is the size of the bias through
+    spots of other domains (U3), whose sign is not known. The first term is at least that of independent molecules, or
+    spots.
+    """
+    sums, size = _sums(evidence)
+    theta, shift = _shifted(evidence, sums)
+    values, exposure = sums.totals()
+    residual = sums.values - sums.exposure[:, :, None] * (values / exposure[:, None])
+    effective = sums.effective()
+    factor = np.sqrt(effective / (effective - 1.0))
+    influence = residual * (evidence.slope(theta) * (factor / exposure)[:, None])
+    covariance = np.einsum("bkg,blg->klg", influence, influence)
+    covariance = _at_least(_least_variance(evidence, sums), covariance) + shift[:, None] * shift[None, :]
+    return Estimate(evidence.scaled(theta), covariance, _freedom(effective), size)
+
+
+def _sampled_bootstrap(evidence: Evidence) -> Estimate:
+    """The spatial block bootstrap by replicates: blocks are weighed anew, and their spots get domains anew.
+
+    The weight of a block is exponential (Rubin's Bayesian bootstrap). A spot's domain is drawn from its calibrated
+    posterior by the largest of log posterior + Gumbel noise, which the spots of a block share: each spot has the
+    probabilities that it should have, and a block changes as a whole. The covariance is the mean square about the
+    estimate, so that it includes the shift of the mean.
+    """
+    sums, size = _sums(evidence)
+    blocks = _blocks(evidence, size)
+    theta, _ = _shifted(evidence, sums)
+    centre = evidence.scaled(theta)
+    rng = np.random.default_rng(evidence.seed)
+    n_blocks, k = sums.exposure.shape
+    logs = np.log(np.maximum(evidence.calibrated, 1e-12))
+    rows = np.arange(blocks.size)
+    moved = np.zeros((k, k, theta.shape[1]))
+    for _ in range(_REPLICATES):
+        weight = np.asarray(rng.exponential(size=n_blocks))[blocks]
+        drawn = (logs + rng.gumbel(size=(n_blocks, k))[blocks]).argmax(axis=1)
+        member = sp.csr_matrix((weight, (drawn, rows)), shape=(k, rows.size))
+        # a domain that a replicate leaves empty keeps its exposure above 0
+        exposure = np.maximum(np.asarray(member @ evidence.exposure), PSEUDO)
+        change = evidence.scaled(evidence.ratio(np.asarray(member @ evidence.values), exposure)) - centre
+        moved += np.einsum("kg,lg->klg", change, change)
+    covariance = _at_least(_least_variance(evidence, sums), moved / _REPLICATES)
+    return Estimate(centre, covariance, _freedom(sums.effective()), size)
+
+
+def _sums(evidence: Evidence) -> tuple[BlockSums, int]:
+    """The sums of each domain in each block, and the size of blocks."""
+    args = evidence.values, evidence.exposure, evidence.codes, evidence.n_groups
+    if evidence.blocks is not None:
+        size = round(evidence.codes.size / (int(evidence.blocks.max(initial=0)) + 1))
+        return block_sums(*args, evidence.blocks), size
+    blocks, size = choose_blocks(*args, coordinates=evidence.coordinates, sections=evidence.sections)
+    return block_sums(*args, blocks), size
+
+
+def _blocks(evidence: Evidence, size: int) -> np.ndarray:
+    if evidence.blocks is not None:
+        return evidence.blocks
+    return spatial_blocks(evidence.coordinates, evidence.sections, size)
+
+
+def _shifted(evidence: Evidence, sums: BlockSums) -> tuple[np.ndarray, np.ndarray]:
+    """Theta by the domains of spots (K, g), and the size of the bias of its scaled mean through spots of others (U3).
+
+    For expression this is the move to calibrated posteriors. Shares have much less noise for their bias, and it is the
+    move the other way, to the shares of pure domains, of which those of the fitted domains are mixtures:
+    ``theta = C pure`` with the mean calibrated posterior C_kl of domain l over the spots of domain k.
+    """
+    theta = evidence.ratio(*sums.totals())
+    if not evidence.are_shares:
+        soft = evidence.ratio(evidence.calibrated.T @ evidence.values, evidence.exposure @ evidence.calibrated)
+        return theta, np.log(soft) - np.log(theta)
+    k = evidence.n_groups
+    # spots without a type have no exposure, and say nothing about the mixture either
+    member = np.eye(k)[evidence.codes] * evidence.exposure[:, None]
+    filled = member.sum(axis=0) > 0
+    mixing = (member.T @ evidence.calibrated)[np.ix_(filled, filled)]
+    pure = np.linalg.lstsq(mixing / mixing.sum(axis=1, keepdims=True), theta[filled], rcond=None)[0]
+    shift = np.zeros_like(theta)
+    shift[filled] = np.clip(pure, 0.0, 1.0) - theta[filled]
+    return theta, shift
+
+
+def _least_variance(evidence: Evidence, sums: BlockSums) -> np.ndarray:
+    """The variance (K, g) of scaled means if molecules, or the types of spots, were independent."""
+    values, exposure = sums.totals()
+    if not evidence.are_shares:
+        return np.asarray(1.0 / (values + PSEUDO))
+    share = (values + 1.0) / (exposure[:, None] + 2.0)  # of no spot, or all, the next spot may differ
+    return np.asarray(share * (1.0 - share) / exposure[:, None])
+
+
+def _at_least(least: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """The covariance (K, K, g) with variances of at least ``least`` (K, g)."""
+    raised, index = covariance.copy(), np.arange(least.shape[0])
+    raised[index, index] = np.maximum(covariance[index, index], least)
+    return raised
+
+
+def _freedom(effective: np.ndarray) -> np.ndarray:
+    return np.where(effective >= _FEWEST, np.maximum(effective - 1.0, 1.0), np.nan)
+
+
+def _diagonal(variance: np.ndarray) -> np.ndarray:
+    """A covariance (K, K, g) of domains that do not depend on one another."""
+    return np.asarray(np.eye(variance.shape[0])[:, :, None] * variance[:, None, :])
+
+
+METHODS: dict[str, Method] = {
+    "blocks": _block_bootstrap,
+    "bootstrap": _sampled_bootstrap,
+    "implicit": _implicit,
+    "linear-response": _linear_response,
+    "mean-field": _mean_field,
+}

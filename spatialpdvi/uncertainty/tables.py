@@ -1,0 +1,183 @@
+"""Intervals as tables: the mean expression of genes in domains, their contrasts, and shares of types."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from spatialpdvi.uncertainty.methods import Estimate
+
+__all__ = [
+    "TABLES",
+    "Intervals",
+    "contrast_bounds",
+    "contrast_table",
+    "expression_table",
+    "mean_bounds",
+    "share_bounds",
+    "share_table",
+]
+
+TABLES = ("expression", "contrasts", "composition")
+_SCALE = 1e4  # counts of a spot, per which the expression is given
+_LOG2 = np.log(2.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Intervals:
+    """What `spatialpdvi.intervals` finds. docs/outputs.md explains the columns of the tables.
+
+    Parameters
+    ----------
+    expression
+        A row for each domain and gene: its mean expression.
+    contrasts
+        A row for each pair of domains and gene: the log2 fold change between them.
+    composition
+        A row for each domain and type, or state: its share; None where there are neither.
+    params
+        The options, the size of blocks and the versions of the libraries.
+    """
+
+    expression: pd.DataFrame
+    contrasts: pd.DataFrame
+    composition: pd.DataFrame | None
+    params: Mapping[str, Any]
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return the tables that there are, by their names."""
+        found = {name: getattr(self, name) for name in TABLES}
+        return {name: table for name, table in found.items() if table is not None}
+
+    def stored(self) -> dict[str, Any]:
+        """Return the tables as columns of equal length, to be stored, and the options in ``params``; none is empty."""
+        columns = {
+            name: {column: table[column].to_numpy() for column in table} for name, table in self.tables().items()
+        }
+        filled = {name: own for name, own in columns.items() if len(getattr(self, name))}
+        return {"params": {name: value for name, value in self.params.items() if value is not None}, **filled}
+
+
+def mean_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return log theta and the bounds of its intervals, (K, g) each.
+
+    Parameters
+    ----------
+    found
+        Of a method.
+    level
+        Probability of the intervals, in (0, 1).
+    """
+    half = _quantile(found.freedom, level)[:, None] * np.sqrt(np.einsum("kkg->kg", found.covariance))
+    return found.mean, found.mean - half, found.mean + half
+
+
+def contrast_bounds(
+    found: Estimate, pairs: Sequence[tuple[int, int]], level: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return log2(theta_a / theta_b) and the bounds of its intervals, (pairs, g) each, for pairs (a, b)."""
+    a, b = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    covariance = found.covariance
+    variance = np.maximum(covariance[a, a] + covariance[b, b] - 2.0 * covariance[a, b], 0.0)
+    own = np.einsum("kkg->kg", covariance)
+    with np.errstate(divide="ignore", invalid="ignore"):  # Welch and Satterthwaite: one side may have all the variance
+        freedom = (own[a] + own[b]) ** 2 / (own[a] ** 2 / found.freedom[a, None] + own[b] ** 2 / found.freedom[b, None])
+    half = _quantile(freedom, level) * np.sqrt(variance)
+    change = found.mean[a] - found.mean[b]
+    return change / _LOG2, (change - half) / _LOG2, (change + half) / _LOG2
+
+
+def share_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return shares and the bounds of their intervals within 0 and 1, (K, g) each."""
+    half = _quantile(found.freedom, level)[:, None] * np.sqrt(np.einsum("kkg->kg", found.covariance))
+    return found.mean, np.maximum(found.mean - half, 0.0), np.minimum(found.mean + half, 1.0)
+
+
+def expression_table(
+    found: Estimate,
+    sums: tuple[np.ndarray, np.ndarray],
+    *,
+    of: str,
+    names: Sequence[str],
+    genes: Sequence[str],
+    level: float,
+) -> pd.DataFrame:
+    """Return a row for each domain and gene: ``domain``, ``gene``, ``mean``, ``lower``, ``upper`` per 10,000 counts.
+
+    Parameters
+    ----------
+    found
+        Of a method.
+    sums
+        Counts of the genes (K, g) and of all genes (K,) in the spots of each domain.
+    of
+        What the groups are, "domain" or "state": the name of the first column.
+    names, genes
+        Of the domains (K,) and genes (g,).
+    level
+        Probability of the intervals.
+    """
+    counts, exposure = sums
+    _, low, high = mean_bounds(found, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = np.where(exposure[:, None] > 0, _SCALE * counts / exposure[:, None], np.nan)
+    return pd.DataFrame(
+        {
+            of: np.repeat(_texts(names), len(genes)),
+            "gene": np.tile(_texts(genes), len(names)),
+            "mean": plain.ravel(),
+            # the bounds are about the mean with half a count more, which a mean without counts lies below
+            "lower": np.minimum(_SCALE * np.exp(low), plain).ravel(),
+            "upper": (_SCALE * np.exp(high)).ravel(),
+        }
+    )
+
+
+def contrast_table(
+    found: Estimate,
+    pairs: Sequence[tuple[int, int]],
+    *,
+    of: str,
+    names: Sequence[str],
+    genes: Sequence[str],
+    level: float,
+) -> pd.DataFrame:
+    """Return a row for each pair (a, b) and gene: ``domain``, ``other``, ``gene``, ``log2_fold_change`` and bounds."""
+    change, low, high = contrast_bounds(found, pairs, level)
+    texts = _texts(names)
+    return pd.DataFrame(
+        {
+            of: np.repeat(texts[[a for a, _ in pairs]], len(genes)),
+            "other": np.repeat(texts[[b for _, b in pairs]], len(genes)),
+            "gene": np.tile(_texts(genes), len(pairs)),
+            "log2_fold_change": change.ravel(),
+            "lower": low.ravel(),
+            "upper": high.ravel(),
+        }
+    )
+
+
+def share_table(found: Estimate, *, names: Sequence[str], types: Sequence[str], level: float) -> pd.DataFrame:
+    """Return a row for each domain and type: ``domain``, ``type``, ``share``, ``lower``, ``upper``."""
+    share, low, high = share_bounds(found, level)
+    return pd.DataFrame(
+        {
+            "domain": np.repeat(_texts(names), len(types)),
+            "type": np.tile(_texts(types), len(names)),
+            "share": share.ravel(),
+            "lower": low.ravel(),
+            "upper": high.ravel(),
+        }
+    )
+
+
+def _quantile(freedom: np.ndarray, level: float) -> np.ndarray:
+    """How many scales the half of an interval has (K,); NaN where there is no interval."""
+    return np.asarray(student.ppf(0.5 + level / 2.0, freedom))
+
+
+def _texts(names: Sequence[str]) -> np.ndarray:
+    return np.array([str(name) for name in names], dtype=object)

@@ -1,0 +1,130 @@
+"""`spatialpdvi intervals` end to end: what it prints, its folder, what it stores, and what it refuses."""
+
+import os
+import subprocess
+import sys
+
+import anndata as ad
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from zarr_samples import write_zarr
+
+import spatialpdvi
+from spatialpdvi.cli import main
+
+pytestmark = pytest.mark.cli
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def _fitted(toy_section, tmp_path_factory):
+    path = tmp_path_factory.mktemp("intervals") / "section.h5ad"
+    toy_section.write_h5ad(path)
+    spatialpdvi.fit_file(path, spatialpdvi.FitOptions(k=4, n_top_genes=100, n_init=2))
+    return path
+
+
+@pytest.fixture
+def fitted(_fitted, tmp_path):
+    path = tmp_path / "section.h5ad"
+    path.write_bytes(_fitted.read_bytes())
+    return path
+
+
+def test_the_folder_the_file_and_python_have_the_same_tables(fitted, tmp_path):
+    folder = tmp_path / "out"
+    shown = run(
+        "intervals", fitted, "--gene", "gene00001", "--gene", "gene00002", "--by", "annotation", "-o", folder, "--store"
+    )
+    assert "log2 fold change" in shown
+    assert {path.name for path in folder.iterdir()} == {
+        *("expression.csv", "contrasts.csv", "composition.csv", "intervals.png")
+    }
+    found = spatialpdvi.intervals_file(fitted, genes=["gene00001", "gene00002"], by="annotation")
+    stored = ad.read_h5ad(fitted).uns["pdvi_intervals"]
+    text = dict.fromkeys(("domain", "other", "gene", "type"), str)
+    for name, table in found.tables().items():
+        pd.testing.assert_frame_equal(pd.read_csv(folder / f"{name}.csv", dtype=text), table, check_dtype=False)
+        pd.testing.assert_frame_equal(pd.DataFrame(stored[name])[list(table)], table, check_dtype=False)
+    run("intervals", fitted, "--gene", "gene00001", "-o", folder)
+    assert not (folder / "composition.csv").exists()
+    page = tmp_path / "page.html"
+    run("report", fitted, "-o", page)
+    assert "As <code>spatialpdvi intervals</code> computed them" in page.read_text()
+    picture = tmp_path / "forest.png"
+    run("plot", fitted, "--kind", "intervals", "-o", picture)
+    assert picture.stat().st_size > 10_000
+
+
+def test_a_file_without_counts_takes_them_from_another(fitted, tmp_path):
+    slim = tmp_path / "slim.h5ad"
+    whole = ad.read_h5ad(fitted)
+    whole.write_h5ad(tmp_path / "whole.h5ad")
+    run("fit", tmp_path / "whole.h5ad", "--k", 4, "--n-top-genes", 100, "--n-init", 2, "--slim", "-o", slim, "-q")
+    assert "--counts" in run("intervals", slim, "--gene", "gene00001", code=2)
+    run("fit", tmp_path / "whole.h5ad", "--k", 4, "--n-top-genes", 100, "--n-init", 2, "-q")
+    direct = run("intervals", tmp_path / "whole.h5ad", "--gene", "gene00001", "-q")
+    other = run("intervals", slim, "--gene", "gene00001", "--counts", tmp_path / "whole.h5ad", "-q")
+    assert direct == other == ""
+    tables = [
+        spatialpdvi.intervals_file(path, genes=["gene00001"], counts=counts)
+        for path, counts in ((tmp_path / "whole.h5ad", None), (slim, tmp_path / "whole.h5ad"))
+    ]
+    pd.testing.assert_frame_equal(tables[0].contrasts, tables[1].contrasts)
+
+
+def test_counts_read_block_by_block_give_equal_bits(fitted):
+    whole, blocks = (spatialpdvi.intervals_file(fitted, n_genes=2, memory=memory) for memory in (None, "1MB"))
+    pd.testing.assert_frame_equal(whole.contrasts, blocks.contrasts, check_exact=True)
+
+
+def test_a_zarr_store_holds_them_too(fitted, tmp_path):
+    store = tmp_path / "section.zarr"
+    write_zarr(store, ad.read_h5ad(fitted), 3)
+    run("intervals", store, "--gene", "gene00001", "--store")
+    expected = spatialpdvi.intervals_file(fitted, genes=["gene00001"]).contrasts["lower"]
+    assert ad.read_zarr(store).uns["pdvi_intervals"]["contrasts"]["lower"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--contrast", "0"], "two domains with a comma"),
+        (["--contrast", "0,"], "two domains with a comma"),
+        (["--contrast", "0,7"], "pairs of two domains"),
+        (["--level", "90"], "`--level` to be above 0 and below 1"),
+        (["--gene", "gene1"], "a gene called 'gene1'"),
+        (["--by", "missing"], "missing"),
+        (["--method", "linear-response"], "--save-graph"),
+        (["-o", "{file}"], "a folder"),
+    ],
+)
+def test_wrong_options_leave_the_file_as_it_was(fitted, options, message):
+    before = fitted.read_bytes()
+    given = [option.format(file=fitted) for option in options]
+    shown = run("intervals", fitted, *given, *([] if "-o" in options else ["--store"]), code=2)
+    assert message in shown
+    assert fitted.read_bytes() == before
+
+
+def test_the_bits_do_not_depend_on_threads(fitted, tmp_path):
+    found = []
+    for threads in ("1", "2"):
+        folder = tmp_path / threads
+        command = [sys.executable, "-m", "spatialpdvi", "intervals", str(fitted), "-n", "2", "--method", "bootstrap"]
+        done = subprocess.run(
+            [*command, "--threads", threads, "-o", str(folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": threads},
+        )
+        assert done.returncode == 0, done.stderr
+        found.append((folder / "contrasts.csv").read_bytes())
+    assert found[0] == found[1]

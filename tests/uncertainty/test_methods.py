@@ -1,0 +1,286 @@
+"""Methods of intervals against answers that are known: closed forms, finite differences, draws."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import softmax
+
+from spatialpdvi.uncertainty.blocks import block_sums, choose_blocks, spatial_blocks
+from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
+from spatialpdvi.uncertainty.methods import METHODS, Evidence, estimate
+from spatialpdvi.uncertainty.profile import Profile
+from spatialpdvi.uncertainty.tables import contrast_bounds, mean_bounds, share_bounds
+
+
+def _lattice(side):
+    return np.indices((side, side)).reshape(2, -1).T.astype(float)
+
+
+def _evidence(*, side=20, k=3, g=4, seed=0, known=False, sharp=2.0, **changed):
+    """A lattice in k stripes of overdispersed counts, with posteriors that are not quite sure."""
+    rng = np.random.default_rng(seed)
+    place = _lattice(side)
+    codes = np.minimum((place[:, 0] * k / side).astype(np.int64), k - 1)
+    exposure = rng.gamma(20.0, 50.0, size=len(codes)).round()
+    rate = rng.gamma(2.0, 0.005, size=(k, g))[codes] * rng.gamma(4.0, 0.25, size=(len(codes), g))
+    posterior = np.eye(k)[codes] if known else softmax(sharp * np.eye(k)[codes] + rng.normal(size=(len(codes), k)), 1)
+    found = Evidence(
+        values=rng.poisson(rate * exposure[:, None]).astype(float),
+        exposure=exposure,
+        codes=codes,
+        posterior=posterior,
+        calibrated=posterior,
+        coordinates=place,
+        sections=[np.arange(len(codes))],
+    )
+    return found._replace(**changed)
+
+
+def _neighbours(side, weight):
+    place = _lattice(side)
+    near = np.abs(place[:, None] - place[None]).sum(axis=2) == 1
+    return sp.csr_matrix(weight * near)
+
+
+def test_blocks_are_compact_and_of_the_size_and_stay_in_their_section():
+    place = np.concatenate([_lattice(20), _lattice(13)])
+    sections = [np.arange(400), np.arange(400, 569)]
+    blocks = spatial_blocks(place, sections, 12)
+    sizes = np.bincount(blocks)
+    assert sizes.min() >= 6
+    assert sizes.max() <= 18
+    assert not set(blocks[:400]) & set(blocks[400:])
+    widest = max(np.ptp(place[blocks == block], axis=0).max() for block in range(sizes.size))
+    assert widest <= 6
+    np.testing.assert_array_equal(blocks, spatial_blocks(place, sections, 12))
+
+
+def test_sums_of_blocks_are_those_of_their_spots():
+    evidence = _evidence()
+    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
+    sums = block_sums(evidence.values, evidence.exposure, evidence.codes, 3, blocks)
+    chosen = (blocks == 5) & (evidence.codes == evidence.codes[blocks == 5][0])
+    np.testing.assert_allclose(sums.values[5, evidence.codes[chosen][0]], evidence.values[chosen].sum(axis=0))
+    np.testing.assert_allclose(sums.totals()[1], np.bincount(evidence.codes, weights=evidence.exposure))
+    assert (sums.effective() <= np.unique(blocks).size).all()
+
+
+@pytest.mark.parametrize(("reach", "larger"), [(0.0, False), (6.0, True)])
+def test_blocks_grow_until_they_reach_as_far_as_the_correlation(reach, larger):
+    side = 40
+    rng, place = np.random.default_rng(0), _lattice(side)
+    field = rng.normal(size=(len(place), 30))
+    if reach:
+        distance = np.linalg.norm(place[:, None] - place[None], axis=2)
+        field = np.linalg.cholesky(np.exp(-distance / reach) + 1e-6 * np.eye(len(place))) @ field
+    values = 5.0 + 0.2 * field
+    codes = np.zeros(len(place), dtype=np.int64)
+    _, size = choose_blocks(values, np.ones(len(place)), codes, 1, coordinates=place, sections=[np.arange(len(place))])
+    assert (size > 12) == larger
+
+
+def test_the_variance_of_blocks_is_that_of_their_weighted_replicates():
+    evidence = _evidence(side=40, known=True)
+    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
+    evidence = evidence._replace(blocks=blocks, values=evidence.values + 5.0)
+    found = estimate(evidence, "blocks")
+    rng = np.random.default_rng(0)
+    sums = block_sums(evidence.values, evidence.exposure, evidence.codes, 3, blocks)
+    weight = rng.exponential(size=(4000, sums.exposure.shape[0]))
+    replicates = np.log(
+        np.einsum("rb,bkg->rkg", weight, sums.values) / np.einsum("rb,bk->rk", weight, sums.exposure)[:, :, None]
+    )
+    factor = sums.effective() / (sums.effective() - 1)
+    np.testing.assert_allclose(
+        np.einsum("kkg->kg", found.covariance), factor[:, None] * replicates.var(axis=0), rtol=0.12
+    )
+    np.testing.assert_allclose(found.freedom, sums.effective() - 1)
+
+
+def test_a_bootstrap_of_known_domains_has_the_same_variance():
+    evidence = _evidence(side=40, known=True)
+    evidence = evidence._replace(values=evidence.values + 5.0)
+    closed, drawn = (np.einsum("kkg->kg", estimate(evidence, name).covariance) for name in ("blocks", "bootstrap"))
+    np.testing.assert_allclose(drawn, closed, rtol=0.35)
+
+
+def test_domains_that_are_not_known_widen_every_interval_but_that_of_mean_field():
+    sure, unsure = _evidence(sharp=20.0), _evidence(sharp=2.0)
+    for name in ("blocks", "bootstrap"):
+        widths = [np.einsum("kkg->kg", estimate(evidence, name).covariance).mean() for evidence in (sure, unsure)]
+        assert widths[1] > widths[0]
+
+
+def test_mean_field_of_known_domains_is_the_variance_of_a_mean():
+    evidence = _evidence(known=True)._replace(exposure=np.ones(400), are_shares=True)
+    found = estimate(evidence, "mean-field")
+    values = evidence.values
+    means = np.array([values[evidence.codes == k].mean(axis=0) for k in range(3)])
+    noise = ((values - means[evidence.codes]) ** 2).sum(axis=0) / (400 - 3)
+    np.testing.assert_allclose(found.mean, means)
+    np.testing.assert_allclose(
+        np.einsum("kkg->kg", found.covariance), noise / np.bincount(evidence.codes)[:, None], rtol=1e-10
+    )
+    assert np.abs(found.covariance[0, 1]).max() == 0.0
+
+
+def test_linear_response_of_known_domains_is_mean_field_and_else_it_is_wider():
+    graph = _neighbours(20, 0.2)
+    known = _evidence(known=True, graph=graph)
+    np.testing.assert_allclose(estimate(known, "linear-response").covariance, estimate(known, "mean-field").covariance)
+    unsure = _evidence(graph=graph)
+    wide, narrow = (
+        np.einsum("kkg->kg", estimate(unsure, name).covariance) for name in ("linear-response", "mean-field")
+    )
+    assert (wide > narrow).all()
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_linear_response_is_the_derivative_of_the_fixed_point(coupled):
+    """The posteriors of a small mixture are solved anew with perturbed log posteriors, and differences are taken."""
+    rng = np.random.default_rng(3)
+    n, k, d = 25, 2, 2
+    codes = rng.integers(k, size=n)
+    x = rng.normal(size=(n, d)) + 2.5 * codes[:, None]
+    graph, noise, prior = _neighbours(5, 0.15), np.full(d, 1.0), np.full(d, 1.0 / 9.0)
+    slope = rng.normal(size=(n, k, 3))
+
+    def solve(perturbation):
+        phi, m = np.eye(k)[codes] * 0.8 + 0.1, None
+        first = None
+        for _ in range(4000):
+            precision = phi.sum(axis=0)[:, None] * noise + prior
+            m = (phi.T @ x) * noise / precision if coupled or first is None else first
+            rho = -np.log(precision)
+            first = m if first is None else first
+            # rho is held at the fixed point's own value below, and has no response here
+            offset = 0.5 * ((m**2) * noise).sum(axis=1)
+            phi = softmax((x * noise) @ m.T - offset + graph @ phi + perturbation, axis=1)
+        return phi, m, rho
+
+    phi, m, rho = solve(np.zeros((n, k)))
+    coupling = Coupling(x, m, rho, noise) if coupled else None
+    found = response_covariance(phi, graph, slope, coupling)
+    step = 1e-5
+    for g in range(3):
+        for domain in range(k):
+            push = np.zeros((n, k))
+            push[:, domain] = slope[:, domain, g]
+            change = (solve(step * push)[0] - solve(-step * push)[0]) / (2 * step)
+            expected = (slope[:, :, g] * change).sum(axis=0)
+            np.testing.assert_allclose(found[:, domain, g], expected, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"linear-response", "implicit"}))
+def test_an_empty_domain_has_no_interval_and_others_keep_theirs(method):
+    evidence = _evidence()
+    wider = evidence._replace(
+        posterior=np.column_stack([evidence.posterior, np.zeros(400)]),
+        calibrated=np.column_stack([evidence.calibrated, np.zeros(400)]),
+    )
+    found = estimate(wider, method)
+    assert np.isnan(found.mean[3]).all()
+    assert np.isnan(found.covariance[3]).all()
+    assert np.isfinite(found.covariance[:3, :3]).all()
+    _, low, high = contrast_bounds(found, [(0, 3), (0, 1)], 0.9)
+    assert np.isnan(low[0]).all()
+    assert (low[1] < high[1]).all()
+
+
+def test_a_domain_in_one_block_has_a_mean_and_no_interval():
+    evidence = _evidence()
+    corner = evidence.codes.copy()
+    corner[(evidence.coordinates < 2).all(axis=1)] = 2
+    corner[(evidence.codes == 2)] = 1
+    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
+    found = estimate(evidence._replace(codes=corner, blocks=blocks), "blocks")
+    assert np.isfinite(found.mean[2]).all()
+    assert np.isnan(mean_bounds(found, 0.9)[1][2]).all()
+
+
+def test_one_domain_has_an_interval_and_no_contrasts():
+    evidence = _evidence(k=1)
+    found = estimate(evidence, "blocks")
+    _, low, high = mean_bounds(found, 0.9)
+    assert (low < high).all()
+    assert contrast_bounds(found, [], 0.9)[0].shape == (0, 4)
+
+
+def test_a_gene_without_counts_has_an_upper_bound_of_a_few_molecules():
+    evidence = _evidence(known=True)
+    evidence.values[:, 0] = 0.0
+    found = estimate(evidence, "blocks")
+    _, low, high = mean_bounds(found, 0.9)
+    total = np.bincount(evidence.codes, weights=evidence.exposure)
+    molecules = np.exp(high[:, 0]) * total
+    assert (molecules > 2.0).all()
+    assert (molecules < 10.0).all()
+    assert np.isfinite(low).all()
+
+
+def test_shares_stay_between_0_and_1_and_a_type_that_all_spots_have_may_be_missing_in_a_few():
+    evidence = _evidence(known=True)
+    types = np.eye(3)[evidence.codes]
+    found = estimate(evidence._replace(values=types, exposure=np.ones(400), are_shares=True), "blocks")
+    share, low, high = share_bounds(found, 0.9)
+    np.testing.assert_allclose(share, np.eye(3))
+    assert low.min() == 0.0
+    assert high.max() == 1.0
+    assert (low.diagonal() < 1.0).all()
+    assert (high[~np.eye(3, dtype=bool)] > 0.0).all()
+
+
+def test_contrasts_know_that_domains_share_blocks():
+    evidence = _evidence(known=True)
+    found = estimate(evidence, "blocks")
+    change, low, high = contrast_bounds(found, [(0, 1), (1, 0)], 0.9)
+    np.testing.assert_allclose(change[0], -change[1])
+    np.testing.assert_allclose(low[0], -high[1])
+    np.testing.assert_allclose(change[0], (found.mean[0] - found.mean[1]) / np.log(2))
+
+
+def test_equal_seeds_give_equal_bits_and_others_do_not():
+    evidence = _evidence()
+    first, second = (estimate(evidence, "bootstrap").covariance for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert (estimate(evidence._replace(seed=1), "bootstrap").covariance != first).any()
+
+
+def _profile(*, known):
+    evidence = _evidence(side=12, known=known, sharp=4.0, g=1)
+    centre = (evidence.posterior.T @ evidence.values[:, 0]) / (evidence.posterior.T @ evidence.exposure)
+    return evidence, Profile.of(
+        evidence.values[:, 0],
+        evidence.exposure,
+        evidence.posterior,
+        graph=_neighbours(12, 0.1),
+        centre=centre,
+        noise=float(np.var(evidence.values[:, 0] / np.sqrt(evidence.exposure))),
+    )
+
+
+def test_the_gradient_of_the_profile_objective_is_that_of_its_differences():
+    _, profile = _profile(known=False)
+    points = profile.centre * np.random.default_rng(0).uniform(0.8, 1.2, size=(5, 3))
+    _, gradient = profile.evaluate(points)
+    for k in range(3):
+        step = 1e-4 * profile.centre[k] * np.eye(3)[k]
+        difference = (profile.evaluate(points + step)[0] - profile.evaluate(points - step)[0]) / (2 * step[k])
+        np.testing.assert_allclose(gradient[:, k], difference, rtol=2e-3, atol=2e-3 * np.abs(gradient).max())
+
+
+def test_the_profile_of_known_domains_is_the_likelihood_of_means():
+    evidence, profile = _profile(known=True)
+    _, gradient = profile.evaluate(profile.centre[None])
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-6 * evidence.exposure.sum() / profile.noise)
+    far = profile.centre[None] * 1.1
+    drop = profile.evaluate(far)[0] - profile.evaluate(profile.centre[None])[0]
+    exposure = np.bincount(evidence.codes, weights=evidence.exposure)
+    expected = -0.5 * (exposure * (far[0] - profile.centre) ** 2).sum() / profile.noise
+    np.testing.assert_allclose(drop, expected, rtol=1e-6)
+
+
+def test_the_implicit_posterior_of_known_domains_is_mean_field():
+    evidence = _evidence(known=True, g=2, graph=_neighbours(20, 0.1))
+    exact, found = (np.einsum("kkg->kg", estimate(evidence, name).covariance) for name in ("mean-field", "implicit"))
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(exact), rtol=0.12)
