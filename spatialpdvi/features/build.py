@@ -148,8 +148,8 @@ def _normalised(
     """The selected genes of each spot, in memory where there is room for them, or nothing else is possible."""
     recipe: dict[str, Any] = {"target_sum": settings.target_sum, "transform": settings.transform}
     totals = tallied.totals if settings.totals == "all" else None
+    n_values, n = int(tallied.spots()[genes].sum()), counts.shape[0]
     if not isinstance(counts, sp.csr_matrix):
-        n_values, n = int(tallied.spots()[genes].sum()), counts.shape[0]
         needed = FIXED_BYTES + SPOT_BYTES * n + VALUE_BYTES * n_values
         if needed > memory_limit(settings.memory):
             can_be_read_again = are_tall((n, genes.size)) and not isinstance(counts, SpreadRows)
@@ -157,7 +157,7 @@ def _normalised(
                 return NormalisedRows(counts, genes, totals, **recipe)
             what = f"The fit of {n:,} spots with {n_values:,} values of {genes.size:,} selected genes"
             warn_of_limit(needed, settings.memory, what, f"Select fewer genes with {option('n_top_genes')}.")
-    taken = take_genes(counts, genes)
+    taken = take_genes(counts, genes, n_values)
     totals = sums_of_rows(taken) if totals is None else totals
     return normalised_genes(taken, totals, **recipe, in_place=True)
 

@@ -20,7 +20,7 @@ from spatialpdvi.kernels.counts import (
     scale_columns,
 )
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.runtime.rows import CountRows, Rows, by_part, row_blocks
+from spatialpdvi.runtime.rows import CountRows, Rows, SpreadRows, row_blocks
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = [
@@ -47,44 +47,74 @@ class ScaledGenes(NamedTuple):
     sd: np.ndarray  # (g,) of the normalised and transformed values
 
 
-def take_genes(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
-    """Return the columns ``genes``, ascending, of counts (n, genes) as float32 CSR (n, g), read in one pass."""
-    blocks = [block for part in by_part(counts, _take_genes, genes) for block in part]
-    values, columns, lengths = (list(part) for part in zip(*blocks, strict=True))
-    del blocks  # so that nothing but these lists holds the parts, which are freed as they are joined
+def take_genes(counts: CountRows, genes: np.ndarray, n_values: int = 0) -> sp.csr_matrix:
+    """Return columns of counts as float32 CSR, read in one pass.
+
+    Parameters
+    ----------
+    counts
+        (n, genes).
+    genes
+        (g,) columns to take, ascending.
+    n_values
+        How many stored values the columns have, where that is known; they are then copied once only. There may be
+        more, since zeros may be stored.
+
+    Returns
+    -------
+    (n, g)
+    """
+    if isinstance(counts, sp.csr_matrix):
+        data, indices, lengths = _kept(counts, genes)
+        return _matrix(data, indices, [lengths], counts.shape[0], genes.size)
+    if isinstance(counts, SpreadRows):
+        parts = [part for parts in counts.by_part(_all_kept, genes) for part in parts]
+        n_values = sum(values.size for values, _, _ in parts)
+        parts.reverse()
+        blocks = (parts.pop() for _ in range(len(parts)))  # each is freed once it is copied
+    else:
+        blocks = (_kept(block, genes) for block in row_blocks(counts))
+    data, indices = np.empty(n_values, dtype=np.float32), np.empty(n_values, dtype=np.int32)
+    done, all_lengths = 0, []
+    for values, columns, lengths in blocks:
+        end = done + values.size
+        if end > data.size:
+            data, indices = (_longer(array, max(end, data.size + data.size // 2)) for array in (data, indices))
+        data[done:end], indices[done:end] = values, columns
+        all_lengths.append(lengths)
+        done = end
+    return _matrix(data[:done], indices[:done], all_lengths, counts.shape[0], genes.size)
+
+
+def _all_kept(counts: CountRows, genes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    return [_kept(block, genes) for block in row_blocks(counts)]
+
+
+def _kept(block: sp.csr_matrix, genes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values (m,) float32 and columns (m,) of the entries that are kept, and their number (n,) in each row."""
+    column = np.full(block.shape[1], -1, dtype=np.int32)
+    column[genes] = np.arange(genes.size)
+    lengths = np.empty(block.shape[0], dtype=np.int64)
+    count_kept(block.indices, block.indptr, column, lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    data, indices = np.empty(starts[-1], dtype=np.float32), np.empty(starts[-1], dtype=np.int32)
+    keep_columns(block.data, block.indices, block.indptr, column, starts, data, indices)
+    return data, indices, lengths
+
+
+def _longer(array: np.ndarray, size: int) -> np.ndarray:
+    longer = np.empty(size, dtype=array.dtype)
+    longer[: array.size] = array
+    return longer
+
+
+def _matrix(
+    data: np.ndarray, indices: np.ndarray, lengths: list[np.ndarray], n_rows: int, n_columns: int
+) -> sp.csr_matrix:
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    data, indices = _joined(values), _joined(columns)
     if indptr[-1] <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)
-    return sp.csr_matrix((data, indices, indptr), shape=(counts.shape[0], genes.size))
-
-
-def _take_genes(counts: CountRows, genes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Values, columns and lengths of the rows, one entry for each block."""
-    column = np.full(counts.shape[1], -1, dtype=np.int32)
-    column[genes] = np.arange(genes.size)
-    parts = []
-    for block in row_blocks(counts):
-        lengths = np.empty(block.shape[0], dtype=np.int64)
-        count_kept(block.indices, block.indptr, column, lengths)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        data, indices = np.empty(starts[-1], dtype=np.float32), np.empty(starts[-1], dtype=np.int32)
-        keep_columns(block.data, block.indices, block.indptr, column, starts, data, indices)
-        parts.append((data, indices, lengths))
-    return parts
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Arrays end to end; each is freed as soon as it is copied."""
-    if len(parts) == 1:
-        return parts.pop()
-    whole = np.empty(sum(part.size for part in parts), dtype=parts[0].dtype)
-    place = whole.size
-    while parts:
-        part = parts.pop()
-        place -= part.size
-        whole[place : place + part.size] = part
-    return whole
+    return sp.csr_matrix((data, indices, indptr), shape=(n_rows, n_columns))
 
 
 def normalised_genes(

@@ -110,7 +110,7 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
 
 def _tally(counts: CountRows) -> Tally:
     n, genes = counts.shape
-    histogram = np.zeros((SLOTS, genes, VALUES), dtype=np.int32)
+    histogram = np.zeros((SLOTS, VALUES, genes), dtype=np.int32)
     totals = np.empty(n)
     large_genes, large_values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     done = 0
@@ -123,7 +123,7 @@ def _tally(counts: CountRows) -> Tally:
     total = histogram[0].astype(np.int64)
     for slot in histogram[1:]:
         total += slot
-    return Tally(totals, total, np.concatenate(large_genes), np.concatenate(large_values))
+    return Tally(totals, np.ascontiguousarray(total.T), np.concatenate(large_genes), np.concatenate(large_values))
 
 
 def _moments(counts: Tally, genes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,8 +36,11 @@ _FEW_ROWS = 512  # whose products are added together
 
 @parallel_if_large(lambda data, *rest: data.size)
 def tally_values(data, indices, indptr, histogram, totals):
-    """Add up how often each gene has each count below `VALUES`, and write the total of each row."""
-    # IN CSR of whole numbers >= 0; IN/OUT histogram (SLOTS, genes, VALUES) int32; OUT totals (n,) float64
+    """Add up how often each gene has each count below `VALUES`, and write the total of each row.
+
+    Most counts are small, so that the lines of the histogram that hold them, for all genes, stay in the cache.
+    """
+    # IN CSR of whole numbers >= 0; IN/OUT histogram (SLOTS, VALUES, genes) int32; OUT totals (n,) float64
     n = indptr.size - 1
     for slot in prange(SLOTS):
         for i in range(slot * n // SLOTS, (slot + 1) * n // SLOTS):
@@ -46,7 +49,7 @@ def tally_values(data, indices, indptr, histogram, totals):
                 value = np.float64(data[e])
                 total += value
                 if 0.0 < value < VALUES:
-                    histogram[slot, indices[e], np.int64(value)] += 1
+                    histogram[slot, np.uint64(value), np.uint64(indices[e])] += 1
             totals[i] = total
 
 
@@ -174,34 +177,39 @@ def column_products(data, indices, indptr, n_teams, products):
     """Add the products of all pairs of columns, summed over the rows in their order, to the upper triangle.
 
     Each column belongs to one team, so that sums have the same bits for any number of teams and any cut into blocks. A
-    few rows at a time are visited column by column: one line of the products, and these rows, then stay in the cache.
+    few rows at a time are visited column by column: one line of the products, and a copy of these rows, then stay in
+    the cache. Unsigned columns need no test for negative ones.
     """
     # IN CSR with ascending columns; IN/OUT products (columns, columns) float64, of which entries f <= g are added to
     n, n_columns = indptr.size - 1, products.shape[0]
     for team in prange(n_teams):
         ends = np.empty(n_columns + 1, dtype=np.int64)
-        rows, places = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        stops, places = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        columns, values = np.empty(0, dtype=np.uint32), np.empty(0, dtype=data.dtype)
         for first in range(0, n, _FEW_ROWS):
             last = min(n, first + _FEW_ROWS)
-            size = indptr[last] - indptr[first]
-            if size > rows.size:
-                rows, places = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+            begin = indptr[first]
+            size = indptr[last] - begin
+            if size > places.size:
+                stops, places = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+                columns, values = np.empty(size, dtype=np.uint32), np.empty(size, dtype=data.dtype)
             ends[:] = 0
-            for e in range(indptr[first], indptr[last]):
-                ends[indices[e] + 1] += 1
+            for e in range(size):
+                columns[e], values[e] = indices[begin + e], data[begin + e]
+                ends[columns[e] + 1] += 1
             for f in range(n_columns):
                 ends[f + 1] += ends[f]
             for i in range(first, last):  # sorted by column; each ends[f] moves from where f begins to its end
-                for e in range(indptr[i], indptr[i + 1]):
-                    f = indices[e]
-                    rows[ends[f]], places[ends[f]] = i, e
+                for e in range(indptr[i] - begin, indptr[i + 1] - begin):
+                    f = columns[e]
+                    stops[ends[f]], places[ends[f]] = indptr[i + 1] - begin, e
                     ends[f] += 1
             for f in range(team, n_columns, n_teams):
                 own = products[f]
                 for place in range(ends[f - 1] if f else 0, ends[f]):
-                    value = np.float64(data[places[place]])
-                    for e in range(places[place], indptr[rows[place] + 1]):
-                        own[indices[e]] += value * data[e]
+                    value = np.float64(values[places[place]])
+                    for e in range(np.uint64(places[place]), np.uint64(stops[place])):
+                        own[columns[e]] += value * values[e]
 
 
 @parallel_if_large(lambda data, indices, indptr, loadings, *rest: data.size * loadings.shape[1])

@@ -1,17 +1,19 @@
 """The number of threads, and how to use a single one where results would otherwise depend on it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["in_blocks", "n_threads", "nearest", "single_threaded"]
+__all__ = ["ahead", "in_blocks", "n_threads", "nearest", "single_threaded"]
+
+_T = TypeVar("_T")
 
 _SEARCHED = 1 << 13  # points that a thread searches the neighbours of at a time
 
@@ -43,6 +45,27 @@ def n_threads() -> int:
     if chosen.isdigit() and int(chosen) > 0:
         return int(chosen)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """Yield items, each of which another thread makes while the caller uses the one before; with one thread, in turn.
+
+    They must not be made by compiled loops of several threads, of which only one may run at a time. An error of an item
+    is raised where the item would have come.
+    """
+    if n_threads() == 1:
+        yield from items
+        return
+    end = object()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(next, items, end)
+            while (item := coming.result()) is not end:
+                coming = pool.submit(next, items, end)
+                yield cast("_T", item)
+    finally:  # where the caller wants no more, files are closed now
+        if isinstance(items, Generator):
+            items.close()
 
 
 def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:

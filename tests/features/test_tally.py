@@ -59,9 +59,10 @@ def test_genes_are_scanpys_also_where_counts_are_clipped(counts, n_top):
 
 
 @pytest.mark.parametrize("step", [1, 40, 150])
-def test_columns_taken_block_by_block_are_the_matrix_columns(counts, step):
+@pytest.mark.parametrize("known", [0.0, 0.3, 1.0, 2.0])
+def test_columns_taken_block_by_block_are_the_matrix_columns(counts, step, known):
     genes = np.arange(1, 200, 3)
-    taken = take_genes(_Cut(counts, step), genes)
+    taken = take_genes(_Cut(counts, step), genes, int(known * counts[:, genes].nnz))
     assert taken.dtype == np.float32
     assert taken.has_sorted_indices
     np.testing.assert_array_equal(taken.toarray(), counts[:, genes].toarray())

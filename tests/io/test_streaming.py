@@ -99,10 +99,12 @@ def test_joined_rows_have_their_columns_in_one_order(counts):
     "filters", [{"compression": "gzip"}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"}, {}]
 )
 @pytest.mark.parametrize("ends", [(0, 5000), (123, 4567), (999, 1000), (4990, 5000)])
-def test_any_range_of_any_filter_is_what_hdf5_reads(tmp_path, monkeypatch, filters, ends):
+@pytest.mark.parametrize("kind", ["<f4", "<i8", ">i4", "u2"])
+def test_any_range_of_any_filter_is_what_hdf5_reads(tmp_path, monkeypatch, filters, ends, kind):
     monkeypatch.setattr(streaming, "_FEW", 1)
-    monkeypatch.setattr(streaming, "n_threads", lambda: 3)
-    values = np.random.default_rng(0).integers(0, 9, size=5000).astype(np.float32)
+    monkeypatch.setattr(streaming, "_TOGETHER", 1500)
+    monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda: 3)
+    values = np.random.default_rng(0).integers(0, 60_000, size=5000).astype(kind)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("data", data=values, chunks=(700,), **filters)
         assert streaming._is_plain_gzip(dataset) == (filters.get("compression") == "gzip")

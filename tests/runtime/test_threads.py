@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.kernels import dispatch as twins
-from spatialpdvi.runtime.threads import in_blocks, single_threaded
+from spatialpdvi.runtime.threads import ahead, in_blocks, single_threaded
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -56,3 +56,37 @@ def test_blocks_cover_all_rows_once_and_raise_what_one_of_them_raises():
 
     with pytest.raises(KeyError, match="20"):
         in_blocks(fail, 100, 10)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_items_made_ahead_come_in_their_order_with_their_error(monkeypatch, threads):
+    monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda: threads)
+    assert list(ahead(iter(range(100)))) == list(range(100))
+    assert list(ahead(iter([]))) == []
+
+    def failing():
+        yield 1
+        raise ValueError("second")
+
+    items = ahead(failing())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="second"):
+        next(items)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_makes_items_ahead_is_closed_where_no_more_are_wanted(monkeypatch, threads):
+    monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda: threads)
+    closed = []
+
+    def endless():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.append(True)
+
+    items = ahead(endless())
+    next(items)
+    items.close()
+    assert closed == [True]
