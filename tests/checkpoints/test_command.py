@@ -1,5 +1,6 @@
 """On the command line: killed at any moment a fit goes on when the same line is run again; a full disk ends none."""
 
+import hashlib
 import random
 import re
 import shlex
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from conftest import interrupt_at
 
 from spatialpdvi.cli import main
+from spatialpdvi.synthetic import simulate_file
 
 FIT = ("--k", "4", "--rep", "X_pca", "--states", "off", "--n-init", "1", "--tol", "1e-6", "--step-factor", "4")
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kill.py"
@@ -75,6 +77,27 @@ def test_a_fit_that_is_killed_goes_on_when_the_same_line_is_run_again(section, s
     assert int(begun[1]) >= epochs[-1]
     _same(out, straight)
     assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_a_large_section_survives_kills_in_the_fit_and_in_writing(tmp_path):
+    """Counts are read block by block, and the result goes into the user's own file."""
+    section, straight = tmp_path / "section.h5ad", tmp_path / "straight.h5ad"
+    simulate_file(section, n_spots=300_000, n_genes=60, k=5, depth=200, easy=True)
+    fit = ["--k", "5", "--states", "off", "--memory", "1GB", "--n-init", "1"]
+    _run("fit", section, *fit, "-o", straight, "-q")
+    before = hashlib.sha256(section.read_bytes()).digest()
+    line = ["fit", section, *fit, "--checkpoint", tmp_path / "kept", "--checkpoint-every", 1, "--resume", "-v"]
+    code, _, stderr = interrupt_at("fit: epoch 3 ", line, sent=signal.SIGKILL)
+    assert code == -signal.SIGKILL, stderr
+    assert hashlib.sha256(section.read_bytes()).digest() == before
+    assert (tmp_path / "kept" / "fit.checkpoint").exists()
+    interrupt_at("scores: ", line, sent=signal.SIGKILL)  # what follows the scores is the writing, which may be over
+    if hashlib.sha256(section.read_bytes()).digest() != before:
+        _same(section, straight)
+    _run(*line)
+    _same(section, straight)
+    assert {path.name for path in tmp_path.iterdir()} == {"section.h5ad", "straight.h5ad"}
 
 
 @pytest.mark.slow
