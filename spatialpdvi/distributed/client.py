@@ -9,6 +9,7 @@ import json
 import logging
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -241,6 +242,8 @@ def connect(where: str) -> Iterator[Cluster]:
         )
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised here as an error
     logging.getLogger("asyncio").addFilter(_is_worth_logging)
+    # borders of patches are sent in every epoch, and no user can send them in another way
+    warnings.filterwarnings("ignore", "Sending large graph", module="distributed.client")
     local = re.fullmatch(r"local:(\d+)", where)
     if local:
         with _start(int(local[1]), where) as cluster, _quiet_when_stopped():

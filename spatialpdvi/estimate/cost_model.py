@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
-from spatialpdvi.options.stages import default_n_patches
+from spatialpdvi.options.stages import are_tall, default_n_patches
 from spatialpdvi.options.states import SEARCHED, n_state_sets
 
 __all__ = [
@@ -103,7 +103,8 @@ class Work:
     packed_bytes: int = 0  # compressed data that are read with the counts
     copies: int = 1  # copies of the counts in memory while they are read
     file_bytes: int = 0  # size of the whole file, which is copied
-    block_bytes: int = 0  # size of a block of the counts; 0 where they are read as a whole
+    block_bytes: int = 0  # size of the blocks of the counts in memory; 0 where they are read as a whole
+    holds_kept: bool = True  # whether the values of the highly variable genes are in memory, or read in every pass
     width: float = 15.0  # components that the start is computed from
     gene_wise: bool = False  # genes themselves are fitted, as a sparse matrix
     k: int = 2
@@ -157,7 +158,11 @@ class Work:
         if self.genes:
             again = {name: self.reads * size for name, size in reading.items()}
             stages["genes"] = once | {"values": self.values, "kept": self.kept, "genes": self.genes} | again
-            stages["PCA"] = once | {"kept": self.kept, "spots": self.n}
+            # the products of all pairs of a spot's genes, or some hundred products of the values with vectors
+            tall = are_tall((self.n, self.kept_genes)) and not self.gene_wise
+            work = {"pairs": self.kept**2 / self.n} if tall else {"kept": self.kept}
+            passes = 0.0 if self.holds_kept else 2.0 * self.values
+            stages["PCA"] = once | work | {"spots": self.n, "values again": passes}
         queries = some * _SCALE_NEIGHBOURS if self.smooth is None else 0
         stages["smooth"] = once | {"scale queries": queries, "neighbours": self.n * (2 * smooth + _SPARE)}
         mixed = self.k * self.width
@@ -195,7 +200,7 @@ class Work:
     def memory_terms(self) -> dict[str, dict[str, float]]:
         """Return for each stage the sizes that its peak memory grows with, by name, in bytes or numbers of values."""
         counts = float(self.block_bytes or self.counts_bytes)
-        kept = 8.0 * self.kept
+        kept = 8.0 * self.kept * self.holds_kept
         common = {"once": 1.0, "spots": self.n}
         posteriors = {"posteriors": self.n * self.k}
         genes = {"fitted genes": 8.0 * self.kept} if self.gene_wise else {}

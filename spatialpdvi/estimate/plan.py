@@ -11,18 +11,19 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
-from spatialpdvi.io.section.counts import COPIES, SPOT_BYTES, find_counts
+from spatialpdvi.io.section.counts import COPIES, FIXED_BYTES, SPOT_BYTES, VALUE_BYTES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.stages import are_tall
 from spatialpdvi.options.states import wanted_states
 from spatialpdvi.runtime.memory import memory_limit, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
 
-_BLOCK_VALUES = 1 << 23  # in a block of counts that are read block by block, as in `io.formats.streaming`
+_BLOCK_VALUES = 3 << 22  # in blocks of counts: one is used, and up to two are read ahead (`io.formats.streaming`)
 
 
 class FitPlan(NamedTuple):
@@ -81,6 +82,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         if states and options.states == "auto":
             assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
     work = Work(**common, **sizes, states=states, markers=markers and options.rep is None)
+    if work.block_bytes and are_tall((work.n, work.kept_genes)) and not work.gene_wise:
+        work = replace(work, holds_kept=FIXED_BYTES + SPOT_BYTES * work.n + VALUE_BYTES * work.kept <= memory)
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
     return FitPlan(work, where, layout, memory, needed, tuple(assumed))

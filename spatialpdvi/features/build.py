@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.correction import correct_sections
-from spatialpdvi.features.projection import GeneProjection, Space, are_tall, learn_projection, principal_components
+from spatialpdvi.features.projection import GeneProjection, Space, learn_projection, principal_components
 from spatialpdvi.features.scaling import (
     NormalisedRows,
     normalised_genes,
@@ -23,7 +23,7 @@ from spatialpdvi.features.selection import Tally, select_genes, tally
 from spatialpdvi.io.section.background import warn_of_background
 from spatialpdvi.io.section.counts import FIXED_BYTES, SPOT_BYTES, VALUE_BYTES, warn_of_empty
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.stages import FeatureSettings
+from spatialpdvi.options.stages import FeatureSettings, are_tall
 from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import CountRows, SpreadRows

@@ -17,6 +17,7 @@ from spatialpdvi.features.scaling import (
     take_genes,
 )
 from spatialpdvi.kernels.counts import column_products, project_rows
+from spatialpdvi.options.stages import are_tall
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 from spatialpdvi.runtime.threads import n_threads, single_threaded
 
@@ -25,14 +26,11 @@ __all__ = [
     "GeneProjection",
     "OutlierLimit",
     "Space",
-    "are_tall",
     "learn_limit",
     "learn_projection",
     "principal_components",
 ]
 
-_TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
-_WIDEST = 5_000  # genes whose products take .2 GB
 _FAR = 99.0  # percentile of the distance from the median beyond which spots are drawn in
 _LEAST_SPREAD = 0.1  # of a column's sd, for its robust spread: most values of a column may be equal
 
@@ -123,11 +121,6 @@ def learn_limit(features: np.ndarray) -> OutlierLimit:
     spread[spread == 0.0] = 1.0
     limit = float(np.percentile(np.sqrt(((centred / spread) ** 2).sum(axis=1)), _FAR))
     return OutlierLimit(centre, spread, limit or 1.0)
-
-
-def are_tall(shape: tuple[int, int]) -> bool:
-    """Whether principal components of sparse features of this shape need only two passes over blocks of spots."""
-    return shape[1] <= _WIDEST and shape[0] >= _TALL * shape[1]
 
 
 def principal_components(

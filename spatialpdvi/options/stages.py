@@ -11,8 +11,12 @@ __all__ = [
     "SmoothingSettings",
     "StartSettings",
     "StateSettings",
+    "are_tall",
     "default_n_patches",
 ]
+
+_TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
+_WIDEST = 5_000  # genes whose products take .2 GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,11 @@ class GraphSettings(_Settings):
     n_patches: int | None  # None for the default
     batch_patches: int | None  # None for the default of the solver
     cross_patch_edges: bool
+
+
+def are_tall(shape: tuple[int, int]) -> bool:
+    """Whether principal components of sparse features of this shape need only two passes over blocks of spots."""
+    return shape[1] <= _WIDEST and shape[0] >= _TALL * shape[1]
 
 
 def default_n_patches(n_spots: int, batch: int = 1) -> int:

@@ -6,7 +6,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.decomposition import PCA
 
-from spatialpdvi.features import projection
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import learn_projection, principal_components
 from spatialpdvi.features.scaling import normalised_genes, scaled_genes, take_genes
@@ -48,7 +47,7 @@ def test_components_of_products_are_those_of_the_singular_value_decomposition(mo
     values = normalised_genes(take_genes(counts, genes), tally(counts).totals, target_sum=1e4, transform="log1p")
     scaled = scaled_genes(values, genes, clip=clip).values
     by_steps = principal_components(scaled, 6, seed=0)
-    monkeypatch.setattr(projection, "_TALL", 1)
+    monkeypatch.setattr("spatialpdvi.options.stages._TALL", 1)
     by_products = principal_components(scaled, 6, seed=0)
     centred = scaled.toarray().astype(float) - scaled.toarray().mean(axis=0, dtype=float)
     left, singular, right = np.linalg.svd(centred, full_matrices=False)

@@ -7,7 +7,7 @@ import pytest
 
 from spatialpdvi import FitOptions, fit_file, fit_files, predict_file
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.features import projection, scaling
+from spatialpdvi.features import scaling
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.runtime import memory
 
@@ -34,7 +34,7 @@ def test_the_same_bits_as_in_memory(toy_file, tmp_path, options):
 
 @pytest.mark.parametrize("options", [{}, {"transform": "log1p", "totals": "selected", "clip": 1.0}])
 def test_the_same_bits_where_selected_genes_are_read_again_and_again(toy_file, tmp_path, monkeypatch, options):
-    monkeypatch.setattr(projection, "_TALL", 1)
+    monkeypatch.setattr("spatialpdvi.options.stages._TALL", 1)
     read = []
     original = scaling.ScaledRows.blocks
     monkeypatch.setattr(scaling.ScaledRows, "blocks", lambda self: read.append(1) or original(self))
