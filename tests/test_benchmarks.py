@@ -231,6 +231,7 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
         "random_scan",
         "gaussian_process",
         "implicit",
+        "autoencoder",
     ):
         assert json.loads((tmp_path / f"{name}.json").read_text())
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
@@ -261,6 +262,13 @@ def test_every_experiment_runs_and_writes_its_numbers_and_pictures(tmp_path):
     for toy in implicit["toys"].values():
         assert all(0 < kl < 20 for method in toy["methods"].values() for kl in method["kl"][0])
     assert "Waveform" in implicit["regressions"]  # the others need R
+    autoencoders = json.loads((tmp_path / "autoencoder.json").read_text())
+    assert autoencoders["images"] == [1200, 197, 400]
+    assert set(autoencoders["methods"]) == {"CI-VI", "SIVI", "UIVI", "nested", "Gaussian"}
+    for method in autoencoders["methods"].values():
+        assert method["pilot"][method["step"]] == min(method["pilot"].values())
+        (found,) = method["final"]
+        assert 15 < -found["log_likelihood"] <= found["neg_elbo"] < 64
     for folder in ("tissue", "published"):
         assert {path.name for path in (tmp_path / folder).iterdir()} == {
             "simulated.md",

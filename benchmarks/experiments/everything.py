@@ -33,6 +33,7 @@ EXPERIMENTS = {
         ("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1"), script="mixture", always=("--published",)
     ),
     "implicit": Experiment(("--iterations", "12", "--seeds", "1", "--regression-iterations", "5", "--draws", "20")),
+    "autoencoder": Experiment(("--iterations", "8", "--seeds", "1", "--draws", "20")),
     "rates": Experiment(("--samples", "1000", "--epochs", "8", "--seeds", "1")),
     "gaussian_process": Experiment(
         ("--only", "digits", "--passes", "12", "--pilot-passes", "1", "--seeds", "2"),

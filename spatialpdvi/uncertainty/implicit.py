@@ -39,7 +39,7 @@ from scipy.linalg import solve_triangular
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.runtime.threads import single_threaded
-from spatialpdvi.uncertainty.semi_implicit import Family, LogDensity, Ratios, log_mixture
+from spatialpdvi.uncertainty.semi_implicit import Family, LogDensity, Network, Ratios, log_mixture
 
 __all__ = [
     "Adam",
@@ -234,9 +234,9 @@ def follow(log_y: np.ndarray, log_g: np.ndarray, smoothing: float) -> np.ndarray
 class Adam:
     """The primary update of Algorithm 1, with steps of their own for the network and for L."""
 
-    def __init__(self, family: Family) -> None:
-        self._first, self._second = np.zeros(family.size), np.zeros(family.size)
-        self._block = (np.arange(family.size) >= family.network_size).astype(np.int64)
+    def __init__(self, network: Network) -> None:
+        self._first, self._second = np.zeros(network.size), np.zeros(network.size)
+        self._block = (np.arange(network.size) >= network.network_size).astype(np.int64)  # L is behind the network
 
     def step(self, gradient: np.ndarray, now: Schedule) -> np.ndarray:
         """Return the change (p,) of theta for a gradient (p,)."""

@@ -12,38 +12,27 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import solve_triangular
 
-__all__ = ["Family", "LogDensity", "Ratios", "log_mixture"]
+__all__ = ["Family", "LogDensity", "Network", "Ratios", "log_mixture"]
 
 # points (n, d) to the logarithm (n,) of a density up to a constant, and its gradients (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-class Family:
-    """The network and the covariance of a semi-implicit distribution, with parameters as one vector theta.
+class Network:
+    """Layers with ReLU between them, their parameters a part of one vector theta, and derivatives written out.
 
     Parameters
     ----------
-    dimensions
-        Of z.
-    hidden
-        Units of each hidden layer; their activation is ReLU.
-    noise_dimensions, noise_scale
-        Of e.
-    is_full
-        Whether L is a lower triangle; otherwise it is diagonal.
+    sizes
+        Numbers of inputs, of the units of each hidden layer, and of outputs.
     """
 
-    def __init__(
-        self, dimensions: int, *, hidden: Sequence[int], noise_dimensions: int, noise_scale: float, is_full: bool
-    ) -> None:
-        self.dimensions, self.noise_dimensions, self.noise_scale = dimensions, noise_dimensions, noise_scale
-        self._shapes = list(pairwise((noise_dimensions, *hidden, dimensions)))
-        self.network_size = sum((rows + 1) * columns for rows, columns in self._shapes)
-        self._below = np.tril_indices(dimensions, -1) if is_full else None
-        self.size = self.network_size + dimensions + (0 if self._below is None else len(self._below[0]))
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._shapes = list(pairwise(sizes))
+        self.size = self.network_size = sum((rows + 1) * columns for rows, columns in self._shapes)
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a theta (p,) with Xavier's normal weights, biases of 0, and L = I."""
+        """Return a theta (p,) with Xavier's normal weights; all else is 0."""
         theta = np.zeros(self.size)
         for weights, _ in self.layers(theta):
             weights[...] = rng.normal(scale=math.sqrt(2.0 / sum(weights.shape)), size=weights.shape)
@@ -57,6 +46,52 @@ class Family:
             found.append((theta[first:weights].reshape(rows, columns), theta[weights:biases]))
             first = biases
         return found
+
+    def forward(self, theta: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the outputs for inputs (n, inputs), and the inputs of each layer, which `backward` needs."""
+        received, layers = [inputs], self.layers(theta)
+        for weights, biases in layers[:-1]:
+            received.append(np.maximum(received[-1] @ weights + biases, 0.0))
+        weights, biases = layers[-1]
+        return received[-1] @ weights + biases, received
+
+    def backward(
+        self, theta: np.ndarray, received: list[np.ndarray], gradient: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return derivatives by the network's part of theta and by the inputs, given those by the outputs."""
+        parts: list[np.ndarray] = []
+        for layer, ((weights, _), below) in enumerate(zip(self.layers(theta)[::-1], received[::-1], strict=True)):
+            parts[:0] = [(below.T @ gradient).ravel(), gradient.sum(axis=0)]
+            gradient = gradient @ weights.T
+            if layer < len(self._shapes) - 1:
+                gradient *= below > 0
+        return np.concatenate(parts), gradient
+
+
+class Family(Network):
+    """The network and the covariance of a semi-implicit distribution, with parameters as one vector theta.
+
+    `forward` makes the means m(e) (n, d) from noises. `start` has L = I.
+
+    Parameters
+    ----------
+    dimensions
+        Of z.
+    hidden
+        Units of each hidden layer.
+    noise_dimensions, noise_scale
+        Of e.
+    is_full
+        Whether L is a lower triangle; otherwise it is diagonal.
+    """
+
+    def __init__(
+        self, dimensions: int, *, hidden: Sequence[int], noise_dimensions: int, noise_scale: float, is_full: bool
+    ) -> None:
+        super().__init__((noise_dimensions, *hidden, dimensions))
+        self.dimensions, self.noise_dimensions, self.noise_scale = dimensions, noise_dimensions, noise_scale
+        self._below = np.tril_indices(dimensions, -1) if is_full else None
+        self.size = self.network_size + dimensions + (0 if self._below is None else len(self._below[0]))
 
     def lower(self, theta: np.ndarray) -> np.ndarray:
         """Return L (d, d)."""
@@ -74,26 +109,6 @@ class Family:
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw e (n, noise dimensions)."""
         return self.noise_scale * rng.normal(size=(n, self.noise_dimensions))
-
-    def forward(self, theta: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return m(e) (n, d), and the inputs of the layers, which `backward` needs."""
-        inputs, layers = [noise], self.layers(theta)
-        for weights, biases in layers[:-1]:
-            inputs.append(np.maximum(inputs[-1] @ weights + biases, 0.0))
-        weights, biases = layers[-1]
-        return inputs[-1] @ weights + biases, inputs
-
-    def backward(
-        self, theta: np.ndarray, inputs: list[np.ndarray], gradient: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives by the network's part of theta and by e (n, noise dimensions), given those by m (n, d)."""
-        parts: list[np.ndarray] = []
-        for layer, ((weights, _), received) in enumerate(zip(self.layers(theta)[::-1], inputs[::-1], strict=True)):
-            parts[:0] = [(received.T @ gradient).ravel(), gradient.sum(axis=0)]
-            gradient = gradient @ weights.T
-            if layer < len(self._shapes) - 1:
-                gradient *= received > 0
-        return np.concatenate(parts), gradient
 
 
 class Ratios:
