@@ -168,10 +168,15 @@ def ratios(runs: list[dict[str, Any]]) -> str:
 def coefficients(runs: list[dict[str, Any]]) -> str:
     """The tables of `estimate/cost_model.py` from these runs, by non-negative least squares of relative errors."""
     works = [replace(Work(**run["work"]), **run["known"]) for run in runs]
+    # states that single spots do not tell apart are learnt, and neither searched with nor fitted
+    fitted = [
+        work if "search" in run["seconds"] else replace(work, states=0) for run, work in zip(runs, works, strict=True)
+    ]
     seconds, shares = {}, {}
     cores = os.cpu_count() or 1
     for stage in works[0].terms():
-        rows = [(run, work) for run, work in zip(runs, works, strict=True) if stage in run["processor"]]
+        known = works if stage == "states" else fitted
+        rows = [(run, work) for run, work in zip(runs, known, strict=True) if stage in run["processor"]]
         # with T threads, all but the first do (T - 1) / T of the parallel work
         others = sum(run["others"][stage] for run, _ in rows) / sum(run["processor"][stage] for run, _ in rows)
         share = shares[stage] = round(min(1.0, others * cores / max(1, cores - 1)), 2)
@@ -180,14 +185,17 @@ def coefficients(runs: list[dict[str, Any]]) -> str:
         if stage != "read":  # only the first stage has its own coefficients for reading
             terms = [{name: size for name, size in row.items() if name not in READING} for row in terms]
         seconds[stage] = _solve(terms, true, least=0.05)
-        if stage in {"genes", "markers"}:
-            seconds[stage] |= {name: seconds["read"][name] for name in READING}
+        if stage == "genes":
+            seconds[stage]["packed"] = seconds["read"]["packed"]
     seconds["start-up"]["once"] += seconds["read"].pop("once")
     memory = {"start-up": {"once": 2.5e8}}
     for stage in [name for name in works[0].memory_terms() if name != "start-up"]:
-        rows = [(run, work) for run, work in zip(runs, works, strict=True) if stage in run["peak"]]
+        known = works if stage == "states" else fitted
+        rows = [(run, work) for run, work in zip(runs, known, strict=True) if stage in run["peak"]]
         terms = [work.memory_terms()[stage] for _, work in rows]
-        memory[stage] = _solve(terms, [run["peak"][stage] for run, _ in rows], least=1e8, fixed=("counts",))
+        memory[stage] = _solve(
+            terms, [run["peak"][stage] for run, _ in rows], least=1e8, fixed=("counts", "posteriors")
+        )
     return "\n".join(
         f"{name} = {_literal(table)}"
         for name, table in (("SECONDS", seconds), ("PARALLEL", shares), ("MEMORY", memory))

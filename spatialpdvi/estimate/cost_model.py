@@ -23,59 +23,66 @@ __all__ = [
     "rate_of",
 ]
 
-# seconds of one thread for one unit of each term of `Work.terms`
+# seconds of one thread for one unit of each term of `Work.terms`. By hand: "values again", from a fit of ten million
+# spots, and "searched", of real sections alone, since searches of easy ones end early
 SECONDS = {
-    "start-up": {"once": 1.85},
-    "read": {"spots": 2.27e-06, "packed": 7.43e-09, "bytes": 1.26e-09},
-    "genes": {"once": 0.235, "values": 2.24e-08, "kept": 0.0, "genes": 1.35e-05, "packed": 7.43e-09, "bytes": 1.26e-09},
-    "PCA": {"once": 0.56, "kept": 0.0, "spots": 1.23e-05},
-    "smooth": {"once": 0.0302, "scale queries": 0.0, "neighbours": 3.56e-07},
-    "start": {"once": 0.27, "trained": 5.2e-09, "labelled": 0.0, "votes": 5.3e-09},
-    "states": {"learnt sets": 0.02, "learnt": 5.5e-08},
-    "search": {"searched sets": 0.2, "searched": 2.5e-06, "whole": 2.3e-06},
-    "graph": {"once": 0.0398, "neighbours": 1.98e-07},
-    "fit": {"once": 0.0723, "updates": 1.63e-09, "state updates": 2.5e-09, "gene updates": 3.51e-09, "copies": 2.5e-07},
-    "scores": {"once": 0.02, "spots": 7.32e-06, "trained": 1.45e-08},
-    "markers": {"once": 0.0244, "values": 5.76e-09, "sums": 9.96e-07, "packed": 7.43e-09, "bytes": 1.26e-09},
-    "write": {"once": 0.065, "posteriors": 6.67e-08, "file": 4.92e-09},
+    "start-up": {"once": 1.47},
+    "read": {"spots": 5.0e-08, "packed": 2.39e-09, "bytes": 3.79e-09},
+    "genes": {"once": 0.199, "values": 1.39e-08, "kept": 0.0, "genes": 1.01e-05, "packed": 2.39e-09},
+    "PCA": {"once": 0.038, "kept": 4.95e-08, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
+    "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
+    "start": {"once": 0.204, "trained": 4.86e-09, "labelled": 0.0, "votes": 4.6e-09},
+    "states": {"learnt sets": 0.0054, "learnt": 1.16e-08},
+    "search": {"searched sets": 0.247, "searched": 1.26e-06, "whole": 1.14e-06},
+    "graph": {"once": 0.0251, "neighbours": 1.8e-07},
+    "fit": {
+        "once": 0.0659,
+        "updates": 1.52e-09,
+        "state updates": 1.91e-09,
+        "gene updates": 2.84e-09,
+        "copies": 4.13e-08,
+    },
+    "scores": {"once": 0.0202, "spots": 9.81e-06, "trained": 3.04e-08},
+    "markers": {"once": 0.403, "values": 4.4e-09, "sums": 1.07e-07},
+    "write": {"once": 0.0622, "posteriors": 1.49e-08, "file": 1.39e-09},
 }
 # share of each stage's time that is divided among the threads
 PARALLEL = {
-    "start-up": 0.06,
+    "start-up": 0.23,
     "read": 1.0,
-    "genes": 1.0,
-    "PCA": 0.06,
+    "genes": 0.76,
+    "PCA": 0.82,
     "smooth": 1.0,
     "start": 1.0,
-    "states": 0.0,
-    "search": 0.5,
+    "states": 0.67,
+    "search": 1.0,
     "graph": 1.0,
     "fit": 1.0,
-    "scores": 0.02,
-    "markers": 1.0,
+    "scores": 0.93,
+    "markers": 0.69,
     "write": 0.03,
 }
 # bytes for one unit of each term of `Work.memory_terms`
 MEMORY = {
     "start-up": {"once": 250000000.0},
-    "read": {"once": 266000000.0, "spots": 275.0, "counts": 1.0},
-    "genes": {"once": 289000000.0, "spots": 1810.0, "counts": 1.0, "kept": 0.0, "genes": 8160.0},
-    "PCA": {"once": 362000000.0, "spots": 2230.0, "counts": 1.0, "kept": 0.0},
-    "smooth": {"once": 351000000.0, "spots": 1730.0, "counts": 1.0, "fitted genes": 1.03},
-    "start": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "fitted genes": 2.81},
-    "states": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 20.0},
-    "search": {"once": 359000000.0, "spots": 1960.0, "counts": 1.0, "likelihoods": 40.0},
-    "graph": {"once": 367000000.0, "spots": 2900.0, "counts": 1.0, "fitted genes": 1.31},
-    "fit": {"once": 367000000.0, "spots": 0.0, "posteriors": 105.3, "counts": 1.0, "fitted genes": 2.33},
-    "scores": {"once": 368000000.0, "spots": 0.0, "posteriors": 117.0, "counts": 1.0, "fitted genes": 2.28},
-    "write": {"once": 370000000.0, "spots": 0.0, "posteriors": 115.0, "counts": 1.0, "fitted genes": 2.28},
+    "read": {"once": 278000000.0, "spots": 229.0, "counts": 1.0},
+    "genes": {"once": 315000000.0, "spots": 514.0, "counts": 1.0, "kept": 0.359, "genes": 6960.0},
+    "PCA": {"once": 335000000.0, "spots": 321.0, "counts": 1.0, "kept": 0.843},
+    "smooth": {"once": 339000000.0, "spots": 968.0, "counts": 1.0, "fitted genes": 1.42},
+    "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
+    "states": {"once": 343000000.0, "spots": 1420.0, "counts": 1.0},
+    "search": {"once": 371000000.0, "spots": 3280.0, "counts": 1.0},
+    "graph": {"once": 370000000.0, "spots": 1520.0, "counts": 1.0, "fitted genes": 1.44},
+    "fit": {"once": 363000000.0, "spots": 970.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.52},
+    "scores": {"once": 365000000.0, "spots": 1040.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.55},
+    "write": {"once": 381000000.0, "spots": 1110.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.46},
     "markers": {
-        "once": 367000000.0,
-        "spots": 1770.0,
-        "posteriors": 0.0,
+        "once": 394000000.0,
+        "spots": 988.0,
+        "posteriors": 1.0,
         "counts": 1.0,
-        "sums": 384.0,
-        "fitted genes": 1.84,
+        "sums": 12.7,
+        "fitted genes": 2.4,
     },
 }
 
@@ -88,6 +95,8 @@ _MIXTURES = 3  # mixture restarts for each k-means restart
 _SCALES = 3  # smoothing scales of the restarts
 _BEFORE = 4  # rounds of a search that its starts take as long as
 _ROUNDS = 3  # of a visit
+_SOLVER_BYTES = 20.0  # of a posterior: two copies in float64 and one in float32
+_POSTERIOR_BYTES = 12.0  # the posterior and the calibrated one in float32, and one that is being made
 _SPARE = 16  # neighbours that are searched for beyond those needed
 
 
@@ -141,11 +150,6 @@ class Work:
         """Whether the domains with the lowest F are searched for."""
         return self.states > 0 and not self.given_start
 
-    @property
-    def reads(self) -> int:
-        """How often the counts are read again after the first stage: not at all where they stay in memory."""
-        return 2 if self.block_bytes else 0
-
     def terms(self) -> dict[str, dict[str, float]]:
         """Return for each stage the sizes that its time grows with, by name."""
         some = min(self.n, _TRAINED_ON)
@@ -156,8 +160,9 @@ class Work:
         whole = 0.0 if self.block_bytes else 1.0
         stages["read"] = {"spots": self.n, **{name: whole * size for name, size in reading.items()}}
         if self.genes:
-            again = {name: self.reads * size for name, size in reading.items()}
-            stages["genes"] = once | {"values": self.values, "kept": self.kept, "genes": self.genes} | again
+            # blocks are decompressed here, and copied, so that later stages need not
+            unpacked = {"packed": self.packed_bytes if self.block_bytes else 0.0}
+            stages["genes"] = once | {"values": self.values, "kept": self.kept, "genes": self.genes} | unpacked
             # the products of all pairs of a spot's genes, or some hundred products of the values with vectors
             tall = are_tall((self.n, self.kept_genes)) and not self.gene_wise
             work = {"pairs": self.kept**2 / self.n} if tall else {"kept": self.kept}
@@ -192,8 +197,7 @@ class Work:
         }
         stages["scores"] = once | {"spots": self.n, "trained": self.labelled * some * mixed}
         if self.markers and self.genes:
-            again = {name: size * (self.block_bytes > 0) for name, size in reading.items()}
-            stages["markers"] = once | {"values": self.values, "sums": self.k * self.genes} | again
+            stages["markers"] = once | {"values": self.values, "sums": self.k * self.genes}
         stages["write"] = once | {"posteriors": self.n * self.k, "file": self.file_bytes}
         return stages
 
@@ -202,7 +206,7 @@ class Work:
         counts = float(self.block_bytes or self.counts_bytes)
         kept = 8.0 * self.kept * self.holds_kept
         common = {"once": 1.0, "spots": self.n}
-        posteriors = {"posteriors": self.n * self.k}
+        posteriors = {"posteriors": _POSTERIOR_BYTES * self.n * self.k}
         genes = {"fitted genes": 8.0 * self.kept} if self.gene_wise else {}
         stages = {
             "start-up": {"once": 1.0},
@@ -214,13 +218,13 @@ class Work:
         after = 0.0 if self.block_bytes else counts
         for name in ("smooth", "start"):
             stages[name] = common | genes | {"counts": after}
-        likelihoods = {"counts": after, "likelihoods": self.n * self.states}
         if self.states:
-            stages["states"] = common | likelihoods
+            stages["states"] = common | {"counts": after}
         if self.searches:
-            stages["search"] = common | likelihoods
+            stages["search"] = common | {"counts": after}
         stages["graph"] = common | genes | {"counts": after}
-        for name in ("fit", "scores", "write"):
+        stages["fit"] = common | {"posteriors": _SOLVER_BYTES * self.n * self.k} | genes | {"counts": after}
+        for name in ("scores", "write"):
             stages[name] = common | posteriors | genes | {"counts": after}
         if self.markers and self.genes:
             stages["markers"] = common | posteriors | genes | {"counts": counts, "sums": self.k * self.genes}
