@@ -30,6 +30,7 @@ def domains(
     key_added: str = "pdvi",
     copy: bool = False,
     preset: str | None = None,
+    intervals: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> "AnnData | None":
@@ -52,6 +53,8 @@ def domains(
         Whether to return a copy with the result instead of writing into ``adata``.
     preset
         Name of a set of options, of which those that are given win (`spatialpdvi.preset_options`).
+    intervals
+        Whether to write credible intervals of the domains' marker genes and composition too, as `intervals` does.
     progress
         Shows the stages; by default nothing is shown.
     options
@@ -77,6 +80,7 @@ def domains(
         adata,
         k=n_domains,
         preset=preset,
+        intervals=intervals,
         progress=progress,
         mask=mask,
         sample_key=library_key,

@@ -371,6 +371,7 @@ def test_coverage_is_counted_for_every_method(load, tmp_path):
         for row in methods.values():
             assert row["mean, expected, 0.5"] < row["mean, expected, 0.9"] <= row["mean, expected, 0.95"]
         assert methods["blocks"]["contrast, expected, 0.9"] > 0.75
+        assert methods["blocks"]["share, main, 0.9"] >= methods["blocks"]["share, expected, 0.9"] - 0.05
         widths = [methods[method]["contrast, expected, 0.9, width"] for method in ("blocks", "mean-field")]
         assert widths[0] > widths[1]
 

@@ -1,5 +1,6 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,12 +11,12 @@ import scipy.sparse as sp
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
-from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source
 from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.section import Section
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
     from spatialpdvi.distributed import Cluster
-    from spatialpdvi.io.formats.h5ad import H5adSource
 
 __all__ = ["checked_file", "fit", "fit_file", "fit_files"]
 
@@ -41,6 +41,7 @@ def fit(
     *,
     k: int | str,
     preset: str | None = None,
+    intervals: bool = False,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
@@ -58,6 +59,9 @@ def fit(
     preset
         Name of a set of options, of which those in ``options`` win: ``"paper"`` is the published setting
         (`spatialpdvi.preset_options`).
+    intervals
+        Whether to write credible intervals of the domains' marker genes and composition too, as
+        ``spatialpdvi.intervals(adata, store=True)`` does; the section must have counts.
     progress
         Shows the stages; by default nothing is shown.
     checkpoint
@@ -96,12 +100,17 @@ def fit(
     source = AnnDataSource(adata)
     check_free(source, keys)
     progress = progress or Progress()
+    if intervals:
+        _check_intervals(source, chosen)
     with _exclusive_run(checkpoint, chosen, progress):
         result = _fit_k(chosen)(
             read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
         )
         result = _with_own_colours(result, [read_own_colours(source, keys)])
-        apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
+        elements, stale = result.elements(keys, save_graph=chosen.save_graph), keys.pairs_in(source)
+        if intervals:
+            elements = _with_intervals(source, elements, keys, remove=stale, progress=progress)
+        apply_elements(adata, elements, remove=stale)
     return result
 
 
@@ -111,6 +120,7 @@ def fit_file(
     *,
     output: str | Path | None = None,
     slim: bool = False,
+    intervals: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
@@ -134,6 +144,9 @@ def fit_file(
     slim
         Whether the copy has the results, ``obs``, the coordinates and the images of the tissue, and no counts; it needs
         ``output``.
+    intervals
+        Whether to write credible intervals of the domains' marker genes and composition too, as
+        ``spatialpdvi.intervals_file(path, store=True)`` does; the file must have counts.
     keep_model
         Whether the result must have a ``model``. If it would be None, an error is raised before the fit begins.
     find_markers
@@ -168,6 +181,7 @@ def fit_file(
         [source if output is None else locate(output)],
         options,
         slim=slim,
+        intervals=intervals,
         keep_model=keep_model,
         find_markers=find_markers,
         progress=progress or Progress(),
@@ -182,6 +196,7 @@ def fit_files(
     *,
     output: str | Path | None = None,
     slim: bool = False,
+    intervals: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
     progress: Progress | None = None,
@@ -201,8 +216,8 @@ def fit_files(
     output
         Folder for copies with the result, which have the names of the inputs; it is made if it does not exist. By
         default the inputs are updated, one after the other.
-    slim, keep_model, find_markers, progress, checkpoint, cluster
-        As for `fit_file`.
+    slim, intervals, keep_model, find_markers, progress, checkpoint, cluster
+        As for `fit_file`. Intervals are of the spots of each file by themselves.
 
     Returns
     -------
@@ -235,6 +250,7 @@ def fit_files(
             options,
             names=names,
             slim=slim,
+            intervals=intervals,
             keep_model=keep_model,
             find_markers=find_markers,
             progress=progress or Progress(),
@@ -272,6 +288,7 @@ def _fit_located(
     *,
     names: Sequence[str] | None = None,
     slim: bool,
+    intervals: bool,
     keep_model: bool,
     find_markers: bool,
     progress: Progress,
@@ -292,6 +309,8 @@ def _fit_located(
             sections, colours, stale = [], [], []
             for path, target in zip(sources, targets, strict=True):
                 with checked_file(path, target, keys, slim=slim) as source:
+                    if intervals:
+                        _check_intervals(source, options)
                     sections.append(read_inputs(source, options, cluster))
                     colours.append(read_own_colours(source, keys))
                     stale.append(keys.pairs_in(source))
@@ -311,6 +330,9 @@ def _fit_located(
         for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
             part = result if own is None else result.part(own, mask)
             elements = part.elements(keys, save_graph=options.save_graph)
+            if intervals:
+                with H5adSource(path) as source:
+                    elements = _with_intervals(source, elements, keys, remove=old, progress=progress, memory=0)
             known = result.marker_table if own is None else None  # those of a joint fit are of all files together
             write_result(path, target, elements, keys, remove=old, slim=slim, markers=known, progress=progress)
     return result
@@ -342,6 +364,41 @@ def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None
         return result.with_colours(check_colours(known, list(known)))
     except InputError:  # colours that cannot be drawn are not worth keeping
         return result
+
+
+def _check_intervals(source: Source, options: FitOptions) -> None:
+    """Raise before a fit whose intervals could not be computed, since the section has no counts."""
+    from spatialpdvi.io.section.counts import find_counts
+
+    advice = f"Intervals come from counts. Name the layer that has them, or leave {option('intervals', True)} out."
+    # features that are given do without counts, which are then searched for as after the fit
+    find_counts(source, options.layer if options.rep is None else None, memory=0, advice=advice)
+
+
+def _with_intervals(
+    source: Source,
+    elements: dict[tuple[str, str], Any],
+    keys: Keys,
+    *,
+    remove: Sequence[tuple[str, str]],
+    progress: Progress,
+    memory: int | None = None,
+) -> dict[tuple[str, str], Any]:
+    """The elements of a fit with its default intervals, which are those that are stored after the fit.
+
+    A file's counts are read block by block (a ``memory`` of 0), because those of the fit are still in memory. A fit
+    for which there are no intervals is not lost: a warning says why.
+    """
+    from spatialpdvi.api.intervals import Choices, intervals_of
+    from spatialpdvi.io.formats.sources import with_elements
+
+    with progress.stage("intervals"):
+        try:
+            found = intervals_of(with_elements(source, elements, remove=remove), keys, Choices(memory=memory))
+        except InputError as error:
+            warnings.warn(InputWarning(f"The fit is stored without intervals. {error.sentence(option)}"), stacklevel=4)
+            return elements
+    return {**elements, ("uns", keys.intervals): found.stored()}
 
 
 def _fit_k(options: FitOptions) -> Callable[..., FitResult]:
@@ -381,9 +438,8 @@ def _names_of(paths: Sequence[Location]) -> list[str]:
 
 
 @contextmanager
-def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> "Iterator[H5adSource]":
+def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> Iterator[H5adSource]:
     """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.slim import check_parts
     from spatialpdvi.io.results.writing import check_output
 

@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from spatialpdvi.uncertainty.methods import Estimate, Evidence
     from spatialpdvi.uncertainty.tables import Intervals
 
-__all__ = ["intervals", "intervals_file", "intervals_of"]
+__all__ = ["Choices", "intervals", "intervals_file", "intervals_of"]
 
 _GROUPS = ("domain", "state")
 _MOST_GENES = 1000  # whose counts are dense in memory
 _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 
-class _Choices(NamedTuple):
+class Choices(NamedTuple):
     """What the caller chose."""
 
-    genes: tuple[str, ...]
-    n_genes: int
-    contrasts: tuple[tuple[str, str], ...]
-    by: str | None
-    of: str
-    method: str
-    level: float
-    seed: int
-    spatial_key: str | None
-    sample_key: str | None
-    layer: str | None
-    gene_key: str | None
+    genes: tuple[str, ...] = ()
+    n_genes: int = 3
+    contrasts: tuple[tuple[str, str], ...] = ()
+    by: str | None = None
+    of: str = "domain"
+    method: str = "blocks"
+    level: float = 0.9
+    seed: int = 0
+    spatial_key: str | None = None
+    sample_key: str | None = None
+    layer: str | None = None
+    gene_key: str | None = None
     memory: int | None = None
 
 
@@ -134,7 +134,7 @@ def intervals(
     from spatialpdvi.io.results.writing import apply_elements
 
     keys = Keys(key_added)
-    choices = _Choices(
+    choices = Choices(
         genes=tuple(genes),
         n_genes=n_genes,
         contrasts=tuple(contrasts),
@@ -220,7 +220,7 @@ def intervals_file(
     from spatialpdvi.io.storage.locks import claimed
 
     progress, keys = progress or Progress(), Keys(key_added)
-    choices = _Choices(
+    choices = Choices(
         genes=tuple(genes),
         n_genes=n_genes,
         contrasts=tuple(contrasts),
@@ -252,7 +252,7 @@ def intervals_file(
     return found
 
 
-def intervals_of(source: Source, keys: Keys, choices: _Choices) -> "Intervals":
+def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
     """Return the intervals of a fitted section."""
     from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
@@ -313,7 +313,7 @@ def intervals_of(source: Source, keys: Keys, choices: _Choices) -> "Intervals":
     )
 
 
-def _check(choices: _Choices) -> None:
+def _check(choices: Choices) -> None:
     """Check what can be checked before anything is read."""
     from spatialpdvi.uncertainty.methods import METHODS
 
@@ -376,7 +376,7 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
     return found
 
 
-def _genes(source: Source, keys: Keys, choices: _Choices) -> list[str]:
+def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
     """The names of the genes: those that were asked for, or the first markers of each domain with unique names."""
     from spatialpdvi.api.marker_genes import ranked
 
@@ -403,7 +403,7 @@ def _genes(source: Source, keys: Keys, choices: _Choices) -> list[str]:
     return genes[:_MOST_GENES]
 
 
-def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: _Choices) -> tuple[np.ndarray, np.ndarray]:
+def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: Choices) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the genes (n, g), and of all genes (n,)."""
     from spatialpdvi.io.results.expression import read_gene_counts
 
@@ -412,7 +412,7 @@ def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: _Choices)
 
 
 def _with_response(
-    evidence: "Evidence", source: Source, keys: Keys, stored: "StoredFit", choices: _Choices
+    evidence: "Evidence", source: Source, keys: Keys, stored: "StoredFit", choices: Choices
 ) -> "Evidence":
     """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
     from spatialpdvi.io.results.fitted import read_connectivities
@@ -439,7 +439,7 @@ def _with_response(
     return evidence._replace(graph=graph, coupling=coupling)
 
 
-def _composition(source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: _Choices) -> Any:
+def _composition(source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: Choices) -> Any:
     """The table of shares of types, or of states, in domains; None where there are neither."""
     from spatialpdvi.io.results.fitted import read_states
     from spatialpdvi.io.section.labels import read_column

@@ -72,6 +72,12 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 @LABELS
 @click.option(
+    "--intervals",
+    is_flag=True,
+    help="Also write credible intervals of the domains' marker genes and composition into the result, as "
+    "`intervals --store` does. Default: off.",
+)
+@click.option(
     "--dask",
     metavar="WHERE",
     help="Run the solver on a Dask cluster. local:N starts N workers on this computer; tcp://HOST:PORT or a scheduler "
@@ -103,6 +109,7 @@ def fit(
     output: Path | None,
     *,
     slim: bool,
+    intervals: bool,
     threads: int | None,
     dask: str | None,
     report: Path | None,
@@ -156,6 +163,7 @@ def fit(
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
         extra: dict[str, Any] = {
             "slim": slim,
+            "intervals": intervals,
             "keep_model": save_model is not None,
             "find_markers": report is not None,
             "checkpoint": state,

@@ -73,6 +73,7 @@ _SECTIONS = ("Model", "Input", "Features", "Start", "Graph", "Patches", "Solver"
 _GROUPS = {
     "output": "Output",
     "slim": "Output",
+    "intervals": "Output",
     "report": "Output",
     "labels": "Output",
     "save_model": "Output",

@@ -29,6 +29,8 @@ _REPLICATES = 400
 _DRAWS = 4000  # of the implicit posterior
 _IMPLICIT = ImplicitOptions(hidden=(20,), covariance="full", iterations=200, pairs=50, noises=100, tracked=100)
 MOST_IMPLICIT = 20  # domains
+_ALIKE = 1e-3  # least share of the variance between pure domains that fitted ones keep
+_SOURCES = 2  # domains that the misplaced spots of one come from in equal parts; the posterior spreads them over more
 _FEWEST = 1.5  # effective blocks: a domain in fewer has no interval
 
 
@@ -73,6 +75,10 @@ class Estimate(NamedTuple):
     covariance: np.ndarray  # (K, K, g) between domains
     freedom: np.ndarray  # (K,) degrees of freedom, inf for a normal distribution; NaN for a domain without an interval
     block_size: int = 0  # spots of a block; 0 where the method has none
+    chance: np.ndarray | None = (
+        None  # (K, g) variances of shares without misplaced spots, where the method tells them apart
+    )
+    purity: np.ndarray | None = None  # (K,) share of a domain's spots that are not misplaced, with `chance`
 
 
 Method = Callable[[Evidence], Estimate]
@@ -81,11 +87,11 @@ Method = Callable[[Evidence], Estimate]
 def estimate(evidence: Evidence, method: str) -> Estimate:
     """Return what a method of `METHODS` finds; the same seed gives the same bits for any number of threads.
 
-    Domains without spots, or with fewer blocks than a variance needs, have NaN.
+    Domains without spots, without exposure in them, or with fewer blocks than a variance needs, have NaN.
     """
     with single_threaded(), np.errstate(divide="ignore", invalid="ignore"):
         found = METHODS[method](evidence)
-    empty = np.bincount(evidence.codes, minlength=evidence.n_groups) == 0
+    empty = np.bincount(evidence.codes, weights=evidence.exposure, minlength=evidence.n_groups) == 0
     unknown = empty | np.isnan(found.freedom)
     mean, covariance = found.mean.copy(), found.covariance.copy()
     mean[empty] = np.nan
@@ -154,27 +160,29 @@ def _implicit(evidence: Evidence) -> Estimate:
 
 
 def _block_bootstrap(evidence: Evidence) -> Estimate:
-    """The spatial block bootstrap in its limit of many replicates, and the shift to calibrated posteriors (U2, U3).
+    """The spatial block bootstrap in its limit of many replicates, and the bias through misplaced spots (U2, U3).
 
     A replicate weighs whole blocks anew. To first order, log theta changes by the sum over blocks of weight times
     ``s_bkg = sum_{i in b} [z_i = k] (y_ig / theta_kg - t_i) / T_k``, so that no replicate has to be drawn:
 
-        cov(log theta_k, log theta_l) = sqrt(f_k f_l) sum_b s_bk s_bl + d_k d_l,    f_k = G_k / (G_k - 1)  (U2)
+        cov(log theta_k, log theta_l) = sqrt(f_k f_l) sum_b s_bk s_bl,    f_k = G_k / (G_k - 1)            (U2)
 
-    with the effective number of blocks G_k, and G_k - 1 degrees of freedom. ``d_kg`` is the size of the bias through
-    spots of other domains (U3), whose sign is not known. The first term is at least that of independent molecules, or
-    spots.
+    with the effective number of blocks G_k, and G_k - 1 degrees of freedom. It is at least that of independent
+    molecules, or spots.
     """
     sums, size = _sums(evidence)
-    theta, shift = _shifted(evidence, sums)
     values, exposure = sums.totals()
+    theta = evidence.ratio(values, exposure)
     residual = sums.values - sums.exposure[:, :, None] * (values / exposure[:, None])
     effective = sums.effective()
     factor = np.sqrt(effective / (effective - 1.0))
     influence = residual * (evidence.slope(theta) * (factor / exposure)[:, None])
-    covariance = np.einsum("bkg,blg->klg", influence, influence)
-    covariance = _at_least(_least_variance(evidence, sums), covariance) + shift[:, None] * shift[None, :]
-    return Estimate(evidence.scaled(theta), covariance, _freedom(effective), size)
+    chance = _at_least(_least_variance(evidence, sums), np.einsum("bkg,blg->klg", influence, influence))
+    scaled, freedom = evidence.scaled(theta), _freedom(effective)
+    mixing = _mixing(evidence)
+    bias = _bias(scaled, chance, mixing, np.where(np.isnan(freedom), 0.0, exposure))
+    found = Estimate(scaled, chance + _diagonal(bias), freedom, size)
+    return found._replace(chance=_variances(chance), purity=mixing.diagonal()) if evidence.are_shares else found
 
 
 def _sampled_bootstrap(evidence: Evidence) -> Estimate:
@@ -187,13 +195,12 @@ def _sampled_bootstrap(evidence: Evidence) -> Estimate:
     """
     sums, size = _sums(evidence)
     blocks = _blocks(evidence, size)
-    theta, _ = _shifted(evidence, sums)
-    centre = evidence.scaled(theta)
+    centre = evidence.scaled(evidence.ratio(*sums.totals()))
     rng = np.random.default_rng(evidence.seed)
     n_blocks, k = sums.exposure.shape
     logs = np.log(np.maximum(evidence.calibrated, 1e-12))
     rows = np.arange(blocks.size)
-    moved = np.zeros((k, k, theta.shape[1]))
+    moved = np.zeros((k, k, centre.shape[1]))
     for _ in range(_REPLICATES):
         weight = np.asarray(rng.exponential(size=n_blocks))[blocks]
         drawn = (logs + rng.gumbel(size=(n_blocks, k))[blocks]).argmax(axis=1)
@@ -222,26 +229,61 @@ def _blocks(evidence: Evidence, size: int) -> np.ndarray:
     return spatial_blocks(evidence.coordinates, evidence.sections, size)
 
 
-def _shifted(evidence: Evidence, sums: BlockSums) -> tuple[np.ndarray, np.ndarray]:
-    """Theta by the domains of spots (K, g), and the size of the bias of its scaled mean through spots of others (U3).
+def _mixing(evidence: Evidence) -> np.ndarray:
+    """What the spots of each domain are, C (K, K): the mean calibrated posterior of domain l over those of domain k.
 
-    For expression this is the move to calibrated posteriors. Shares have much less noise for their bias, and it is the
-    move the other way, to the shares of pure domains, of which those of the fitted domains are mixtures:
-    ``theta = C pure`` with the mean calibrated posterior C_kl of domain l over the spots of domain k.
+    Rows sum to 1. A domain without exposure, and spots without a type, which have none, say nothing about the mixture.
     """
-    theta = evidence.ratio(*sums.totals())
-    if not evidence.are_shares:
-        soft = evidence.ratio(evidence.calibrated.T @ evidence.values, evidence.exposure @ evidence.calibrated)
-        return theta, np.log(soft) - np.log(theta)
-    k = evidence.n_groups
-    # spots without a type have no exposure, and say nothing about the mixture either
-    member = np.eye(k)[evidence.codes] * evidence.exposure[:, None]
-    filled = member.sum(axis=0) > 0
-    mixing = (member.T @ evidence.calibrated)[np.ix_(filled, filled)]
-    pure = np.linalg.lstsq(mixing / mixing.sum(axis=1, keepdims=True), theta[filled], rcond=None)[0]
-    shift = np.zeros_like(theta)
-    shift[filled] = np.clip(pure, 0.0, 1.0) - theta[filled]
-    return theta, shift
+    member = np.eye(evidence.n_groups)[evidence.codes] * evidence.exposure[:, None]
+    mixing = member.T @ evidence.calibrated
+    mixing[:, member.sum(axis=0) == 0] = 0.0
+    total = mixing.sum(axis=1)
+    empty = total == 0
+    mixing[empty] = np.eye(evidence.n_groups)[empty]
+    return np.asarray(mixing / np.where(empty, 1.0, total)[:, None])
+
+
+def _bias(scaled: np.ndarray, chance: np.ndarray, mixing: np.ndarray, exposure: np.ndarray) -> np.ndarray:
+    """The mean square (K, g) of the bias of the scaled means x through spots of other domains (U3).
+
+    Fitted domains are mixtures x = C p of pure ones, so that the bias of domain k is ``sum_l C_kl (p_l - p_k)``. How
+    much of a domain is misplaced is known well, and where it comes from is not: the bias that C and x give has the
+    wrong sign as often as not. So the mean square is the one of misplaced spots from two domains with exchangeable pure
+    means, with the squares of the differences between domain k and those that it is confused with in place of their
+    mean.
+
+    Parameters
+    ----------
+    scaled
+        x (K, g); domains without exposure may have any.
+    chance
+        (K, K, g) covariance of x without this bias.
+    mixing
+        C (K, K).
+    exposure
+        (K,) 0 for a domain that is left out, since its variance is not known.
+    """
+    known = np.flatnonzero(exposure > 0)
+    found = np.zeros_like(scaled)
+    if known.size < 2:
+        return found
+    among = np.ix_(known, known)
+    share = exposure[known] / exposure[known].sum()
+    centred = np.diag(share) - np.outer(share, share)  # of this matrix W, x' W x is the variance of x
+    x, noise, own = scaled[known], chance[among], mixing[among]
+    differing = np.einsum("kg,kl,lg->g", x, centred, x) - np.einsum("kl,klg->g", centred, noise)
+    spread = np.maximum(differing, 0.0) / np.trace(centred)
+    weight = np.divide(spread, spread + _variances(noise), out=np.zeros_like(x), where=spread > 0)
+    centre = share @ x
+    mean, left = centre + weight * (x - centre), spread * (1.0 - weight)
+    squares = (mean[:, None] - mean[None]) ** 2 + left[:, None] + left[None]
+    preserved = max(float(np.trace(centred @ mixing[known] @ mixing[known].T)) / float(np.trace(centred)), _ALIKE)
+    others = own - np.diag(own.diagonal())
+    misplaced = others.sum(axis=1)
+    amount = (1.0 + 1.0 / _SOURCES) / 2.0 * misplaced**2
+    source = np.divide(others, misplaced[:, None], out=np.zeros_like(others), where=misplaced[:, None] > 0)
+    found[known] = amount[:, None] * np.einsum("kl,klg->kg", source, squares) / preserved
+    return found
 
 
 def _least_variance(evidence: Evidence, sums: BlockSums) -> np.ndarray:
@@ -262,6 +304,11 @@ def _at_least(least: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def _freedom(effective: np.ndarray) -> np.ndarray:
     return np.where(effective >= _FEWEST, np.maximum(effective - 1.0, 1.0), np.nan)
+
+
+def _variances(covariance: np.ndarray) -> np.ndarray:
+    """The variances (K, g) of a covariance (K, K, g)."""
+    return np.asarray(np.einsum("kkg->kg", covariance))
 
 
 def _diagonal(variance: np.ndarray) -> np.ndarray:

@@ -91,9 +91,20 @@ def contrast_bounds(
 
 
 def share_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares and the bounds of their intervals within 0 and 1, (K, g) each."""
-    half = _quantile(found.freedom, level)[:, None] * np.sqrt(np.einsum("kkg->kg", found.covariance))
-    return found.mean, np.maximum(found.mean - half, 0.0), np.minimum(found.mean + half, 1.0)
+    """Return shares and the bounds of their intervals within 0 and 1, (K, g) each.
+
+    Misplaced spots can only add to a type: where a share c of a domain is its own, the share theta of a type was at
+    most theta / c before they came, and 1 - theta at most (1 - theta) / c. Bounds go no farther than that and chance.
+    """
+    quantile = _quantile(found.freedom, level)[:, None]
+    half = quantile * np.sqrt(np.einsum("kkg->kg", found.covariance))
+    low, high = np.maximum(found.mean - half, 0.0), np.minimum(found.mean + half, 1.0)
+    if found.chance is None or found.purity is None:
+        return found.mean, low, high
+    near, pure = quantile * np.sqrt(found.chance), found.purity[:, None]
+    with np.errstate(divide="ignore"):
+        most, rest = (found.mean + near) / pure, (1.0 - found.mean + near) / pure
+    return found.mean, np.maximum(low, 1.0 - rest), np.minimum(high, most)
 
 
 def expression_table(

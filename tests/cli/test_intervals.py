@@ -5,15 +5,18 @@ import subprocess
 import sys
 
 import anndata as ad
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from zarr_samples import write_zarr
 
 import spatialpdvi
+from spatialpdvi import InputError, InputWarning
 from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
+FIT = ("--k", 4, "--n-top-genes", 100, "--n-init", 2)
 
 
 def run(*arguments, code=0):
@@ -128,3 +131,99 @@ def test_the_bits_do_not_depend_on_threads(fitted, tmp_path):
         assert done.returncode == 0, done.stderr
         found.append((folder / "contrasts.csv").read_bytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("how", ["h5ad", "zarr", "slim", "streamed", "masked", "states"])
+def test_a_fit_stores_what_the_command_stores_afterwards(toy_section, tmp_path, how):
+    path, out, options = tmp_path / "in.h5ad", tmp_path / "out.h5ad", list(FIT)
+    section = toy_section.copy()
+    section.obs["kept"] = np.arange(600) >= 60
+    section.write_h5ad(path)
+    if how == "zarr":
+        path, out = tmp_path / "in.zarr", tmp_path / "out.zarr"
+        write_zarr(path, section, 3)
+    options += {"streamed": ["--memory", "1MB"], "masked": ["--mask", "kept"], "states": ["--states", 6]}.get(how, [])
+    before = None if how == "zarr" else path.read_bytes()
+    run("fit", path, *options, "-o", out, "--intervals", *(["--slim"] if how == "slim" else []), "-q")
+    read = ad.read_zarr if how == "zarr" else ad.read_h5ad
+    found = read(out).uns["pdvi_intervals"]
+    assert ("composition" in found) == (how == "states")
+    run("intervals", out, "--store", *(["--counts", path] if how == "slim" else []), "-q")
+    _same(found, read(out).uns["pdvi_intervals"])
+    assert before is None or path.read_bytes() == before
+    in_memory = section.copy()
+    spatialpdvi.tl.domains(
+        in_memory,
+        4,
+        n_top_genes=100,
+        n_init=2,
+        intervals=True,
+        **{"masked": {"mask": "kept"}, "states": {"states": 6}}.get(how, {}),
+    )
+    _same(in_memory.uns["pdvi_intervals"], found)
+
+
+def _same(first, second):
+    assert set(first) == set(second)
+    for name in set(first) - {"params"}:
+        assert set(first[name]) == set(second[name])
+        for column, values in first[name].items():
+            np.testing.assert_array_equal(values, second[name][column])
+    assert {name: value for name, value in first["params"].items() if name != "versions"} == {
+        name: value for name, value in second["params"].items() if name != "versions"
+    }
+
+
+def test_files_of_a_joint_fit_have_intervals_of_their_own_spots(toy_section, tmp_path):
+    for name, spots in (("a", slice(0, 300)), ("b", slice(300, 600))):
+        toy_section[spots].copy().write_h5ad(tmp_path / f"{name}.h5ad")
+    run("fit", tmp_path / "a.h5ad", tmp_path / "b.h5ad", *FIT, "-o", tmp_path / "out", "--intervals", "-q")
+    for name in "ab":
+        path = tmp_path / "out" / f"{name}.h5ad"
+        found = ad.read_h5ad(path).uns["pdvi_intervals"]
+        run("intervals", path, "--store", "-q")
+        _same(found, ad.read_h5ad(path).uns["pdvi_intervals"])
+
+
+def test_what_an_earlier_fit_wrote_is_not_in_the_intervals_of_the_next(toy_section, tmp_path):
+    path = tmp_path / "section.h5ad"
+    toy_section.write_h5ad(path)
+    run("fit", path, *FIT, "--states", 6, "--intervals", "-q")
+    assert "composition" in ad.read_h5ad(path).uns["pdvi_intervals"]
+    run("fit", path, *FIT, "--states", "off", "--intervals", "-q")
+    assert set(ad.read_h5ad(path).uns["pdvi_intervals"]) == {"expression", "contrasts", "params"}
+    run("fit", path, *FIT, "-q")
+    assert "pdvi_intervals" not in ad.read_h5ad(path).uns
+
+
+def _features_alone(toy_section):
+    section = ad.AnnData(obs=toy_section.obs.copy(), obsm=dict(toy_section.obsm))
+    section.obsm["X_pca"] = (
+        np.random.default_rng(0).normal(size=(600, 5))
+        + 4.0 * np.eye(5)[toy_section.obs["annotation"].cat.codes.to_numpy() % 5]
+    )
+    return section
+
+
+def test_a_fit_without_counts_refuses_them_before_it_begins(toy_section, tmp_path):
+    path = tmp_path / "section.h5ad"
+    section = _features_alone(toy_section)
+    section.write_h5ad(path)
+    before = path.read_bytes()
+    shown = run("fit", path, "--k", 4, "--rep", "X_pca", "--intervals", code=2)
+    assert "Intervals come from counts" in shown
+    assert "--intervals" in shown
+    assert path.read_bytes() == before
+    with pytest.raises(InputError, match="or leave `intervals=True` out"):
+        spatialpdvi.fit(section, k=4, rep="X_pca", intervals=True)
+    assert "pdvi_domain" not in section.obs
+
+
+def test_a_fit_for_which_there_are_none_is_stored_without(toy_section):
+    """Counts that are the same everywhere have no markers, whose intervals would be asked for."""
+    section = _features_alone(toy_section)
+    section = ad.AnnData(np.ones((600, 5)), obs=section.obs, obsm=dict(section.obsm))
+    with pytest.warns(InputWarning, match=r"stored without intervals. Expected marker genes, found none"):
+        spatialpdvi.fit(section, k=4, rep="X_pca", n_init=2, intervals=True)
+    assert "pdvi_domain" in section.obs
+    assert "pdvi_intervals" not in section.uns

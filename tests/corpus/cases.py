@@ -57,12 +57,15 @@ def section(*, n_side: int = 9, n_genes: int = 24, seed: int = 0) -> ad.AnnData:
 
 def every_case() -> list[Case]:
     """All of them; the names differ."""
+    from corpus.forest import forest_cases
     from corpus.pictures import picture_cases
     from corpus.samples import sample_cases
     from corpus.stores import store_cases
 
     families = (_types, _shapes, _places, _values, _labels, _names, _extras, _hdf5, _paths, _options, _commands)
-    cases = [case for family in (*families, sample_cases, store_cases, picture_cases) for case in family()]
+    cases = [
+        case for family in (*families, sample_cases, store_cases, picture_cases, forest_cases) for case in family()
+    ]
     assert len({case.name for case in cases}) == len(cases)
     return cases
 

@@ -44,7 +44,8 @@ def picture_cases() -> Iterator[Case]:
 
 
 @functools.cache
-def _fitted(n_side: int = 9) -> ad.AnnData:
+def fitted(n_side: int = 9) -> ad.AnnData:
+    """The plain section with a fit, not to be changed."""
     from spatialpdvi import fit
 
     adata = section(n_side=n_side)
@@ -54,7 +55,7 @@ def _fitted(n_side: int = 9) -> ad.AnnData:
 
 def _with(change: Change = lambda adata: None, *, n_side: int = 9, name: str = "in.h5ad") -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        adata = _fitted(n_side).copy()
+        adata = fitted(n_side).copy()
         changed = change(adata)  # an AnnData without spots counts as false
         (adata if changed is None else changed).write_h5ad(folder / name)
 
@@ -182,7 +183,7 @@ def _spots() -> Iterator[Case]:
         "in 3-D": lambda x: np.c_[x, x[:, 0]],
         "in 1-D": lambda x: x[:, :1],
         "in 4-D": lambda x: np.c_[x, x],
-        "as texts": lambda x: pd.DataFrame(x.astype(str), index=_fitted().obs_names, columns=["x", "y"]),
+        "as texts": lambda x: pd.DataFrame(x.astype(str), index=fitted().obs_names, columns=["x", "y"]),
     }
     for name, value in shapes.items():
         change = lambda a, value=value: a.obsm.__setitem__("spatial", value(a.obsm["spatial"]))  # noqa: E731

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import softmax
+from scipy.stats import t as student
 
 from spatialpdvi.uncertainty.blocks import block_sums, choose_blocks, spatial_blocks
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
-from spatialpdvi.uncertainty.methods import METHODS, Evidence, estimate
+from spatialpdvi.uncertainty.methods import METHODS, Evidence, _bias, estimate
 from spatialpdvi.uncertainty.profile import Profile
 from spatialpdvi.uncertainty.tables import contrast_bounds, mean_bounds, share_bounds
 
@@ -284,3 +285,70 @@ def test_the_implicit_posterior_of_known_domains_is_mean_field():
     evidence = _evidence(known=True, g=2, graph=_neighbours(20, 0.1))
     exact, found = (np.einsum("kkg->kg", estimate(evidence, name).covariance) for name in ("mean-field", "implicit"))
     np.testing.assert_allclose(np.sqrt(found), np.sqrt(exact), rtol=0.12)
+
+
+# a half of the misplaced spots from each of two domains
+_MIXING = np.array([[0.7, 0.15, 0.15, 0.0], [0.1, 0.8, 0.0, 0.1], [0.0, 0.2, 0.6, 0.2], [0.1, 0.0, 0.1, 0.8]])
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_the_bias_of_mixed_domains_is_that_of_exchangeable_pure_means(noise):
+    """Means x = C p + chance of many genes with known p: the bias (C - I) p has the mean square that is found."""
+    rng = np.random.default_rng(0)
+    pure = rng.normal(size=(4, 20_000))
+    covariance = noise * np.diag([1.0, 4.0, 2.0, 0.0])
+    means = 3.0 + _MIXING @ pure + np.sqrt(covariance) @ rng.normal(size=pure.shape)
+    chance = np.repeat(covariance[:, :, None], pure.shape[1], axis=2)
+    found = _bias(means, chance, _MIXING, np.ones(4))
+    bias = (_MIXING - np.eye(4)) @ pure
+    assert found.mean() == pytest.approx((bias**2).mean(), rel=0.15)
+    np.testing.assert_allclose(found.mean(axis=1), (bias**2).mean(axis=1), rtol=0.3)
+
+
+def test_a_domain_that_nothing_is_confused_with_does_not_widen_the_intervals_of_others():
+    mixing = np.array([[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]])
+    chance = np.repeat(1e-4 * np.eye(3)[:, :, None], 1, axis=2)
+    found = _bias(np.array([[1.0], [1.1], [9.0]]), chance, mixing, np.ones(3))
+    assert found[2, 0] == 0.0
+    assert 0.0 < found[0, 0] < 0.05**2
+
+
+def test_domains_that_are_alike_have_no_bias_and_one_without_a_variance_adds_none():
+    chance = np.repeat(0.1 * np.eye(4)[:, :, None], 2, axis=2)
+    means = np.array([[1.0, 0.0], [1.0, 2.0], [1.0, 9.0], [1.0, -3.0]])
+    assert (_bias(means, chance, _MIXING, np.ones(4))[:, 0] == 0.0).all()
+    chance[3, 3] = np.inf
+    found = _bias(means, chance, _MIXING, np.array([1.0, 1.0, 1.0, 0.0]))
+    assert (found[3] == 0.0).all()
+    assert (found[:3, 1] > 0.0).all()
+
+
+def test_a_posterior_that_tells_no_domains_apart_gives_wide_intervals_and_not_infinite_ones():
+    evidence = _evidence()
+    alike = np.full((400, 3), 1 / 3)
+    sure, unsure = (
+        mean_bounds(estimate(evidence._replace(calibrated=phi), "blocks"), 0.9) for phi in (evidence.calibrated, alike)
+    )
+    assert np.isfinite(unsure[2]).all()
+    assert (unsure[2] - unsure[1] >= sure[2] - sure[1]).all()
+
+
+def test_misplaced_spots_can_only_add_to_a_type():
+    """Of a domain of which three quarters are its own: a type that none of its spots has is rare in it, whatever
+    others hold, and one that they all have is common."""
+    evidence = _evidence(k=2, sharp=0.0)
+    mixing = np.array([[0.75, 0.25], [0.25, 0.75]])
+    types = np.eye(2)[evidence.codes]
+    found = estimate(
+        evidence._replace(values=types, exposure=np.ones(400), are_shares=True, calibrated=mixing[evidence.codes]),
+        "blocks",
+    )
+    np.testing.assert_allclose(found.purity, 0.75)
+    share, low, high = share_bounds(found, 0.9)
+    near = student.ppf(0.95, found.freedom)[:, None] * np.sqrt(found.chance)
+    np.testing.assert_allclose(share, np.eye(2))
+    np.testing.assert_allclose(high[0, 1], near[0, 1] / 0.75)
+    np.testing.assert_allclose(low[1, 1], 1.0 - near[1, 1] / 0.75)
+    without = share_bounds(found._replace(chance=None, purity=None), 0.9)
+    assert without[2][0, 1] > 2 * high[0, 1]
+    assert (low >= without[1]).all()

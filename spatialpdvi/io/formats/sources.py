@@ -1,5 +1,6 @@
 """One interface to an h5ad file, a zarr store and an AnnData in memory, without checks of what is in them."""
 
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, Protocol, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import as_csr, first_values, layer_of
 from spatialpdvi.runtime.rows import Rows, SelectedRows
 
-__all__ = ["AnnDataSource", "H5adSource", "Source", "select_spots"]
+__all__ = ["AnnDataSource", "H5adSource", "Source", "select_spots", "with_elements"]
 
 
 class Source(Protocol):
@@ -220,6 +221,69 @@ class AnnDataSource:
 def select_spots(source: Source, spots: np.ndarray) -> Source:
     """Return a section that consists of some spots of another, whose numbers (n,) are ascending."""
     return cast("Source", _SelectedSpots(source, spots))
+
+
+def with_elements(
+    source: Source, elements: Mapping[tuple[str, str], Any], *, remove: Collection[tuple[str, str]] = ()
+) -> Source:
+    """Return a section as it will be when elements are written into it.
+
+    Parameters
+    ----------
+    source
+        The section.
+    elements
+        Values by (group, key), of obs, obsm, obsp and uns.
+    remove
+        Those of the section that will be gone.
+    """
+    return cast("Source", _WithElements(source, elements, remove))
+
+
+class _WithElements:
+    """A source in which some elements are others, and some are not there."""
+
+    def __init__(
+        self, source: Source, elements: Mapping[tuple[str, str], Any], remove: Collection[tuple[str, str]]
+    ) -> None:
+        self._source, self._elements, self._hidden = source, elements, {*remove, *elements}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def obs_keys(self) -> list[str]:
+        return self._keys("obs", self._source.obs_keys())
+
+    def obs(self, key: str) -> pd.Series:
+        return pd.Series(self._elements["obs", key]) if ("obs", key) in self._elements else self._source.obs(key)
+
+    def obsm_keys(self) -> list[str]:
+        return self._keys("obsm", self._source.obsm_keys())
+
+    def obsm(self, key: str) -> Any:
+        return self._elements["obsm", key] if ("obsm", key) in self._elements else self._source.obsm(key)
+
+    def obsp_keys(self) -> list[str]:
+        return self._keys("obsp", self._source.obsp_keys())
+
+    def obsp(self, key: str) -> Any:
+        return self._elements["obsp", key] if ("obsp", key) in self._elements else self._source.obsp(key)
+
+    def uns_keys(self) -> list[str]:
+        return self._keys("uns", self._source.uns_keys())
+
+    def uns(self, key: str) -> Any:
+        return self._elements["uns", key] if ("uns", key) in self._elements else self._source.uns(key)
+
+    def uns_fields(self, key: str) -> list[str]:
+        value = self._elements.get(("uns", key))
+        if value is None:
+            return [] if ("uns", key) in self._hidden else self._source.uns_fields(key)
+        return list(value) if hasattr(value, "keys") else []
+
+    def _keys(self, group: str, present: list[str]) -> list[str]:
+        kept = [key for key in present if (group, key) not in self._hidden]
+        return kept + [key for own, key in self._elements if own == group]
 
 
 class _SelectedSpots:

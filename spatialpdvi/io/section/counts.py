@@ -117,9 +117,9 @@ def find_counts(source: Source, layer: str | None, *, memory: int | None = None,
         raise InputError(
             f"{_WHAT} in {source.name}",
             f"none, since it was written with {option('slim', True)}",
-            f"They are in {left_out_of!r}, from which it was made. `markers`, `describe`, `plot` and `report` read "
-            f"them from there with {option('counts')}; all else needs a result that was written without "
-            f"{option('slim', True)}.",
+            f"They are in {left_out_of!r}, from which it was made. `markers`, `intervals`, `describe`, `plot` and "
+            f"`report` read them from there with {option('counts')}; all else needs a result that was written "
+            f"without {option('slim', True)}.",
         )
     found = _search(source, memory, advice) if layer is None else _named(source, layer, memory=memory, advice=advice)
     if not found.matrix.shape[1]:
