@@ -14,11 +14,11 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.export import make_model, why_no_model
 from spatialpdvi.fitting.inputs import check_section
-from spatialpdvi.fitting.prepare import Prepared, prepare_start
+from spatialpdvi.fitting.prepare import Initialization, Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import SolverRun, engine_of, solve
 from spatialpdvi.graph.flow import flow_directions
-from spatialpdvi.initialization import in_unit_range, kmeans_labels
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, match_labels
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
 from spatialpdvi.metrics.calibration import Calibration, calibrate
@@ -133,7 +133,7 @@ def fit_features(
         domains = _solve(prepared, run, stage, checkpoint=checkpoint, cluster=cluster)
     _warn_of_empty(domains, options.n_domains)
     agreed = start.agreed
-    calibration = None if agreed is None else calibrate(domains.posterior, agreed.pair_agreement)
+    calibration = _calibrated(domains, start, options.n_domains)
     with progress.stage("scores"):
         scores = section_scores(section, domains.posterior, baseline=start.start.labels, calibration=calibration)
         if section.labels is not None:
@@ -204,6 +204,17 @@ def _solve(
         trace=solved.columns,
         certificate=certify(final, solved.last, solved.stop, rule=run.rule),
     )
+
+
+def _calibrated(domains: _Domains, start: Initialization, k: int) -> Calibration | None:
+    """The calibrated posterior; None without restarts."""
+    if start.agreed is None:
+        return None
+    searched = None if start.searched is None else start.searched.posterior
+    if searched is not None:
+        given, searched = searched, np.empty_like(searched)
+        searched[:, match_labels(given.argmax(axis=1), domains.labels, k)] = given
+    return calibrate(domains.posterior, start.agreed.pair_agreement, searched=searched)
 
 
 def _smaller_steps(solver: Solver) -> str:

@@ -18,6 +18,8 @@ from spatialpdvi.initialization import (
     Found,
     Start,
     States,
+    ambiguity,
+    are_distinct,
     consensus,
     in_unit_range,
     kmeans_labels,
@@ -219,6 +221,9 @@ def compose(
 def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, progress: Progress) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds that single spots do not tell them apart.
 
+    ``auto`` looks at as many sets as a fit learns. Those of a small section differ: by one set alone, the model of a
+    section near the limit would depend on the seed.
+
     Parameters
     ----------
     unsmoothed
@@ -226,19 +231,24 @@ def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, pro
     settings
         Of the states.
     n_sets
-        How many sets.
+        How many sets to return, at most as many as a fit learns.
     progress
         Shows the stage "states".
     """
     with progress.stage("states") as stage, single_threaded():
-        states = learn_states(unsmoothed, settings.n_states, seed=settings.seed)
-        ambiguous = f"a spot's features leave {states.ambiguity:.0%} of its state open"
-        if settings.if_distinct and not states.are_distinct:
+        n_learnt = n_state_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
+        seeds = (settings.seed, *np.random.default_rng(settings.seed).integers(2**32, size=n_learnt - 1))
+        sets: list[States] = []
+        for seed in seeds:
+            sets.append(learn_states(unsmoothed, settings.n_states, seed=int(seed)))
+            if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
+                break  # the others cannot change the median's side
+        ambiguous = f"a spot's features leave {ambiguity(sets):.0%} of its state open"
+        if settings.if_distinct and not are_distinct(sets):
             stage.note(f"none: {ambiguous}")
             return []
         stage.note(f"{settings.n_states} states; {ambiguous}")
-        seeds = np.random.default_rng(settings.seed).integers(2**32, size=n_sets - 1)
-        return [states, *(learn_states(unsmoothed, settings.n_states, seed=int(seed)) for seed in seeds)]
+        return sets[:n_sets]
 
 
 def prepare(

@@ -60,8 +60,8 @@ class FitResult:
     agreement
         (n,) float32: share of restarts that put the spot where their consensus does; None without restarts.
     calibration
-        The calibrated posterior, as confident on average as two restarts agree, and its temperature; None without
-        restarts.
+        The calibrated posterior, which is as confident on average as two restarts agree, or the mean of that and of the
+        posteriors of several searches, and its temperature; None without restarts.
     features
         (n, d) float32 (float64 where given so), dense or CSR: what was fitted.
     store_features
@@ -168,9 +168,7 @@ class FitResult:
             domains=self.domains[spots],
             posterior=self.posterior[spots],
             agreement=None if self.agreement is None else self.agreement[spots],
-            calibration=None
-            if self.calibration is None
-            else self.calibration._replace(posterior=self.calibration.posterior[spots]),
+            calibration=None if self.calibration is None else self.calibration.part(spots),
             states=None if self.states is None else self.states._replace(posterior=self.states.posterior[spots]),
             features=self.features[spots],
             store_features=True,

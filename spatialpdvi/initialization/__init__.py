@@ -6,21 +6,24 @@ from spatialpdvi.initialization.compositions import (
     settle_labels,
     start_from_composition,
 )
-from spatialpdvi.initialization.consensus import Consensus, consensus
+from spatialpdvi.initialization.consensus import Consensus, consensus, match_labels
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
-from spatialpdvi.initialization.states import States, learn_states
+from spatialpdvi.initialization.states import States, ambiguity, are_distinct, learn_states
 
 __all__ = [
     "Consensus",
     "Found",
     "Start",
     "States",
+    "ambiguity",
+    "are_distinct",
     "consensus",
     "in_unit_range",
     "kmeans_labels",
     "learn_states",
+    "match_labels",
     "mixture_labels",
     "noise_rotation",
     "one_hot",

@@ -1,12 +1,13 @@
 """The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import softmax
 
-from spatialpdvi.initialization.consensus import consensus
+from spatialpdvi.initialization.consensus import consensus, match_labels
 from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
@@ -46,9 +47,12 @@ def search_sets(
 ) -> tuple[States, Start, Found]:
     """Search with several sets of states, and return their consensus with the set that is nearest to it.
 
-    F of different states cannot be compared. The consensus of the domains that they give varies less from seed to seed
-    than those of one set do, and is right more often than the average of them. Where it lacks more domains than the
-    nearest search does, because the searches disagree on small ones, the domains of that search are returned.
+    In the last round each search is offered the domains that the others found (`_exchanged`). F of different states
+    cannot be compared. The consensus of the domains that they give varies less from seed to seed than those of one set
+    do, and is right more often than the average of them. Where it lacks more domains than the nearest search does,
+    before or after it is fitted, because the searches disagree on small ones, the domains of that search are returned.
+    What is found has the mean of the searches' posteriors before the last round, when they still know nothing of each
+    other, each matched to the domains of the start.
 
     Parameters
     ----------
@@ -57,20 +61,33 @@ def search_sets(
     coordinates, graph, k, labels, rounds, seed
         As for `search_compositions`.
     """
+    shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] <= SEARCHED
 
-    def search(states: States) -> tuple[Start, Found]:
-        return search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed)
+    def search(states: States) -> _Searched:
+        return _search(states, coordinates, graph, k, labels=labels, rounds=rounds - shared, seed=seed)
 
     results = side_by_side(search, sets)
-    agreed = consensus([start.labels for start, _ in results], k).labels
-    nearest = int(np.argmax([adjusted_rand_index(agreed, start.labels) for start, _ in results]))
-    found = results[nearest][1]._replace(
-        n_proposed=sum(own.n_proposed for _, own in results), n_accepted=sum(own.n_accepted for _, own in results)
-    )
-    states, start = sets[nearest], results[nearest][0]
-    if lacking(agreed, k) <= lacking(start.labels, k):
+    alone = [own.found for own in results]
+    if shared:
+        given = [found.labels for found in alone]
+        results = side_by_side(lambda own: _exchanged(own, given), results)
+    agreed = consensus([own.start.labels for own in results], k).labels
+    nearest = int(np.argmax([adjusted_rand_index(agreed, own.start.labels) for own in results]))
+    states, start, found = sets[nearest], results[nearest].start, [own.found for own in results]
+    landscape, left = results[nearest].landscape, [agreed]
+    if shared:  # a domain on which searches half agree may vanish in the fit, over hundreds of epochs
+        left.append(landscape.fit(agreed[landscape.order]).labels)
+    if max(lacking(labels, k) for labels in left) <= lacking(start.labels, k):
         start = start_from_composition(states, agreed, k)
-    return states, start, found
+    return (
+        states,
+        start,
+        found[nearest]._replace(
+            n_proposed=sum(own.n_proposed for own in found),
+            n_accepted=sum(own.n_accepted for own in found),
+            posterior=_mean_posterior(alone, start.labels, k),
+        ),
+    )
 
 
 def search_compositions(
@@ -103,6 +120,29 @@ def search_compositions(
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
     """
+    return _search(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed)[:2]
+
+
+class _Searched(NamedTuple):
+    """What a search found with one set of states, and where."""
+
+    start: Start
+    found: Found
+    landscape: Landscape  # of the spots that were searched
+    states: States
+
+
+def _search(
+    states: States,
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    k: int,
+    *,
+    labels: Sequence[np.ndarray],
+    rounds: int,
+    seed: int,
+) -> _Searched:
+    """`search_compositions`, with the landscape that was searched."""
     rng = np.random.default_rng(seed)
     spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
     others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
@@ -110,13 +150,46 @@ def search_compositions(
     starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
-        return _start(states, found.labels, found.composition), found
+        return _Searched(_start(states, found.labels, found.composition), found, landscape, states)
     likelihood = _likelihood(states)
     everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
     whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
     # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
     fit = min((whole.fit(own[whole.order], rounds=_WHOLE) for own in (everywhere, labels[0])), key=lambda fit: fit.rank)
-    return _start(states, whole.as_given(fit.labels), fit.composition), found
+    start = _start(states, whole.as_given(fit.labels), fit.composition)
+    return _Searched(start, found._replace(posterior=None), landscape, states)
+
+
+def _exchanged(own: _Searched, given: Sequence[np.ndarray]) -> _Searched:
+    """Take the domains of another search where, fitted with these states, they have a lower F and lack no more domains.
+
+    Every search stops in an optimum of its own, and those of the others are good starts. A fit that lacks fewer domains
+    but has a higher F is left to the search that found it: all searches would end there.
+
+    Parameters
+    ----------
+    own
+        Of a whole section.
+    given
+        Labels (n,) that the searches found, in the order of the section's spots.
+    """
+    landscape, found = own.landscape, own.found
+    for labels in given:
+        if labels is own.found.labels:
+            continue
+        fit = landscape.fit(labels[landscape.order], give_up_above=found.ended_at)
+        better = fit.neg_elbo < found.ended_at and fit.rank[0] <= lacking(found.labels, landscape.k)
+        found = found._replace(n_proposed=found.n_proposed + 1, n_accepted=found.n_accepted + better)
+        if better:
+            found = found._replace(
+                labels=landscape.as_given(fit.labels),
+                composition=fit.composition,
+                ended_at=fit.neg_elbo,
+                posterior=landscape.as_given(fit.phi.astype(np.float32)),
+            )
+    if found.labels is own.found.labels:
+        return own._replace(found=found)
+    return own._replace(start=_start(own.states, found.labels, found.composition), found=found)
 
 
 def landscape_of(
@@ -189,6 +262,17 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
     for _ in range(_SWEEPS):
         phi = 0.5 * (phi + softmax(data_term + graph @ phi, axis=1))
     return np.asarray(phi.argmax(axis=1))
+
+
+def _mean_posterior(results: Sequence[Found], reference: np.ndarray, k: int) -> np.ndarray | None:
+    """Mean posterior (n, K) of several searches in the numbers of a reference (n,); None without several of them."""
+    if len(results) == 1 or results[0].posterior is None:
+        return None
+    mean = np.zeros_like(results[0].posterior)
+    for found in results:
+        assert found.posterior is not None  # all searches are of the same spots
+        mean[:, match_labels(found.labels, reference, k)] += found.posterior / len(results)
+    return mean
 
 
 def _start(states: States, labels: np.ndarray, composition: np.ndarray) -> Start:

@@ -74,6 +74,7 @@ class Found(NamedTuple):
     ended_at: float
     n_proposed: int  # proposals that were refitted
     n_accepted: int  # of these, with the lowest F so far
+    posterior: np.ndarray | None = None  # phi (n, K) float32; of several searches the mean, None for part of a section
 
 
 class Landscape:
@@ -141,10 +142,10 @@ class Landscape:
         evaluate_spots(data_term, *self._edges(), none, phi, np.empty_like(data_term), value, residual)
         return float(value.sum())
 
-    def as_given(self, labels: np.ndarray) -> np.ndarray:
-        """Return labels (n,) in the order of the spots that the landscape was made of."""
-        given = np.empty_like(labels)
-        given[self.order] = labels
+    def as_given(self, rows: np.ndarray) -> np.ndarray:
+        """Return labels (n,) or posteriors (n, K) in the order of the spots that the landscape was made of."""
+        given = np.empty_like(rows)
+        given[self.order] = rows
         return given
 
     def with_domains(self, k: int) -> Self:
@@ -218,6 +219,7 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
         best.neg_elbo,
         search.n_proposed,
         search.n_accepted,
+        landscape.as_given(best.phi.astype(np.float32)),
     )
 
 

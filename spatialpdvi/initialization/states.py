@@ -1,5 +1,6 @@
 """Cell states that domains share, learnt from single spots: the states of a mixture of compositions."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from spatialpdvi.initialization.clustering import Mixture, fit_mixture
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
-__all__ = ["States", "learn_states"]
+__all__ = ["States", "ambiguity", "are_distinct", "learn_states"]
 
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
@@ -29,10 +30,15 @@ class States(NamedTuple):
     distance: np.ndarray  # (n,) of spots to the nearest state, in noise sd, as they are without being drawn in
     ambiguity: float  # the part of the uncertainty about a spot's state that its features leave, in [0, 1]
 
-    @property
-    def are_distinct(self) -> bool:
-        """Whether single spots tell states apart well enough for compositions."""
-        return self.ambiguity < _MOST_AMBIGUOUS
+
+def ambiguity(sets: Sequence[States]) -> float:
+    """Return the median ambiguity of several sets of states."""
+    return float(np.median([states.ambiguity for states in sets]))
+
+
+def are_distinct(sets: Sequence[States]) -> bool:
+    """Whether single spots tell the states of most sets apart, well enough for compositions."""
+    return ambiguity(sets) < _MOST_AMBIGUOUS
 
 
 def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:

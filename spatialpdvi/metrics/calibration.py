@@ -1,10 +1,12 @@
 """Calibration of posteriors: their mean confidence becomes the share of spots on which restarts agree.
 
 Mean-field posteriors are overconfident, because the evidence that neighbours share is counted many times. One
-temperature corrects that without any labels. With labels, the remaining calibration error can be measured.
+temperature corrects that without any labels. It does not tell where other answers are about as good: where a section
+was searched several times, the posteriors of the searches do. With labels, the remaining calibration error can be
+measured.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -29,19 +31,22 @@ _MOST_SPOTS = 20_000  # from which the temperature is determined
 
 
 class Calibration(NamedTuple):
-    """A temperature and the posterior that it gives."""
+    """A temperature, and the calibrated posterior that it gives or is a part of."""
 
-    temperature: float  # at least 1: confidences are only ever lowered
+    temperature: float  # at least 1
     posterior: np.ndarray  # (n, K) float32, rows sum to 1
+    confidence: np.ndarray  # (n,) float32: the calibrated posterior of each spot's domain
 
-    @property
-    def confidence(self) -> np.ndarray:
-        """Largest calibrated posterior of each spot (n,) float32."""
-        return np.asarray(self.posterior.max(axis=1))
+    def part(self, spots: np.ndarray) -> Self:
+        """Return the same for some of the spots."""
+        return self._replace(posterior=self.posterior[spots], confidence=self.confidence[spots])
 
 
-def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
+def calibrate(posterior: np.ndarray, agreement: float, *, searched: np.ndarray | None = None) -> Calibration:
     """Compute the posterior ``softmax(log(phi) / T)`` whose mean confidence is the agreement between restarts.
+
+    Where there is a mean posterior of several searches, the result is the mean of the two (C9): the first says how far
+    another model of the section differs, the second where this one has other answers that are about as good.
 
     Restarts on the same tissue disagree where labels are uncertain, and their agreement is known without annotation. A
     single temperature T does not change the order of domains at any spot. Temperature scaling is due to Guo, Pleiss,
@@ -53,11 +58,14 @@ def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
         phi (n, K).
     agreement
         The probability, in (0, 1], that two restarts place a spot in the same domain.
+    searched
+        (n, K), the mean posterior of several searches whose domains are those of ``posterior``, where there is one.
 
     Returns
     -------
     Calibration
-        T, from 1 to 10,000, and the calibrated posterior.
+        T, from 1 to 10,000, and the calibrated posterior. Its confidences are those of the domains that are most
+        probable in ``posterior``, in a few spots not those that are most probable after calibration.
     """
     some = posterior[:: max(1, len(posterior) // _MOST_SPOTS)]
 
@@ -72,12 +80,18 @@ def calibrate(posterior: np.ndarray, agreement: float) -> Calibration:
             if excess(_LARGEST_LOG) < 0.0
             else float(np.exp(_LARGEST_LOG))
         )
-    return tempered(posterior, temperature)
+    found = tempered(posterior, temperature)
+    if searched is None:
+        return found
+    mean = 0.5 * (found.posterior + searched.astype(np.float32))
+    own = np.take_along_axis(mean, posterior.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return found._replace(posterior=mean, confidence=own)
 
 
 def tempered(posterior: np.ndarray, temperature: float) -> Calibration:
     """Calibrate a posterior (n, K) with a known temperature, such as that of a saved model."""
-    return Calibration(temperature, temper(posterior, temperature).astype(np.float32))
+    found = temper(posterior, temperature).astype(np.float32)
+    return Calibration(temperature, found, found.max(axis=1))
 
 
 def temper(posterior: np.ndarray, temperature: float) -> np.ndarray:
@@ -149,7 +163,7 @@ def calibration_scores(
     codes
         Code of the known label of each spot (n,); negative where there is none.
     confidence, calibrated
-        Largest posterior of each spot (n,), and largest calibrated posterior, where there is one.
+        Posterior and, where there is one, calibrated posterior of each spot's domain (n,).
 
     Returns
     -------

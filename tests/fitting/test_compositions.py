@@ -8,6 +8,7 @@ import pytest
 from reference import recompute, stored
 
 from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, predict_file
+from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
 from spatialpdvi.synthetic import simulate
@@ -44,6 +45,20 @@ def test_what_is_written_fits_together(fitted):
     assert fit["params"]["states"] == 8
     assert result.states is not None
     assert result.scores["ari"] > 0.95
+
+
+def test_the_calibrated_posterior_is_half_that_of_the_searches(fitted):
+    folder, result = fitted
+    adata = anndata.read_h5ad(folder / "out.h5ad")
+    phi, calibrated = adata.obsm["pdvi_posterior"], adata.obsm["pdvi_posterior_calibrated"]
+    own = temper(phi, adata.uns["pdvi"]["params"]["temperature"])
+    assert own.max(axis=1).mean() == pytest.approx(adata.uns["pdvi"]["params"]["restart_accord"], abs=2e-3)
+    searched = 2.0 * calibrated - own  # each search's domains have the numbers of the fit's
+    np.testing.assert_allclose(searched.sum(axis=1), 1.0, atol=1e-5)
+    assert searched.min() > -1e-5
+    assert (searched.argmax(axis=1) == result.domains).mean() > 0.95
+    of_domain = calibrated[np.arange(adata.n_obs), result.domains]
+    np.testing.assert_array_equal(adata.obs["pdvi_confidence_calibrated"], of_domain)
 
 
 def test_the_certificate_is_recomputed_from_the_file(fitted):

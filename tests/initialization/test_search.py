@@ -7,9 +7,9 @@ from scipy.special import softmax
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.initialization import are_distinct, learn_states, match_labels, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
-from spatialpdvi.initialization import learn_states, search_compositions, search_sets
-from spatialpdvi.initialization.search import Landscape, composition_labels, lowest
+from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import states_of_section
@@ -41,14 +41,14 @@ def test_states_are_those_of_the_section_and_distinct():
     states = learn_states(_section()[2], 6, seed=0)
     assert states.lam.m.shape == (6, 5)
     assert states.share.sum() == pytest.approx(1.0)
-    assert states.are_distinct
+    assert are_distinct([states])
     assert 0.0 <= states.ambiguity < 0.1
     within = states.features - states.lam.m[((states.features[:, None] - states.lam.m) ** 2).sum(axis=2).argmin(axis=1)]
     np.testing.assert_allclose(np.cov(within.T), np.eye(5), atol=0.25)  # W makes the noise a unit matrix
 
 
 def test_states_that_single_spots_do_not_tell_apart_are_found_out():
-    assert not learn_states(_section(apart=0.3)[2], 6, seed=0).are_distinct
+    assert not are_distinct([learn_states(_section(apart=0.3)[2], 6, seed=0)])
 
 
 @pytest.mark.parametrize(("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25)])
@@ -74,7 +74,7 @@ def test_equal_spots_stay_finite():
     states = learn_states(np.ones((100, 3)), 4, seed=0)
     assert np.isfinite(states.features).all()
     assert np.isfinite(states.rotation).all()
-    assert not states.are_distinct
+    assert not are_distinct([states])
 
 
 def test_the_landscapes_objective_is_that_of_the_problem():
@@ -150,13 +150,74 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
     xy, truth, x = _section(side=40)
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
     graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
-    states, start, found = search_sets(sets, xy, graph, 4, labels=(truth,), rounds=1, seed=0)
-    alone = [search_compositions(own, xy, graph, 4, labels=(truth,), rounds=1, seed=0) for own in sets]
+    states, start, found = search_sets(sets, xy, graph, 4, labels=(truth,), rounds=0, seed=0)
+    alone = [search_compositions(own, xy, graph, 4, labels=(truth,), rounds=0, seed=0) for own in sets]
     assert found.n_proposed == sum(own.n_proposed for _, own in alone)
     agreement = [adjusted_rand_index(start.labels, own.labels) for own, _ in alone]
     assert any(states is own for own in sets)
     assert states is sets[int(np.argmax(agreement))]
     assert adjusted_rand_index(truth, start.labels) > 0.9
+    # posteriors of all searches, in the numbers of the start
+    matched = [match_labels(own.labels, start.labels, 4) for _, own in alone]
+    mean = np.mean([own.posterior[:, np.argsort(to)] for to, (_, own) in zip(matched, alone, strict=True)], axis=0)
+    np.testing.assert_allclose(found.posterior, mean, atol=1e-6)
+    assert (found.posterior.argmax(axis=1) == start.labels).mean() > 0.95
+
+
+def test_the_last_round_offers_every_search_what_the_others_found():
+    xy, truth, x = _section(side=40)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
+    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    alone = search_sets(sets, xy, graph, 4, labels=(truth,), rounds=0, seed=0)
+    _, start, found = search_sets(sets, xy, graph, 4, labels=(truth,), rounds=1, seed=0)
+    assert found.n_proposed == alone[2].n_proposed + 3 * 2
+    to = match_labels(alone[2].posterior.argmax(axis=1), start.labels, 4)  # as before the round
+    np.testing.assert_allclose(found.posterior[:, to], alone[2].posterior, atol=1e-6)
+    assert adjusted_rand_index(truth, start.labels) > 0.9
+    assert search_sets(sets[:1], xy, graph, 4, labels=(truth,), rounds=1, seed=0)[2].posterior is None
+
+
+def test_what_another_search_found_is_taken_for_a_lower_f_and_as_many_domains():
+    landscape, states, truth, xy, graph = _landscape()
+    rng = np.random.default_rng(0)
+    poor = module._search(states, xy, graph, 4, labels=(rng.integers(4, size=truth.size),), rounds=0, seed=0)
+    fit = landscape.fit(rng.integers(4, size=truth.size), rounds=1)
+    labels = landscape.as_given(fit.labels)
+    poor = poor._replace(found=poor.found._replace(labels=labels, ended_at=fit.neg_elbo), landscape=landscape)
+    better = module._exchanged(poor, [labels, truth])
+    assert better.found.ended_at < fit.neg_elbo
+    assert (better.found.n_proposed, better.found.n_accepted) == (poor.found.n_proposed + 1, poor.found.n_accepted + 1)
+    assert adjusted_rand_index(truth, better.start.labels) > 0.9
+    np.testing.assert_array_equal(better.found.posterior.argmax(axis=1), better.start.labels)
+    np.testing.assert_allclose(softmax(better.start.lam.theta, axis=1), better.found.composition, atol=1e-9)
+    # a higher F is not taken, and neither is one that lacks a domain
+    same = module._exchanged(better, [labels])
+    assert same.found.labels is better.found.labels
+    assert same.found.n_proposed == better.found.n_proposed + 1
+    worst = better._replace(found=better.found._replace(ended_at=np.inf))
+    united = np.where(truth == 3, 0, truth)
+    assert lacking(landscape.fit(united[landscape.order]).labels, 4) == 1
+    assert module._exchanged(worst, [united]).found.labels is better.found.labels
+
+
+def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
+    from spatialpdvi.fitting import prepare
+    from spatialpdvi.options.stages import StateSettings
+    from spatialpdvi.runtime.progress import Progress
+
+    x = _section()[2]
+    one = learn_states(x, 6, seed=0)
+
+    def learnt(ambiguities, **settings):
+        left = iter(ambiguities)
+        monkeypatch.setattr(prepare, "learn_states", lambda *_, **__: one._replace(ambiguity=next(left)))
+        options = {"n_domains": 4, "search": 1, "beta": 1.0, "seed": 0, "n_states": 6, "if_distinct": True} | settings
+        return [own.ambiguity for own in prepare.learn_sets(x, StateSettings(**options), 3, Progress())]
+
+    assert learnt([0.4, 0.1, 0.1, 0.4, 0.1]) == [0.4, 0.1, 0.1]
+    assert learnt([0.1, 0.4, 0.4, 0.1, 0.4]) == []
+    assert learnt([0.4, 0.4, 0.4]) == []  # no more are learnt than decide
+    assert learnt([0.4, 0.4, 0.4], if_distinct=False) == [0.4, 0.4, 0.4]
 
 
 def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):

@@ -53,6 +53,25 @@ def test_posteriors_of_zeros_and_ones_can_be_calibrated():
     np.testing.assert_allclose(temper(np.eye(4), 1.0), np.eye(4), atol=1e-29)
 
 
+def test_the_posteriors_of_searches_are_averaged_with_the_tempered_one():
+    right, sharp, _ = _posterior()
+    searched = np.full_like(sharp, 0.2)
+    searched[:100] = np.eye(5)[(sharp[:100].argmax(axis=1) + 1) % 5]  # another domain, for certain
+    agreement = right.max(axis=1).mean()
+    alone, found = calibrate(sharp, agreement), calibrate(sharp, agreement, searched=searched)
+    assert found.temperature == alone.temperature
+    assert found.posterior.dtype == found.confidence.dtype == np.float32
+    np.testing.assert_allclose(found.posterior, (alone.posterior + searched) / 2, atol=1e-6)
+    np.testing.assert_allclose(found.posterior.sum(axis=1), 1.0, rtol=1e-5)
+    # confidences are of the domain that a spot has, also where another one is now more probable
+    assert (found.posterior[:100].argmax(axis=1) != sharp[:100].argmax(axis=1)).mean() > 0.9
+    np.testing.assert_allclose(found.confidence[:100], alone.confidence[:100] / 2, atol=1e-6)
+    np.testing.assert_allclose(found.confidence[100:], (alone.confidence[100:] + 0.2) / 2, atol=1e-6)
+    some = found.part(np.array([3, 150]))
+    np.testing.assert_array_equal(some.confidence, found.confidence[[3, 150]])
+    np.testing.assert_array_equal(some.posterior, found.posterior[[3, 150]])
+
+
 def test_the_calibration_error_is_the_mean_distance_over_bins():
     confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55, 1.0])
     correct = np.array([1, 1, 0, 0, 1, 0, 1]).astype(bool)

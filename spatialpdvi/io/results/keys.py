@@ -83,7 +83,7 @@ class Keys:
 
     @property
     def calibrated_confidence(self) -> str:
-        """``obs``: the largest calibrated posterior of each spot."""
+        """``obs``: the calibrated posterior of each spot's domain."""
         return f"{self.prefix}_confidence_calibrated"
 
     @property
