@@ -31,6 +31,7 @@ from spatialpdvi.initialization import (
     start_from_composition,
     start_from_labels,
 )
+from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
@@ -38,6 +39,7 @@ from spatialpdvi.options.states import n_state_sets, wanted_states
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
+from spatialpdvi.runtime.memory import warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -51,6 +53,8 @@ __all__ = [
     "prepare",
     "prepare_start",
 ]
+
+_SEARCH_BYTES = 1_000  # for each spot, that a search takes beside its likelihoods and posteriors
 
 
 class Initialization(NamedTuple):
@@ -199,6 +203,13 @@ def compose(
     if given:
         states, start = sets[0], start_from_composition(sets[0], labels, k)
     else:
+        n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 8 * (2 * settings.n_states + 5 * k)
+        warn_of_limit(
+            FIXED_BYTES + per_spot * n,
+            settings.memory,
+            f"The search for the domains of {n:,} spots with {settings.n_states} states",
+            f"Leave states out with {option('states', 'off')}, or raise {option('memory')}.",
+        )
         with progress.stage("search") as stage, single_threaded():
             states, start, found = search_sets(
                 sets,

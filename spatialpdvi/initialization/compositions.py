@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, match_labels
 from spatialpdvi.initialization.restarts import side_by_side
-from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -154,8 +154,14 @@ def _search(
     likelihood = _likelihood(states)
     everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
     whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
+    del likelihood  # the landscape has a copy in its own order
+
+    def fitted(labels: np.ndarray) -> Fit:
+        """A fit without its posteriors, which nobody needs and which a large section has no room for twice."""
+        return whole.fit(labels[whole.order], rounds=_WHOLE)._replace(phi=np.empty((0, k)))
+
     # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
-    fit = min((whole.fit(own[whole.order], rounds=_WHOLE) for own in (everywhere, labels[0])), key=lambda fit: fit.rank)
+    fit = min(map(fitted, (everywhere, labels[0])), key=lambda fit: fit.rank)
     start = _start(states, whole.as_given(fit.labels), fit.composition)
     return _Searched(start, found._replace(posterior=None), landscape, states)
 

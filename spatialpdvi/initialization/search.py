@@ -109,12 +109,14 @@ class Landscape:
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
         phi = one_hot(labels, self.k)
-        composition = self.composed(phi.T @ self.responsibility)
-        return self.go_on(Fit(np.inf, labels, phi, composition), rounds=rounds, give_up_above=give_up_above)
+        return self._settle(phi, self.composed(phi.T @ self.responsibility), rounds, give_up_above)
 
     def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
-        phi, composition = fit.phi.copy(), fit.composition
+        return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
+
+    def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
+        """Continue from posteriors, which are overwritten."""
         for turn in range(rounds):
             composition = self.composed(members(self.states, phi, composition))
             before = phi.copy()

@@ -83,11 +83,12 @@ class StateSettings(_Settings):
     search: int
     beta: float  # of the edges
     seed: int
+    memory: str | None = None
 
     @classmethod
     def of(cls, options: FitOptions, n_states: int = 0) -> Self:
         """Take the settings from the options of a fit, with the number of states that they stand for."""
-        shared = {name: getattr(options, name) for name in ("n_domains", "search", "beta", "seed")}
+        shared = {name: getattr(options, name) for name in ("n_domains", "search", "beta", "seed", "memory")}
         return cls(n_states=n_states, if_distinct=options.states == "auto", **shared)
 
 

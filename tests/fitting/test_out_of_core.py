@@ -60,6 +60,16 @@ def test_a_limit_that_cannot_be_held_is_said_before_the_start(toy_file, tmp_path
     )
 
 
+def test_a_search_that_a_limit_cannot_hold_is_said_before_it_begins(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_LEAST", 0)
+    with pytest.warns(InputWarning) as warned:
+        fit_file(toy_file, FitOptions(**FAST, states=5, memory="1KB"), output=tmp_path / "a.h5ad")
+    assert re.sub(r"\d[\d,]* ", "N ", str(warned[-1].message)) == (
+        "The search for the domains of N spots with N states takes about N MB, more than `memory='1KB'`. Leave states "
+        "out with `states='off'`, or raise `memory`."
+    )
+
+
 @pytest.mark.slow
 def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     other = tmp_path / "other.h5ad"
