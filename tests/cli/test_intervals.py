@@ -133,6 +133,8 @@ def test_the_bits_do_not_depend_on_threads(fitted, tmp_path):
     assert found[0] == found[1]
 
 
+# with six states, one domain of this small section has few spots
+@pytest.mark.filterwarnings("ignore:Some domains lie in fewer than 5 blocks")
 @pytest.mark.parametrize("how", ["h5ad", "zarr", "slim", "streamed", "masked", "states"])
 def test_a_fit_stores_what_the_command_stores_afterwards(toy_section, tmp_path, how):
     path, out, options = tmp_path / "in.h5ad", tmp_path / "out.h5ad", list(FIT)
