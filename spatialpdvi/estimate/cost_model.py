@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # seconds of one thread for one unit of each term of `Work.terms`. By hand: "values again", from a fit of ten million
-# spots, and "searched", of real sections alone, since searches of easy ones end early
+# spots; "searched", of real sections alone, since searches of easy ones end early; and the memory of a search
 SECONDS = {
     "start-up": {"once": 1.47},
     "read": {"spots": 5.0e-08, "packed": 2.39e-09, "bytes": 3.79e-09},
@@ -71,7 +71,7 @@ MEMORY = {
     "smooth": {"once": 339000000.0, "spots": 968.0, "counts": 1.0, "fitted genes": 1.42},
     "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
     "states": {"once": 343000000.0, "spots": 1420.0, "counts": 1.0},
-    "search": {"once": 371000000.0, "spots": 3280.0, "counts": 1.0},
+    "search": {"once": 371000000.0, "spots": 2300.0, "counts": 1.0},
     "graph": {"once": 370000000.0, "spots": 1520.0, "counts": 1.0, "fitted genes": 1.44},
     "fit": {"once": 363000000.0, "spots": 970.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.52},
     "scores": {"once": 365000000.0, "spots": 1040.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.55},
