@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from implicit_rivals import chain_of_pulls
 
 from spatialpdvi.uncertainty.implicit import Adam, ImplicitOptions, schedule
 from spatialpdvi.uncertainty.semi_implicit import Family, Network
@@ -26,7 +27,6 @@ from spatialpdvi.uncertainty.semi_implicit import Family, Network
 __all__ = ["METHODS", "Autoencoder", "Encoder", "Estimate", "Fit", "Ratios", "estimate", "steps"]
 
 METHODS = ("CI-VI", "SIVI", "UIVI", "Gaussian", "nested")
-BURN_IN, KEPT, LEAPS, ACCEPTED = 5, 5, 5, 0.9  # of the chains of UIVI, as in its paper
 LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -199,30 +199,15 @@ def unbiased(
         gradient = encoder.to_noises(theta.encoder, held, pull) - e
         return -0.5 * ((away**2).sum(axis=1) + (e**2).sum(axis=1)), gradient, pull
 
-    log_p, gradient, pull = reverse(noise)
-    held, rates = np.zeros_like(points), []
-    for draw in range(BURN_IN + KEPT):
-        momentum = rng.standard_normal(noise.shape, dtype=noise.dtype)
-        e, g, energy = noise, gradient, log_p - 0.5 * (momentum**2).sum(axis=1)
-        for _ in range(LEAPS):
-            momentum = momentum + 0.5 * step * g
-            e = e + step * momentum
-            new_log_p, g, new_pull = reverse(e)
-            momentum = momentum + 0.5 * step * g
-        accepted = np.log(rng.random(len(e))) < new_log_p - 0.5 * (momentum**2).sum(axis=1) - energy
-        noise, gradient = (np.where(accepted[:, None], new, old) for new, old in ((e, noise), (g, gradient)))
-        log_p, pull = np.where(accepted, new_log_p, log_p), np.where(accepted[:, None], new_pull, pull)
-        rates.append(accepted.mean())
-        if draw >= BURN_IN:
-            held -= pull / KEPT
+    pull, step = chain_of_pulls(reverse, noise, step, rng)
     n = len(images)
     decoder, to_points = _Likelihood(model.decoder, theta.decoder, images, points).pull_back(
         np.full(n, -1.0 / n, dtype=points.dtype)
     )
-    to_points += (held + points) / n
+    to_points += (points - pull) / n
     network = encoder.pull_back(theta.encoder, own_held, to_points[:, None])
     found = Theta(np.concatenate([network, (to_points * s * u).sum(axis=0)]), decoder)
-    return found, step * (1.02 if np.mean(rates) > ACCEPTED else 0.96)
+    return found, step
 
 
 def gaussian(model: Autoencoder, theta: Theta, images: np.ndarray, u: np.ndarray) -> tuple[float, Theta]:

@@ -9,7 +9,8 @@ All share the network, the noises, the pairs and the Adam of CI-VI. They differ 
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -30,6 +31,7 @@ __all__ = ["METHODS", "hmc", "mean_field", "steps"]
 
 METHODS = ("CI-VI", "CI-VI, as published", "SIVI", "UIVI", "nested, Adam", "nested, SGD")
 BURN_IN, KEPT, LEAPS, ACCEPTED = 5, 5, 5, 0.9  # of the chains of UIVI, for each pair and iteration, as in its paper
+Reverse: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def steps(
@@ -129,10 +131,35 @@ def _unbiased(
         e2 = (e**2).sum(axis=1) / family.noise_scale**2
         return -0.5 * ((a**2).sum(axis=1) + e2), gradient - e / family.noise_scale**2, pull
 
+    pull, step = chain_of_pulls(reverse, noise, step, rng)
+    to_points = -(pull + score) / len(points)
+    network, _ = family.backward(theta, inputs, to_points)
+    full = np.concatenate([network, family.lower_gradient(lower, to_points.T @ pairs[0])])
+    return full, float(-values.mean()), step
+
+
+def chain_of_pulls(
+    reverse: Reverse, noise: np.ndarray, step: float, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """The mean of the last values of the third result of ``reverse`` along chains of noises, and the next step.
+
+    Hamiltonian chains of q(e | z), one from the own noise of each pair, as in the paper of UIVI.
+
+    Parameters
+    ----------
+    reverse
+        Of noises (n, .): log q(e | z) up to a constant (n,), its gradient, and what is averaged.
+    noise
+        Where the chains begin.
+    step
+        Of the leaps; it follows the rate of acceptance.
+    rng
+        Random generator.
+    """
     log_p, gradient, pull = reverse(noise)
-    held, rates = np.zeros_like(points), []
+    held, rates = np.zeros_like(pull), []
     for draw in range(BURN_IN + KEPT):
-        momentum = rng.normal(size=noise.shape)
+        momentum = rng.standard_normal(noise.shape, dtype=noise.dtype)
         e, g, energy = noise, gradient, log_p - 0.5 * (momentum**2).sum(axis=1)
         for _ in range(LEAPS):
             momentum = momentum + 0.5 * step * g
@@ -144,12 +171,8 @@ def _unbiased(
         log_p, pull = np.where(accepted, new_log_p, log_p), np.where(accepted[:, None], new_pull, pull)
         rates.append(accepted.mean())
         if draw >= BURN_IN:
-            held -= pull / KEPT
-    to_points = (held - score) / len(points)
-    network, _ = family.backward(theta, inputs, to_points)
-    full = np.concatenate([network, family.lower_gradient(lower, to_points.T @ pairs[0])])
-    step *= 1.02 if np.mean(rates) > ACCEPTED else 0.96
-    return full, float(-values.mean()), step
+            held += pull / KEPT
+    return held, step * (1.02 if np.mean(rates) > ACCEPTED else 0.96)
 
 
 def mean_field(features: np.ndarray, labels: np.ndarray, prior_sd: float) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,16 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, limit_threads, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    limit_threads,
+    name_written,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
 from spatialpdvi.errors import InputError
 
@@ -99,9 +108,10 @@ def intervals(
       spatialpdvi intervals slice.h5ad -n 2 --store
     """
     limit_threads(threads)
-    from spatialpdvi.api import intervals_file
-    from spatialpdvi.io.results.keys import Keys
-    from spatialpdvi.io.results.slim import check_number
+    with importing():
+        from spatialpdvi.api import intervals_file
+        from spatialpdvi.io.results.keys import Keys
+        from spatialpdvi.io.results.slim import check_number
 
     pairs = [_pair(text) for text in contrasts]
     written = (section if store else None, None if output is None else output / "intervals.png")

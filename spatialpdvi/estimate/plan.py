@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
-from spatialpdvi.io.section.counts import COPIES, FIXED_BYTES, SPOT_BYTES, VALUE_BYTES, find_counts
+from spatialpdvi.io.section.counts import COPIES, SPOT_BYTES, find_counts, fit_bytes
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
@@ -83,7 +83,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
     work = Work(**common, **sizes, states=states, markers=markers and options.rep is None)
     if work.block_bytes and are_tall((work.n, work.kept_genes)) and not work.gene_wise:
-        work = replace(work, holds_kept=FIXED_BYTES + SPOT_BYTES * work.n + VALUE_BYTES * work.kept <= memory)
+        work = replace(work, holds_kept=fit_bytes(work.n, work.kept) <= memory)
     if options.restarts == "best":
         work = replace(work, starts=1 + work.restarts)
     return FitPlan(work, where, layout, memory, needed, tuple(assumed))

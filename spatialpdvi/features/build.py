@@ -21,7 +21,7 @@ from spatialpdvi.features.scaling import (
 )
 from spatialpdvi.features.selection import Tally, select_genes, tally
 from spatialpdvi.io.section.background import warn_of_background
-from spatialpdvi.io.section.counts import FIXED_BYTES, SPOT_BYTES, VALUE_BYTES, warn_of_empty
+from spatialpdvi.io.section.counts import fit_bytes, warn_of_empty
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings, are_tall
 from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
@@ -150,7 +150,7 @@ def _normalised(
     totals = tallied.totals if settings.totals == "all" else None
     n_values, n = int(tallied.spots()[genes].sum()), counts.shape[0]
     if not isinstance(counts, sp.csr_matrix):
-        needed = FIXED_BYTES + SPOT_BYTES * n + VALUE_BYTES * n_values
+        needed = fit_bytes(n, n_values)
         if needed > memory_limit(settings.memory):
             can_be_read_again = are_tall((n, genes.size)) and not isinstance(counts, SpreadRows)
             if can_be_read_again and not as_matrix:

@@ -10,7 +10,7 @@ from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.background import Exclusion
-from spatialpdvi.io.section.counts import FIXED_BYTES, SPOT_BYTES
+from spatialpdvi.io.section.counts import SPOT_BYTES, fit_bytes
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options
 from spatialpdvi.options.k_range import candidates
@@ -39,9 +39,8 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
     InputError
         Where a key is missing, or its values cannot be used.
     """
-    least = FIXED_BYTES + SPOT_BYTES * source.n_obs
     what = f"The fit of {source.n_obs:,} spots, without their counts,"
-    warn_of_limit(least, options.memory, what, "The limit decides only how counts are read.")
+    warn_of_limit(fit_bytes(source.n_obs), options.memory, what, "The limit decides only how counts are read.")
     section = read_section(
         source,
         layer=options.layer,

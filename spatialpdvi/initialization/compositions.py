@@ -20,6 +20,7 @@ from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 
 __all__ = [
+    "Searched",
     "landscape_of",
     "search_compositions",
     "search_sets",
@@ -33,6 +34,15 @@ _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
 _LEAST = 1e-290
+
+
+class Searched(NamedTuple):
+    """What a search found with one set of states, and where."""
+
+    start: Start
+    found: Found
+    landscape: Landscape  # of the spots that were searched
+    states: States
 
 
 def search_sets(
@@ -63,8 +73,8 @@ def search_sets(
     """
     shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] <= SEARCHED
 
-    def search(states: States) -> _Searched:
-        return _search(states, coordinates, graph, k, labels=labels, rounds=rounds - shared, seed=seed)
+    def search(states: States) -> Searched:
+        return search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds - shared, seed=seed)
 
     results = side_by_side(search, sets)
     alone = [own.found for own in results]
@@ -99,7 +109,7 @@ def search_compositions(
     labels: Sequence[np.ndarray],
     rounds: int,
     seed: int,
-) -> tuple[Start, Found]:
+) -> Searched:
     """Search for the domains with the lowest F, on a sample of connected pieces where a section is large.
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`.
@@ -120,29 +130,6 @@ def search_compositions(
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
     """
-    return _search(states, coordinates, graph, k, labels=labels, rounds=rounds, seed=seed)[:2]
-
-
-class _Searched(NamedTuple):
-    """What a search found with one set of states, and where."""
-
-    start: Start
-    found: Found
-    landscape: Landscape  # of the spots that were searched
-    states: States
-
-
-def _search(
-    states: States,
-    coordinates: np.ndarray,
-    graph: sp.csr_matrix,
-    k: int,
-    *,
-    labels: Sequence[np.ndarray],
-    rounds: int,
-    seed: int,
-) -> _Searched:
-    """`search_compositions`, with the landscape that was searched."""
     rng = np.random.default_rng(seed)
     spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
     others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
@@ -150,7 +137,7 @@ def _search(
     starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
-        return _Searched(_start(states, found.labels, found.composition), found, landscape, states)
+        return Searched(_start(states, found.labels, found.composition), found, landscape, states)
     likelihood = _likelihood(states)
     everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
     whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
@@ -163,10 +150,10 @@ def _search(
     # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
     fit = min(map(fitted, (everywhere, labels[0])), key=lambda fit: fit.rank)
     start = _start(states, whole.as_given(fit.labels), fit.composition)
-    return _Searched(start, found._replace(posterior=None), landscape, states)
+    return Searched(start, found._replace(posterior=None), landscape, states)
 
 
-def _exchanged(own: _Searched, given: Sequence[np.ndarray]) -> _Searched:
+def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
     """Take the domains of another search where, fitted with these states, they have a lower F and lack no more domains.
 
     Every search stops in an optimum of its own, and those of the others are good starts. A fit that lacks fewer domains

@@ -75,9 +75,7 @@ class Estimate(NamedTuple):
     covariance: np.ndarray  # (K, K, g) between domains
     freedom: np.ndarray  # (K,) degrees of freedom, inf for a normal distribution; NaN for a domain without an interval
     block_size: int = 0  # spots of a block; 0 where the method has none
-    chance: np.ndarray | None = (
-        None  # (K, g) variances of shares without misplaced spots, where the method tells them apart
-    )
+    chance: np.ndarray | None = None  # (K, g) variances of shares but for misplaced spots, where these are told apart
     purity: np.ndarray | None = None  # (K,) share of a domain's spots that are not misplaced, with `chance`
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "COUNTS_IN",
     "Counts",
     "find_counts",
+    "fit_bytes",
     "read_counts",
     "slim_from",
     "warn_of_empty",
@@ -38,9 +39,14 @@ _ADVICE = f"Name the layer of the counts with {option('layer')}, or features wit
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
 SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
-VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
+_VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
 FIXED_BYTES = 500_000_000  # that any fit takes: libraries and a few blocks of counts
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
+
+
+def fit_bytes(n_spots: int, n_values: int = 0) -> int:
+    """Return what a fit takes beside its counts, with so many values of the selected genes in memory."""
+    return FIXED_BYTES + SPOT_BYTES * n_spots + _VALUE_BYTES * n_values
 
 
 class CheckedRows:
