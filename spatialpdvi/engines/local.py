@@ -39,7 +39,7 @@ class LocalEngine:
         self._threads: ThreadPoolExecutor | None = None
         self._solver: Solver
         self._phi: Any
-        self._kept: Any
+        self._kept: Any = None
         self._states: list[Any]
 
     def begin(self, solver: Solver, start: tuple[Any, Blocks] | State) -> Any:
@@ -65,8 +65,12 @@ class LocalEngine:
         return self.begin(solver, (self._phi, lam))
 
     def keep(self, phi: Any = None) -> None:
-        """Copy all local variables."""
-        self._kept = (self._phi if phi is None else phi).copy()
+        """Copy all local variables, over the copy before: a large section has no room for three of them."""
+        source = self._phi if phi is None else phi
+        if self._kept is None:
+            self._kept = source.copy()
+        else:
+            self._kept[...] = source
 
     def kept(self) -> Any:
         """Return the copy itself."""

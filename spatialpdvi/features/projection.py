@@ -18,7 +18,7 @@ from spatialpdvi.features.scaling import (
 )
 from spatialpdvi.kernels.counts import column_products, project_rows
 from spatialpdvi.options.stages import are_tall
-from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, row_blocks, slices
 from spatialpdvi.runtime.threads import n_threads, single_threaded
 
 __all__ = [
@@ -114,13 +114,19 @@ class OutlierLimit(NamedTuple):
 
 def learn_limit(features: np.ndarray) -> OutlierLimit:
     """Return the limit at the 99th percentile of the distance of features (n, d)."""
-    centre = np.median(features, axis=0).astype(np.float64)
-    centred = features.astype(np.float64) - centre
-    spread = 1.4826 * np.median(np.abs(centred), axis=0)  # the standard deviation of a Gaussian
-    spread = np.maximum(spread, _LEAST_SPREAD * centred.std(axis=0))
+    # column by column and block by block: the features of a large section are not copied as a whole
+    centre = np.array([np.median(column) for column in features.T], dtype=np.float64)
+    spread = np.array([_robust_spread(column - middle) for column, middle in zip(features.T, centre, strict=True)])
     spread[spread == 0.0] = 1.0
-    limit = float(np.percentile(np.sqrt(((centred / spread) ** 2).sum(axis=1)), _FAR))
+    blocks = slices(features.shape[0])
+    distance = [np.sqrt((((features[rows] - centre) / spread) ** 2).sum(axis=1)) for rows in blocks]
+    limit = float(np.percentile(np.concatenate(distance), _FAR))
     return OutlierLimit(centre, spread, limit or 1.0)
+
+
+def _robust_spread(centred: np.ndarray) -> float:
+    """The standard deviation (of a Gaussian) by the median distance of values (n,) from their median."""
+    return float(max(1.4826 * np.median(np.abs(centred)), _LEAST_SPREAD * centred.std()))
 
 
 def principal_components(

@@ -181,9 +181,9 @@ def _solve(
     """
     with engine_of(prepared, cluster) as engine:
         solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
+    del engine  # holds two posteriors in float64, and others follow
     phi = solved.phi.astype(np.float32)
     solved = solved._replace(phi=phi)
-    del engine  # holds two posteriors in float64, and a third follows
     final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
     if not np.isfinite(final.neg_elbo):
         raise InputError(

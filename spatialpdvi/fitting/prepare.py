@@ -54,7 +54,7 @@ __all__ = [
     "prepare_start",
 ]
 
-_SEARCH_BYTES = 1_000  # for each spot, that a search takes beside its likelihoods and posteriors
+_SEARCH_BYTES = 1_060  # for each spot, that a search takes beside its likelihoods and posteriors
 
 
 class Initialization(NamedTuple):
@@ -203,7 +203,7 @@ def compose(
     if given:
         states, start = sets[0], start_from_composition(sets[0], labels, k)
     else:
-        n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 8 * (2 * settings.n_states + 5 * k)
+        n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 4 * settings.n_states + 24 * k
         warn_of_limit(
             FIXED_BYTES + per_spot * n,
             settings.memory,

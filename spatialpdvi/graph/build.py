@@ -102,6 +102,8 @@ def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:
 def _join_neighbors(coordinates: np.ndarray, samples: list[np.ndarray], n_neighbors: int) -> sp.csr_matrix:
     """Mutual nearest neighbours (n, n) among the spots of each sample."""
     n = coordinates.shape[0]
+    if len(samples) == 1 and samples[0].size == n:
+        return mutual_knn(coordinates, n_neighbors)
     rows, columns = [], []
     for spots in samples:
         own = mutual_knn(coordinates[spots], n_neighbors).tocoo()

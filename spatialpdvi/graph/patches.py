@@ -91,23 +91,24 @@ def make_patches(
         patch_of[spots] = first + _bisect(coordinates[spots], count)
         first += count
     n_patches = first
-    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
-    crosses = patch_of[rows] != patch_of[graph.indices]
-    if not keep_cross_edges and crosses.any():
-        keep = ~crosses
+    dropped = 0
+    if not keep_cross_edges:
+        rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+        keep = patch_of[rows] == patch_of[graph.indices]
+        dropped = (keep.size - int(keep.sum())) // 2
         graph = sp.csr_matrix((graph.data[keep], (rows[keep], graph.indices[keep])), shape=graph.shape)
     colour = np.empty(n, dtype=np.int32)
     colour_greedily(graph.indptr, graph.indices, patch_of, colour)
     order = np.lexsort((np.arange(n), colour, patch_of))
-    ordered = graph[order][:, order].tocsr()
-    ordered.sort_indices()
+    row_of = np.empty(n, dtype=graph.indices.dtype)
+    row_of[order] = np.arange(n)
     bounds = np.searchsorted(patch_of[order], np.arange(n_patches + 1))
     colour = colour[order]
     patches = tuple(
-        _cut(ordered, int(start), int(stop), colour[start:stop], coordinates[order[start:stop]])
+        _cut(graph[spots], row_of, int(start), colour[start:stop], coordinates[spots])
         for start, stop in pairwise(bounds)
+        for spots in [order[start:stop]]  # by patch: no copy of the graph in patch order beside the patches
     )
-    dropped = 0 if keep_cross_edges else int(crosses.sum()) // 2
     return Patching(order, patches, graph, dropped)
 
 
@@ -152,20 +153,24 @@ def _longest_axis(points: np.ndarray) -> np.ndarray:
     return np.einsum("ia,a->i", centred, axis)
 
 
-def _cut(ordered: sp.csr_matrix, start: int, stop: int, colour: np.ndarray, coordinates: np.ndarray) -> Patch:
-    block = slice(ordered.indptr[start], ordered.indptr[stop])
-    columns = ordered.indices[block].astype(np.int64)
-    inside = (columns >= start) & (columns < stop)
-    halo_rows = np.unique(columns[~inside])
-    n_own = stop - start
-    indices = np.where(inside, columns - start, n_own + np.searchsorted(halo_rows, columns))
+def _cut(edges: sp.csr_matrix, row_of: np.ndarray, start: int, colour: np.ndarray, coordinates: np.ndarray) -> Patch:
+    """The patch whose rows begin at ``start``, from the rows of the graph of its spots, in their order."""
+    n_own, n = edges.shape
+    stop = start + n_own
+    ordered = sp.csr_matrix((edges.data, row_of[edges.indices], edges.indptr), shape=edges.shape)
+    ordered.sort_indices()
+    columns = ordered.indices
+    outside = (columns < start) | (columns >= stop)
+    halo_rows = np.unique(columns[outside]).astype(np.int64)
+    indices = (columns - start).astype(np.int32)
+    indices[outside] = n_own + np.searchsorted(halo_rows, columns[outside])
     patch = Patch(
         start=start,
         stop=stop,
-        share=n_own / ordered.shape[0],
-        indptr=(ordered.indptr[start : stop + 1] - ordered.indptr[start]).astype(np.int64),
-        indices=indices.astype(np.int32),
-        weights=ordered.data[block].astype(np.float64),
+        share=n_own / n,
+        indptr=ordered.indptr.astype(np.int64),
+        indices=indices,
+        weights=ordered.data.astype(np.float64, copy=False),
         halo_rows=halo_rows,
         colour_start=np.searchsorted(colour, np.arange(int(colour[-1]) + 2)).astype(np.int64),
     )

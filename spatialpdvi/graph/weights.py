@@ -53,9 +53,15 @@ def weigh_edges(
     else:
         features.sort_indices()
         cosine_csr(features.data, features.indices, features.indptr, rows, cols, cosine)
-    similarity = np.where(np.isnan(cosine), 0.0, cosine + 1.0)
-    weight = beta * upper.data * (along + tau * similarity)
-    one_way = sp.csr_matrix((weight, (rows, cols)), shape=(n, n))
+    # (along + tau * similarity) * upper.data * beta, in the arrays themselves: a section may have 10^8 edges
+    cosine += 1.0
+    cosine[np.isnan(cosine)] = 0.0
+    cosine *= tau
+    along += cosine
+    along *= beta * upper.data
+    del rows, cols, cosine
+    one_way = sp.csr_matrix((along, (upper.row, upper.col)), shape=(n, n))
+    del upper, along
     graph = (one_way + one_way.T).tocsr()
     graph.eliminate_zeros()
     graph.sort_indices()
@@ -75,9 +81,12 @@ def uniform_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
     beta
         Potts strength, >= 0.
     """
-    graph = pattern.astype(np.float64).tocsr()
-    total = float(graph.data.sum())
-    graph.data *= beta * _TOTAL * graph.shape[0] / total if total else 0.0
+    values = pattern.data.astype(np.float64)
+    total = float(values.sum())
+    values *= beta * _TOTAL * pattern.shape[0] / total if total else 0.0
+    if values.all() and pattern.has_sorted_indices:
+        return sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape)  # shares which are joined
+    graph = sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape, copy=True)
     graph.eliminate_zeros()
     graph.sort_indices()
     return graph

@@ -14,10 +14,11 @@ from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import SEARCHED
-from spatialpdvi.problems.composition import CompositionGlobals
+from spatialpdvi.problems.composition import CompositionGlobals, StateLikelihoods
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
+from spatialpdvi.runtime.rows import slices
 
 __all__ = [
     "Searched",
@@ -33,7 +34,6 @@ _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
-_LEAST = 1e-290
 
 
 class Searched(NamedTuple):
@@ -138,10 +138,11 @@ def search_compositions(
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
         return Searched(_start(states, found.labels, found.composition), found, landscape, states)
-    likelihood = _likelihood(states)
-    everywhere = settle_labels(np.log(np.maximum(likelihood @ found.composition.T, _LEAST)), graph)
+    likelihood = _likelihood(states).astype(np.float32)
+    alone = StateLikelihoods(likelihood, np.zeros(likelihood.shape[0]))
+    everywhere = settle_labels(alone.domain_term(found.composition), graph)
     whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
-    del likelihood  # the landscape has a copy in its own order
+    del likelihood, alone  # the landscape has a copy in its own order
 
     def fitted(labels: np.ndarray) -> Fit:
         """A fit without its posteriors, which nobody needs and which a large section has no room for twice."""
@@ -251,9 +252,14 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
     graph
         Symmetric CSR (n, n) of the edges' weights.
     """
-    phi = softmax(data_term, axis=1)
+    blocks = list(slices(data_term.shape[0]))
+    phi = np.empty_like(data_term)
+    for rows in blocks:
+        phi[rows] = softmax(data_term[rows], axis=1)
     for _ in range(_SWEEPS):
-        phi = 0.5 * (phi + softmax(data_term + graph @ phi, axis=1))
+        old, phi = phi, np.empty_like(phi)
+        for rows in blocks:
+            phi[rows] = 0.5 * (old[rows] + softmax(data_term[rows] + graph[rows] @ old, axis=1))
     return np.asarray(phi.argmax(axis=1))
 
 
@@ -292,7 +298,7 @@ def _likelihood(states: States) -> np.ndarray:
     noise = 1.0 / states.hyperparameters.noise_sd**2
     logs = state_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
     logs -= logs.max(axis=1, keepdims=True)
-    return np.exp(logs)
+    return np.asarray(np.exp(logs, out=logs))
 
 
 def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:

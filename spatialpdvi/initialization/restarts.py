@@ -29,7 +29,6 @@ _Task = TypeVar("_Task")
 _Made = TypeVar("_Made")
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
-_BLOCK = 100_000  # spots that are scaled at a time
 
 
 def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed: int) -> tuple[np.ndarray, ...]:
@@ -100,7 +99,7 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     Without this, squares of 1e30 would overflow, and digits of 1e12 + 1 would be lost.
     """
     mean = features.mean(axis=0, dtype=np.float64)
-    blocks = list(slices(features.shape[0], _BLOCK))
+    blocks = list(slices(features.shape[0]))
     largest = max(np.abs(features[block] - mean).max() for block in blocks) or 1.0
     scaled = np.empty(features.shape, dtype=np.float32)
     for block in blocks:

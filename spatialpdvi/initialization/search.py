@@ -15,6 +15,7 @@ All loops are over a fixed number of steps, and none depends on the clock or on 
 
 from collections.abc import Iterable, Sequence
 from copy import copy
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
@@ -38,6 +40,7 @@ _SETTLED = 2e-4  # mean total variation distance of a round
 _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
+_EM = 49  # rounds, of the shares of the states in the section
 _LOCAL = 14  # rounds of a fit within one domain
 _SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
@@ -102,14 +105,26 @@ class Landscape:
         self.n = likelihood.shape[0]
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
         self.coordinates = coordinates[self.order]
-        self.graph = graph[self.order][:, self.order].tocsr()
         self.k, self.prior_weight = k, prior_weight
-        self.responsibility = _without_domains(self.states.relative)
+        self._given_graph = graph
+        self._share = _share_without_domains(self.states.relative)
+
+    @cached_property
+    def graph(self) -> sp.csr_matrix:
+        """The edges' weights (n, n) in the order of the landscape, which a fit alone does not need."""
+        return self._given_graph[self.order][:, self.order].tocsr()
+
+    @cached_property
+    def responsibility(self) -> np.ndarray:
+        """Each spot's posterior over states (n, C) without domains, which a fit alone does not need at once."""
+        return _posterior(self.states.relative, self._share)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
         phi = one_hot(labels, self.k)
-        return self._settle(phi, self.composed(phi.T @ self.responsibility), rounds, give_up_above)
+        relative, share = self.states.relative, self._share
+        found = sum(phi[rows].T @ _posterior(relative[rows], share) for rows in slices(self.n))
+        return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
 
     def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
@@ -119,15 +134,20 @@ class Landscape:
         """Continue from posteriors, which are overwritten."""
         for turn in range(rounds):
             composition = self.composed(members(self.states, phi, composition))
-            before = phi.copy()
-            self.sweep(phi, self.states.domain_term(composition))
-            if 0.5 * np.abs(phi - before).sum() < _SETTLED * self.n:
+            if self._sweep_settles(phi, composition):
                 break
             behind = _BEHIND.get(turn)
             if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
                 break
         composition = self.composed(members(self.states, phi, composition))
         return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
+
+    def _sweep_settles(self, phi: np.ndarray, composition: np.ndarray) -> bool:
+        """Do one sweep in place, and return whether it hardly moved the posteriors."""
+        before = phi.astype(np.float32)
+        self.sweep(phi, self.states.domain_term(composition))
+        moved = sum(np.abs(phi[rows] - before[rows]).sum() for rows in slices(self.n))
+        return bool(0.5 * moved < _SETTLED * self.n)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
         """Return F of (C3) without the states' own terms."""
@@ -415,14 +435,19 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
     return found
 
 
-def _without_domains(likelihood: np.ndarray) -> np.ndarray:
-    """Each spot's posterior over states (n, C) without domains, by EM on the share of each state among all spots."""
-    share = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
-    posterior = likelihood
-    for _ in range(50):
-        posterior = likelihood * share
-        posterior /= posterior.sum(axis=1, keepdims=True)
-        share = posterior.mean(axis=0)
+def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
+    """The share (C,) of each state among all spots, without domains, by EM."""
+    n, n_states = likelihood.shape
+    share = np.full(n_states, 1.0 / n_states)
+    for _ in range(_EM):
+        share = sum(_posterior(likelihood[rows], share).sum(axis=0) for rows in slices(n)) / n
+    return share
+
+
+def _posterior(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Each spot's posterior over states (n, C) where the states have these shares."""
+    posterior = likelihood * share
+    posterior /= posterior.sum(axis=1, keepdims=True)
     return posterior
 
 

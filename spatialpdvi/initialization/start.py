@@ -10,10 +10,10 @@ from spatialpdvi.graph.patches import Patch
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.features import Features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels"]
 
-_BLOCK = 100_000
 _SHRUNK = 1e-3  # weight of a sphere in the covariance: directions without noise would be scaled without bound
 
 
@@ -131,8 +131,7 @@ def _within(
     """
     if isinstance(features, np.ndarray):
         total = np.zeros(features.shape[1])
-        for start in range(0, features.shape[0], _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for block in slices(features.shape[0]):
             total += ((features[block] - means[labels[block]]) ** 2).sum(axis=0)
         return total
     squares = np.asarray(features.astype(np.float64).power(2).sum(axis=0)).ravel()

@@ -9,6 +9,7 @@ from spatialpdvi.features.projection import OutlierLimit, learn_limit
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["States", "ambiguity", "are_distinct", "learn_states"]
 
@@ -58,8 +59,7 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
         Of the mixture and of the spots that it is learnt from.
     """
     limit = learn_limit(features)
-    near = limit.apply(features)
-    some = subset(near, LEARNT_FROM, seed)
+    some = limit.apply(subset(features, LEARNT_FROM, seed))
     variance = float(some.var(axis=0).mean())
     mixture = fit_mixture(some, n_states, seed=seed, ridge=_RIDGE * variance if variance else 1.0)
     values, vectors = np.linalg.eigh(mixture.covariance)
@@ -71,8 +71,10 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
     precision = features.shape[0] * share[:, None] + 1.0 / spread**2
     lam = PottsGlobals(means, -np.log(precision))
-    distance = nearest_domain((features - limit.centre) @ rotation, lam, hyperparameters)
-    fitted = (near @ rotation).astype(np.float32)
+    fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
+    for rows in slices(features.shape[0]):
+        fitted[rows] = limit.apply(features[rows]) @ rotation
+        distance[rows] = nearest_domain((features[rows] - limit.centre) @ rotation, lam, hyperparameters)
     return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
 
 

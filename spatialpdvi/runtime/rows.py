@@ -23,6 +23,7 @@ __all__ = [
     "slices",
 ]
 
+_BLOCK = 100_000  # spots: temporary arrays of so many are small beside a large section
 _R = TypeVar("_R")
 Check: TypeAlias = Callable[[np.ndarray], None]  # of values; it raises an error
 
@@ -83,8 +84,8 @@ def row_blocks(counts: sp.csr_matrix | Blocks) -> Iterator[sp.csr_matrix]:
         yield from counts.blocks()
 
 
-def slices(n: int, size: int) -> Iterator[slice]:
-    """Yield slices of at most ``size`` rows that cover n rows in order."""
+def slices(n: int, size: int = _BLOCK) -> Iterator[slice]:
+    """Yield slices of at most ``size`` rows that cover n rows in order; temporary arrays are made for one at a time."""
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 

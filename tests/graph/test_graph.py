@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spatialpdvi.graph.flow import border_directions, flow_directions
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
-from spatialpdvi.graph.weights import weigh_edges
+from spatialpdvi.graph.weights import uniform_weights, weigh_edges
 
 
 def _lattice(side=12, spacing=1.0):
@@ -172,6 +172,19 @@ def test_values_of_a_given_graph_multiply():
     pattern = mutual_knn(points, 4)
     double = _weights(points, np.zeros((16, 3)), x, pattern=pattern * 2.0)
     np.testing.assert_allclose(double, 2 * _weights(points, np.zeros((16, 3)), x, pattern=pattern))
+
+
+def test_uniform_weights_sum_to_seven_and_leave_the_pattern_as_it_is():
+    pattern = mutual_knn(np.random.default_rng(0).normal(size=(200, 2)), 6)
+    given = pattern.copy()
+    graph = uniform_weights(pattern, beta=2.0)
+    assert graph.data.sum() / 200 == pytest.approx(14.0)
+    assert (graph != graph.T).nnz == 0
+    np.testing.assert_array_equal(graph.indices, given.indices)
+    assert (pattern != given).nnz == 0
+    pattern.data[:2] = 0.0  # an edge of no weight is none
+    assert uniform_weights(pattern, beta=1.0).nnz == given.nnz - 2
+    assert pattern.nnz == given.nnz
 
 
 def test_beta_scales_once():

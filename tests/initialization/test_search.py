@@ -14,6 +14,7 @@ from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
+from spatialpdvi.runtime.rows import slices
 
 
 def _section(seed=0, side=30, k=4, n_states=6, d=5, apart=4.0):
@@ -68,6 +69,25 @@ def test_far_spots_are_drawn_in_along_their_own_line():
     np.testing.assert_allclose(near[inside], (x - limit.centre)[inside])
     assert np.linalg.norm(near[0] / limit.spread) == pytest.approx(limit.limit)
     np.testing.assert_allclose(near[0, 0] / near[0, 1], (x[0] - limit.centre)[0] / (x[0] - limit.centre)[1])
+
+
+def test_blocks_of_a_large_section_are_the_whole(monkeypatch):
+    landscape, _, truth, _, graph = _landscape()
+    data_term = landscape.as_given(landscape.states.domain_term(landscape.fit(truth[landscape.order]).composition))
+
+    def found():
+        own = learn_states(_section()[2], 6, seed=0)
+        again, fitted = _landscape()[0], _landscape()[0].fit(truth[landscape.order], rounds=3)
+        return own.features, own.distance, again.responsibility, fitted.phi, module.settle_labels(data_term, graph)
+
+    whole = found()
+    monkeypatch.setattr("spatialpdvi.initialization.search.slices", lambda n: slices(n, 77))
+    monkeypatch.setattr("spatialpdvi.initialization.states.slices", lambda n: slices(n, 77))
+    monkeypatch.setattr("spatialpdvi.initialization.compositions.slices", lambda n: slices(n, 77))
+    monkeypatch.setattr("spatialpdvi.features.projection.slices", lambda n: slices(n, 77))
+    for block, expected in zip(found(), whole, strict=True):
+        np.testing.assert_allclose(block, expected, rtol=1e-6, atol=1e-9)
+    assert adjusted_rand_index(whole[-1], truth) > 0.9
 
 
 def test_equal_spots_stay_finite():

@@ -519,3 +519,17 @@ def test_steps_shrink_when_the_fit_circles():
     calm = _run(toy, "p2dvi", rule=rule)
     assert calm.stop is Stop.CONVERGED
     assert calm.state.shared.caution == 1.0
+
+
+def test_a_kept_point_takes_the_room_of_the_one_before(toy):
+    solver = make_solver("p2dvi")
+    engine, phi = LocalEngine(toy.problem), toy.phi.copy()
+    shared = engine.begin(solver, (phi, toy.lam))
+    engine.keep()
+    first = engine.kept()
+    assert not np.shares_memory(first, phi)
+    engine.visit(shared, np.arange(1))
+    assert not np.array_equal(phi, first)
+    engine.keep()
+    assert engine.kept() is first
+    np.testing.assert_array_equal(first, phi)
