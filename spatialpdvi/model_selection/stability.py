@@ -22,7 +22,7 @@ __all__ = ["Found", "Replication", "found_again", "persistence"]
 _SPLITS = 6
 _GENE_SPLITS = 2  # of these, where there are counts; the others split the spots
 _RESTARTS = 2  # `n_init` for each half
-_COMPARED = 1_200  # spots on which halves are compared, at most; averages are over all spots
+_COMPARED = 4_000  # spots on which halves are compared, at most; averages are over all spots
 
 
 class Found(NamedTuple):
