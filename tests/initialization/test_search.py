@@ -1,5 +1,7 @@
 """States, and the search for the lowest F of compositions, on sections whose domains are known."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -88,6 +90,24 @@ def test_blocks_of_a_large_section_are_the_whole(monkeypatch):
     for block, expected in zip(found(), whole, strict=True):
         np.testing.assert_allclose(block, expected, rtol=1e-6, atol=1e-9)
     assert adjusted_rand_index(whole[-1], truth) > 0.9
+
+
+def test_a_fit_of_a_large_section_holds_three_arrays_of_posteriors(monkeypatch):
+    k, rng = 20, np.random.default_rng(0)
+    xy = np.stack(np.meshgrid(np.arange(150.0), np.arange(150.0)), axis=-1).reshape(-1, 2)
+    likelihood = rng.random((xy.shape[0], k)).astype(np.float32)
+    graph = uniform_weights(mutual_knn(xy, 6), beta=1.0)
+    landscape = Landscape(likelihood, xy, graph, k, np.full(k, 1.0))
+    labels = rng.integers(k, size=xy.shape[0])
+    landscape.fit(labels, rounds=1)  # what is compiled is not measured
+    monkeypatch.setattr("spatialpdvi.initialization.search.slices", lambda n: slices(n, 1000))
+    tracemalloc.start()
+    try:
+        landscape.fit(labels, rounds=2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 2.5 < peak / likelihood.size / 8 < 3.5
 
 
 def test_equal_spots_stay_finite():
