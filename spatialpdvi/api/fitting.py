@@ -16,9 +16,10 @@ from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source, with_elements
 from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, locate
 from spatialpdvi.model_selection.scan import fit_range
@@ -368,8 +369,6 @@ def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None
 
 def _check_intervals(source: Source, options: FitOptions) -> None:
     """Raise before a fit whose intervals could not be computed, since the section has no counts."""
-    from spatialpdvi.io.section.counts import find_counts
-
     advice = f"Intervals come from counts. Name the layer that has them, or leave {option('intervals', True)} out."
     # features that are given do without counts, which are then searched for as after the fit
     find_counts(source, options.layer if options.rep is None else None, memory=0, advice=advice)
@@ -390,7 +389,6 @@ def _with_intervals(
     for which there are no intervals is not lost: a warning says why.
     """
     from spatialpdvi.api.intervals import Choices, intervals_of
-    from spatialpdvi.io.formats.sources import with_elements
 
     with progress.stage("intervals"):
         try:

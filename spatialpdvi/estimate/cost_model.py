@@ -24,7 +24,8 @@ __all__ = [
 ]
 
 # seconds of one thread for one unit of each term of `Work.terms`. By hand: "values again", from a fit of ten million
-# spots; "searched", of real sections alone, since searches of easy ones end early; and the memory of a search
+# spots; "searched", of real sections alone, since searches of easy ones end early; and the memory of states, search,
+# graph and fit, from large sections
 SECONDS = {
     "start-up": {"once": 1.47},
     "read": {"spots": 5.0e-08, "packed": 2.39e-09, "bytes": 3.79e-09},

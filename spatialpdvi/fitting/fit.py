@@ -18,7 +18,7 @@ from spatialpdvi.fitting.prepare import Initialization, Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import SolverRun, engine_of, solve
 from spatialpdvi.graph.flow import flow_directions
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, match_labels
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, renumbered
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
 from spatialpdvi.metrics.calibration import Calibration, calibrate
@@ -133,7 +133,7 @@ def fit_features(
         domains = _solve(prepared, run, stage, checkpoint=checkpoint, cluster=cluster)
     _warn_of_empty(domains, options.n_domains)
     agreed = start.agreed
-    calibration = _calibrated(domains, start, options.n_domains)
+    calibration = _calibrated(domains, start)
     with progress.stage("scores"):
         scores = section_scores(section, domains.posterior, baseline=start.start.labels, calibration=calibration)
         if section.labels is not None:
@@ -206,14 +206,13 @@ def _solve(
     )
 
 
-def _calibrated(domains: _Domains, start: Initialization, k: int) -> Calibration | None:
+def _calibrated(domains: _Domains, start: Initialization) -> Calibration | None:
     """The calibrated posterior; None without restarts."""
     if start.agreed is None:
         return None
     searched = None if start.searched is None else start.searched.posterior
     if searched is not None:
-        given, searched = searched, np.empty_like(searched)
-        searched[:, match_labels(given.argmax(axis=1), domains.labels, k)] = given
+        searched = renumbered(searched, searched.argmax(axis=1), domains.labels)
     return calibrate(domains.posterior, start.agreed.pair_agreement, searched=searched)
 
 

@@ -5,12 +5,12 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
 from spatialpdvi.kernels.graph import order_neighbours
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import nearest
 
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
-_BLOCK = 100_000  # spots whose nearest ones, with their distances, are in memory at a time
 _SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
 
 
@@ -44,8 +44,8 @@ def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
         return sp.csr_matrix((n, n))
     tree, kind = cKDTree(coordinates), np.int32 if n <= np.iinfo(np.int32).max else np.int64
     nearest, n_nearest = [], [np.zeros(1, dtype=np.int64)]
-    for first in range(0, n, _BLOCK):
-        distance, index = order_nearest(tree, np.arange(first, min(first + _BLOCK, n)), k)
+    for rows in slices(n):
+        distance, index = order_nearest(tree, np.arange(rows.start, rows.stop), k)
         near = distance <= distance[:, k - 1 : k]
         nearest.append(index[near].astype(kind))
         n_nearest.append(near.sum(axis=1))

@@ -84,9 +84,9 @@ def uniform_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
     values = pattern.data.astype(np.float64)
     total = float(values.sum())
     values *= beta * _TOTAL * pattern.shape[0] / total if total else 0.0
-    if values.all() and pattern.has_sorted_indices:
-        return sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape)  # shares which are joined
-    graph = sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape, copy=True)
-    graph.eliminate_zeros()
-    graph.sort_indices()
+    graph = sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape)
+    if not (values.all() and graph.has_sorted_indices):
+        graph = graph.copy()  # what follows would change the pattern, which has the same indices
+        graph.eliminate_zeros()
+        graph.sort_indices()
     return graph

@@ -6,7 +6,7 @@ from spatialpdvi.initialization.compositions import (
     settle_labels,
     start_from_composition,
 )
-from spatialpdvi.initialization.consensus import Consensus, consensus, match_labels
+from spatialpdvi.initialization.consensus import Consensus, consensus, renumbered
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
@@ -23,10 +23,10 @@ __all__ = [
     "in_unit_range",
     "kmeans_labels",
     "learn_states",
-    "match_labels",
     "mixture_labels",
     "noise_rotation",
     "one_hot",
+    "renumbered",
     "restart_labels",
     "search_compositions",
     "search_sets",

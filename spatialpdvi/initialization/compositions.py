@@ -7,14 +7,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import softmax
 
-from spatialpdvi.initialization.consensus import consensus, match_labels
+from spatialpdvi.initialization.consensus import consensus, renumbered
 from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import SEARCHED
-from spatialpdvi.problems.composition import CompositionGlobals, StateLikelihoods
+from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
@@ -95,7 +95,7 @@ def search_sets(
         found[nearest]._replace(
             n_proposed=sum(own.n_proposed for own in found),
             n_accepted=sum(own.n_accepted for own in found),
-            posterior=_mean_posterior(alone, start.labels, k),
+            posterior=_mean_posterior(alone, start.labels),
         ),
     )
 
@@ -138,11 +138,8 @@ def search_compositions(
     found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
     if spots.size == coordinates.shape[0]:
         return Searched(_start(states, found.labels, found.composition), found, landscape, states)
-    likelihood = _likelihood(states).astype(np.float32)
-    alone = StateLikelihoods(likelihood, np.zeros(likelihood.shape[0]))
-    everywhere = settle_labels(alone.domain_term(found.composition), graph)
-    whole = Landscape(likelihood, coordinates, graph, k, _prior_weight(states))
-    del likelihood, alone  # the landscape has a copy in its own order
+    whole = Landscape(_likelihood(states).astype(np.float32), coordinates, graph, k, _prior_weight(states))
+    everywhere = settle_labels(whole.as_given(whole.states.domain_term(found.composition)), graph)
 
     def fitted(labels: np.ndarray) -> Fit:
         """A fit without its posteriors, which nobody needs and which a large section has no room for twice."""
@@ -263,14 +260,14 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
     return np.asarray(phi.argmax(axis=1))
 
 
-def _mean_posterior(results: Sequence[Found], reference: np.ndarray, k: int) -> np.ndarray | None:
+def _mean_posterior(results: Sequence[Found], reference: np.ndarray) -> np.ndarray | None:
     """Mean posterior (n, K) of several searches in the numbers of a reference (n,); None without several of them."""
     if len(results) == 1 or results[0].posterior is None:
         return None
     mean = np.zeros_like(results[0].posterior)
     for found in results:
         assert found.posterior is not None  # all searches are of the same spots
-        mean[:, match_labels(found.labels, reference, k)] += found.posterior / len(results)
+        mean += renumbered(found.posterior, found.labels, reference) / len(results)
     return mean
 
 

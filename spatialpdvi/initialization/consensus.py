@@ -26,7 +26,7 @@ from spatialpdvi.kernels.mixture import N_CHUNKS
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Consensus", "consensus", "match_labels"]
+__all__ = ["Consensus", "consensus", "match_labels", "renumbered"]
 
 _EM_STARTS = 20  # restarts that EM is started from, at most
 _COMPARED = 5_000  # spots on which EM runs are compared, and restarts with each other
@@ -100,6 +100,13 @@ def _labels(votes: np.ndarray, classes: _Classes, k: int) -> np.ndarray:
 def match_labels(labels: np.ndarray, reference: np.ndarray, k: int) -> np.ndarray:
     """Return the permutation (k,) that takes labels to those of the reference with the most spots in common."""
     return np.asarray(linear_sum_assignment(-overlap(labels, reference, shape=(k, k)))[1], dtype=np.int64)
+
+
+def renumbered(posterior: np.ndarray, labels: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return a posterior (n, K) with its domains, which have these labels (n,), in the numbers of a reference (n,)."""
+    matched = np.empty_like(posterior)
+    matched[:, match_labels(labels, reference, posterior.shape[1])] = posterior
+    return matched
 
 
 def _agreement(votes: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, float]:

@@ -22,7 +22,7 @@ from spatialpdvi.uncertainty.implicit import ImplicitOptions, fit_implicit
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
 from spatialpdvi.uncertainty.profile import Profile
 
-__all__ = ["METHODS", "MOST_IMPLICIT", "Estimate", "Evidence", "Method", "estimate"]
+__all__ = ["METHODS", "MOST_IMPLICIT", "Estimate", "Evidence", "Method", "estimate", "variances"]
 
 PSEUDO = 0.5  # added to a sum of counts, so that its logarithm is finite
 _REPLICATES = 400
@@ -180,7 +180,7 @@ def _block_bootstrap(evidence: Evidence) -> Estimate:
     mixing = _mixing(evidence)
     bias = _bias(scaled, chance, mixing, np.where(np.isnan(freedom), 0.0, exposure))
     found = Estimate(scaled, chance + _diagonal(bias), freedom, size)
-    return found._replace(chance=_variances(chance), purity=mixing.diagonal()) if evidence.are_shares else found
+    return found._replace(chance=variances(chance), purity=mixing.diagonal()) if evidence.are_shares else found
 
 
 def _sampled_bootstrap(evidence: Evidence) -> Estimate:
@@ -271,7 +271,7 @@ def _bias(scaled: np.ndarray, chance: np.ndarray, mixing: np.ndarray, exposure: 
     x, noise, own = scaled[known], chance[among], mixing[among]
     differing = np.einsum("kg,kl,lg->g", x, centred, x) - np.einsum("kl,klg->g", centred, noise)
     spread = np.maximum(differing, 0.0) / np.trace(centred)
-    weight = np.divide(spread, spread + _variances(noise), out=np.zeros_like(x), where=spread > 0)
+    weight = np.divide(spread, spread + variances(noise), out=np.zeros_like(x), where=spread > 0)
     centre = share @ x
     mean, left = centre + weight * (x - centre), spread * (1.0 - weight)
     squares = (mean[:, None] - mean[None]) ** 2 + left[:, None] + left[None]
@@ -304,8 +304,8 @@ def _freedom(effective: np.ndarray) -> np.ndarray:
     return np.where(effective >= _FEWEST, np.maximum(effective - 1.0, 1.0), np.nan)
 
 
-def _variances(covariance: np.ndarray) -> np.ndarray:
-    """The variances (K, g) of a covariance (K, K, g)."""
+def variances(covariance: np.ndarray) -> np.ndarray:
+    """Return the variances (K, g) of a covariance (K, K, g)."""
     return np.asarray(np.einsum("kkg->kg", covariance))
 
 

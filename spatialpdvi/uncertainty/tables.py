@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from spatialpdvi.uncertainty.methods import Estimate
+from spatialpdvi.uncertainty.methods import Estimate, variances
 
 __all__ = [
     "TABLES",
@@ -71,7 +71,7 @@ def mean_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray, 
     level
         Probability of the intervals, in (0, 1).
     """
-    half = _quantile(found.freedom, level)[:, None] * np.sqrt(np.einsum("kkg->kg", found.covariance))
+    half = _quantile(found.freedom, level)[:, None] * np.sqrt(variances(found.covariance))
     return found.mean, found.mean - half, found.mean + half
 
 
@@ -82,7 +82,7 @@ def contrast_bounds(
     a, b = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     covariance = found.covariance
     variance = np.maximum(covariance[a, a] + covariance[b, b] - 2.0 * covariance[a, b], 0.0)
-    own = np.einsum("kkg->kg", covariance)
+    own = variances(covariance)
     with np.errstate(divide="ignore", invalid="ignore"):  # Welch and Satterthwaite: one side may have all the variance
         freedom = (own[a] + own[b]) ** 2 / (own[a] ** 2 / found.freedom[a, None] + own[b] ** 2 / found.freedom[b, None])
     half = _quantile(freedom, level) * np.sqrt(variance)
@@ -97,7 +97,7 @@ def share_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray,
     most theta / c before they came, and 1 - theta at most (1 - theta) / c. Bounds go no farther than that and chance.
     """
     quantile = _quantile(found.freedom, level)[:, None]
-    half = quantile * np.sqrt(np.einsum("kkg->kg", found.covariance))
+    half = quantile * np.sqrt(variances(found.covariance))
     low, high = np.maximum(found.mean - half, 0.0), np.minimum(found.mean + half, 1.0)
     if found.chance is None or found.purity is None:
         return found.mean, low, high

@@ -9,8 +9,9 @@ from scipy.special import softmax
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import uniform_weights
-from spatialpdvi.initialization import are_distinct, learn_states, match_labels, search_compositions, search_sets
+from spatialpdvi.initialization import are_distinct, learn_states, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
+from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
