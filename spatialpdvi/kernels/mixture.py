@@ -44,6 +44,7 @@ __all__ = [
     "log_likelihoods",
     "relative_likelihoods",
     "responsibilities",
+    "settle",
     "softmax_rows",
     "statistics_csr",
     "statistics_dense",
@@ -56,6 +57,8 @@ _LEAST = 1e-300  # the least relative likelihood of a domain: the logarithm need
 _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
 _TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
+_MOVED = 1e-3  # total variation distance from which a spot's neighbours are updated again
+_AGAIN = 5  # updates of `settle` for each spot of the patch, at most
 
 
 @parallel_if_large(lambda x, weight, offset, out: x.size * -(-offset.size // WIDTH))
@@ -268,6 +271,48 @@ def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
         for g in prange(waves[w], waves[w + 1]):
             for c in range(starts.shape[1] - 1):
                 _update(rows, starts[g, c], starts[g, c + 1], data_term, indptr, indices, r, halo, phi)
+
+
+@compiled
+def _await_update(a, i, before, phi, indptr, indices, waiting):
+    """Mark the neighbours of spot ``i`` within the patch if its posterior has moved from ``before[a]``."""
+    distance = 0.0
+    for k in range(phi.shape[1]):
+        distance += abs(phi[i, k] - before[a, k])
+    if 0.5 * distance > _MOVED:
+        for e in range(indptr[i], indptr[i + 1]):
+            if indices[e] < waiting.size:
+                waiting[indices[e]] = True
+
+
+@compiled
+def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
+    """Update spots again whose neighbours have moved, until none moves or the limit is reached, in place (E3).
+
+    A sweep moves a border by a few spots, and then the rest of the patch waits for the next. Here a border goes on,
+    while spots at rest cost nothing. Spots are updated in passes, colour by colour as in `sweep`.
+    """
+    # IN as in sweep, before (n, K) the posteriors before the sweep, overwritten; IN/OUT phi (n, K) after it
+    n = phi.shape[0]
+    waiting, rows = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
+    for i in range(n):
+        _await_update(i, i, before, phi, indptr, indices, waiting)
+    done, left = 1, _AGAIN * n
+    while done > 0 and left > 0:
+        done = 0
+        for c in range(colour_start.size - 1):
+            size = 0
+            for i in range(colour_start[c], colour_start[c + 1]):
+                if waiting[i]:
+                    waiting[i] = False
+                    rows[size] = i
+                    before[size] = phi[i]
+                    size += 1
+            _update(rows, 0, size, data_term, indptr, indices, r, halo, phi)
+            for a in range(size):
+                _await_update(a, rows[a], before, phi, indptr, indices, waiting)
+            done += size
+        left -= done
 
 
 @parallel_if_large(lambda x, phi, counts, sums: x.size * -(-phi.shape[1] // WIDTH))

@@ -112,11 +112,7 @@ class PottsMixture:
         ``phi_i <- softmax_k(a_ik + sum_j r_ij phi_jk)`` with the data term ``a`` of (E2)
         """
         p = self.patches[patch]
-        data_term, own = self._data_term(patch, lam), phi[p.start : p.stop]
-        if p.cells is None:
-            sweep(data_term, p.indptr, p.indices, p.weights, halo, p.colour_start, own)
-        else:
-            sweep_cells(data_term, p.indptr, p.indices, p.weights, halo, *p.cells, own)
+        self._sweep(p, self._data_term(patch, lam), halo, phi[p.start : p.stop])
 
     def augmented_globals(
         self,
@@ -200,6 +196,13 @@ class PottsMixture:
             residual_mean=residual_sum / self.features.shape[0],
             residual_max=residual_max,
         )
+
+    def _sweep(self, patch: Patch, data_term: np.ndarray, halo: np.ndarray, own: np.ndarray) -> None:
+        """Do one Gauss-Seidel sweep over the posteriors ``own`` (n_b, K) of a patch, in place."""
+        if patch.cells is None:
+            sweep(data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, own)
+        else:
+            sweep_cells(data_term, patch.indptr, patch.indices, patch.weights, halo, *patch.cells, own)
 
     def _data_term(self, patch: int, lam: PottsGlobals) -> np.ndarray:
         return data_term(self._rows[patch], lam, self._noise_precision)

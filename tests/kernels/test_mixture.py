@@ -3,6 +3,8 @@
 They need numba, NumPy, SciPy and pytest alone, so that CI can run them with several versions of numba.
 """
 
+from itertools import pairwise
+
 import numba
 import numpy as np
 import pytest
@@ -102,6 +104,57 @@ def test_cells_have_the_bits_of_a_sweep_by_colour(k):
         found = _posteriors(mixture.sweep_cells.parallel, (*graph, *patch.cells), phi, threads)
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(_posteriors(mixture.sweep_cells.serial, (*graph, *patch.cells), phi, 1), expected)
+
+
+def _optimum(i, data_term, indptr, indices, r, halo, phi):
+    rows = np.concatenate([phi, halo])
+    logits = data_term[i] + r[indptr[i] : indptr[i + 1]] @ rows[indices[indptr[i] : indptr[i + 1]]]
+    return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+
+def _settled(data_term, indptr, indices, r, halo, colour_start, before, phi):
+    """`settle` in plain NumPy, with its number of updates."""
+    n, phi, n_updates = len(phi), phi.copy(), 0
+    moved = [0.5 * np.abs(phi[i] - before[i]).sum() > mixture._MOVED for i in range(n)]
+    near = [indices[a:b][indices[a:b] < n] for a, b in pairwise(indptr)]
+    waiting = {j for i in range(n) if moved[i] for j in near[i]}
+    while waiting and n_updates < mixture._AGAIN * n:
+        for first, stop in pairwise(colour_start):
+            due = sorted(i for i in waiting if first <= i < stop)
+            waiting -= set(due)
+            for i in due:
+                old, phi[i] = phi[i].copy(), _optimum(i, data_term, indptr, indices, r, halo, phi)
+                if 0.5 * np.abs(phi[i] - old).sum() > mixture._MOVED:
+                    waiting |= set(near[i])
+            n_updates += len(due)
+    return phi, n_updates
+
+
+@pytest.mark.parametrize(("k", "clear", "rests"), [(2, 4.0, True), (9, 4.0, True), (9, 1.0, False)])
+def test_a_patch_settles_in_the_order_that_numpy_does_or_stops_at_the_limit(k, clear, rests):
+    patch, rng = _patch(side=40, n_patches=3, number=1), np.random.default_rng(k)
+    n = patch.stop - patch.start
+    halo = rng.random((patch.halo_rows.size, k))
+    graph = (clear * rng.normal(size=(n, k)), patch.indptr, patch.indices, patch.weights, halo)
+    before = rng.dirichlet(np.ones(k), size=n)
+    phi = before.copy()
+    mixture.sweep(*graph, patch.colour_start, phi)
+    expected, n_updates = _settled(*graph, patch.colour_start, before, phi)
+    assert n_updates > n
+    assert (n_updates < mixture._AGAIN * n) == rests
+    mixture.settle(*graph, patch.colour_start, before.copy(), phi)
+    np.testing.assert_allclose(phi, expected, rtol=1e-9, atol=1e-12)
+    residual = np.empty(n)
+    mixture.evaluate_spots(*graph, phi, np.empty_like(phi), np.empty(n), residual)
+    # each of four neighbours may have moved a little since
+    assert (residual.max() < 10 * mixture._MOVED) == rests
+
+
+def test_a_patch_at_rest_keeps_its_bits():
+    *fixed, phi = _sweep_arguments()
+    after = phi.copy()
+    mixture.settle(*fixed, phi.copy(), after)
+    np.testing.assert_array_equal(after, phi)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])

@@ -13,6 +13,7 @@ from spatialpdvi.kernels.globals import augmented_composition
 from spatialpdvi.problems.base import blockwise
 from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture, CompositionStatistics
 from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_mixture import PottsGlobals
 
 
 def _random_point(toy, seed=1):
@@ -73,6 +74,26 @@ def test_one_sweep_is_a_gauss_seidel_pass_of_exact_minimisers():
     for b in range(toy.problem.n_patches):
         toy.problem.update_locals(phi, b, toy.problem.halo(phi, b), lam)
     np.testing.assert_allclose(phi, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_with_held_states_a_visit_goes_on_until_its_patch_is_at_rest():
+    toy = make_composition_toy(side=12, n_patches=2, strength=1.5, n_states=5)
+    held = PottsGlobals(toy.lam.m, toy.lam.rho)
+    settling = CompositionMixture(
+        toy.problem.features, toy.problem.patches, toy.hyper, prior_weight=toy.problem.prior_weight, held=held
+    )
+    phi, lam = _random_point(toy)
+    lam = lam._replace(m=held.m, rho=held.rho)
+    once, value = phi.copy(), settling.evaluate(phi, lam).neg_elbo
+    for b in range(settling.n_patches):
+        toy.problem.update_locals(once, b, toy.problem.halo(once, b), lam)
+        settling.update_locals(phi, b, settling.halo(phi, b), lam)
+        lower = settling.evaluate(phi, lam).neg_elbo
+        assert lower < value
+        value = lower
+    assert value < settling.evaluate(once, lam).neg_elbo
+    residual, after_one = (settling.evaluate_patch(q, 1, settling.halo(q, 1), lam).residual_sum for q in (phi, once))
+    assert residual < 0.05 * after_one
 
 
 def test_unit_compositions_are_the_mixture_of_domains():
