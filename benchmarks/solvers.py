@@ -1,24 +1,36 @@
-"""Run every solver from the same start on the same objective, and P2D-VI also without cross-patch edges."""
+"""Run every solver from the same start on the same objective, and P2D-VI also without cross-patch edges.
+
+``--visits`` instead compares visits that go on until their patch is at rest with single sweeps, on a hard section.
+"""
 
 import tempfile
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import click
 from sections import sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.options.fit import SOLVERS
+from spatialpdvi.problems.composition import CompositionMixture
+from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.synthetic import simulate_file
 
 
 @click.command()
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option("--all-sections", is_flag=True, help="Run on every real section, not only on 151673.")
-def main(max_epochs: int, *, all_sections: bool) -> None:
+@click.option("--visits", type=int, help="Spots of a hard simulated section on which visits are compared instead.")
+@click.option("--seeds", default=2, show_default=True, help="Of the fits that compare visits.")
+def main(max_epochs: int, *, all_sections: bool, visits: int | None, seeds: int) -> None:
     """Print F, its gap to the best, epochs, seconds in the solver, ARI and non-empty domains of every solver."""
     warnings.simplefilter("ignore", InputWarning)
     with tempfile.TemporaryDirectory() as folder:
+        if visits is not None:
+            _compare_visits(Path(folder), visits, seeds, max_epochs)
+            return
         embryo = Path(folder) / "embryo_20k.h5ad"
         simulate_file(embryo, n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True)
         cases = [(s.path, s.k, s.options) for s in sections() if all_sections or s.path.stem == "dlpfc_151673"]
@@ -40,6 +52,28 @@ def main(max_epochs: int, *, all_sections: bool) -> None:
                     f"{run.trace['seconds'][-1]:.2f} | {run.scores['ari']:.3f} | {(run.domain_sizes > 0).sum()} |",
                     flush=True,
                 )
+
+
+def _compare_visits(folder: Path, n_spots: int, seeds: int, max_epochs: int) -> None:
+    hard = folder / "hard.h5ad"
+    simulate_file(hard, n_spots=n_spots, n_genes=2 * n_spots // 5, k=15, seed=0)
+    print(f"{n_spots:,} spots, K 15, 20 states, at most {max_epochs} epochs\n")
+    print("| seed | visits | F | epochs | seconds | ARI | domains |")
+    print("|---|---|---|---|---|---|---|")
+    for seed in range(seeds):
+        for name in ("go on", "single sweeps"):
+            single = mock.patch.object(CompositionMixture, "_sweep", PottsMixture._sweep)
+            with nullcontext() if name == "go on" else single:
+                run = fit_file(
+                    hard, FitOptions(k=15, states=20, seed=seed, max_epochs=max_epochs), output=folder / "out.h5ad"
+                )
+            c = run.certificate
+            epochs = f"{c.epochs}" if c.converged else f"{c.epochs}, not converged"
+            print(
+                f"| {seed} | {name} | {c.neg_elbo:.1f} | {epochs} | {run.trace['seconds'][-1]:.2f} | "
+                f"{run.scores['ari']:.3f} | {(run.domain_sizes > 0).sum()} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

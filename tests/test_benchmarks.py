@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("embryo", "intervals", "processes", "scaling", "speed", "stages", "tiling", "transfer"):
+    for name in ("embryo", "intervals", "processes", "scaling", "solvers", "speed", "stages", "tiling", "transfer"):
         sys.modules.pop(name, None)
 
 
@@ -392,3 +392,13 @@ def test_contrasts_of_two_sections_are_compared(load, tmp_path):
         [what, method] for what in ("annotated", "fitted") for method in ("blocks", "mean-field")
     ]
     assert all(0.0 <= float(cell) <= 1.0 for row in rows[1:] for cell in row[2:5])
+
+
+@pytest.mark.slow
+def test_visits_that_go_on_and_single_sweeps_are_compared_from_one_start(load):
+    result = CliRunner().invoke(load("solvers").main, ["--visits", "2500", "--seeds", "1", "--max-epochs", "60"])
+    assert result.exit_code == 0, result.output
+    go_on, single = (line.split(" | ") for line in result.output.splitlines()[-2:])
+    assert (go_on[1], single[1]) == ("go on", "single sweeps")
+    assert float(go_on[2]) == pytest.approx(float(single[2]), rel=1e-3)
+    assert go_on[2] != single[2]  # the second is another run, not the first one twice
