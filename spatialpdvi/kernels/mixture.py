@@ -297,8 +297,8 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
     waiting, rows = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
     for i in range(n):
         _await_update(i, i, before, phi, indptr, indices, waiting)
-    done, left = 1, _AGAIN * n
-    while done > 0 and left > 0:
+    left = _AGAIN * n
+    while left > 0:
         done = 0
         for c in range(colour_start.size - 1):
             size = 0
@@ -312,6 +312,8 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
             for a in range(size):
                 _await_update(a, rows[a], before, phi, indptr, indices, waiting)
             done += size
+        if done == 0:
+            break
         left -= done
 
 
