@@ -5,7 +5,6 @@
 
 import tempfile
 import warnings
-from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +12,7 @@ import click
 from sections import sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
+from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.options.fit import SOLVERS
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -46,12 +46,8 @@ def main(max_epochs: int, *, all_sections: bool, visits: int | None, seeds: int)
             for (solver, cross), run in runs.items():
                 c = run.certificate
                 gap = f"{(c.neg_elbo - best) / abs(best):.1e}" if cross else "another objective"
-                epochs = f"{c.epochs}" if c.converged else f"{c.epochs}, not converged"
-                print(
-                    f"| {solver} | {'kept' if cross else 'dropped'} | {c.neg_elbo:.1f} | {gap} | {epochs} | "
-                    f"{run.trace['seconds'][-1]:.2f} | {run.scores['ari']:.3f} | {(run.domain_sizes > 0).sum()} |",
-                    flush=True,
-                )
+                edges = "kept" if cross else "dropped"
+                print(f"| {solver} | {edges} | {c.neg_elbo:.1f} | {gap} | {_end(run)} |", flush=True)
 
 
 def _compare_visits(folder: Path, n_spots: int, seeds: int, max_epochs: int) -> None:
@@ -60,20 +56,20 @@ def _compare_visits(folder: Path, n_spots: int, seeds: int, max_epochs: int) -> 
     print(f"{n_spots:,} spots, K 15, 20 states, at most {max_epochs} epochs\n")
     print("| seed | visits | F | epochs | seconds | ARI | domains |")
     print("|---|---|---|---|---|---|---|")
+    sweeps = {"go on": CompositionMixture._sweep, "single sweeps": PottsMixture._sweep}
     for seed in range(seeds):
-        for name in ("go on", "single sweeps"):
-            single = mock.patch.object(CompositionMixture, "_sweep", PottsMixture._sweep)
-            with nullcontext() if name == "go on" else single:
-                run = fit_file(
-                    hard, FitOptions(k=15, states=20, seed=seed, max_epochs=max_epochs), output=folder / "out.h5ad"
-                )
-            c = run.certificate
-            epochs = f"{c.epochs}" if c.converged else f"{c.epochs}, not converged"
-            print(
-                f"| {seed} | {name} | {c.neg_elbo:.1f} | {epochs} | {run.trace['seconds'][-1]:.2f} | "
-                f"{run.scores['ari']:.3f} | {(run.domain_sizes > 0).sum()} |",
-                flush=True,
-            )
+        for name, sweep in sweeps.items():
+            options = FitOptions(k=15, states=20, seed=seed, max_epochs=max_epochs)
+            with mock.patch.object(CompositionMixture, "_sweep", sweep):
+                run = fit_file(hard, options, output=folder / "out.h5ad")
+            print(f"| {seed} | {name} | {run.certificate.neg_elbo:.1f} | {_end(run)} |", flush=True)
+
+
+def _end(run: FitResult) -> str:
+    """Epochs, seconds in the solver, ARI and non-empty domains."""
+    c = run.certificate
+    epochs = f"{c.epochs}" if c.converged else f"{c.epochs}, not converged"
+    return f"{epochs} | {run.trace['seconds'][-1]:.2f} | {run.scores['ari']:.3f} | {(run.domain_sizes > 0).sum()}"
 
 
 if __name__ == "__main__":

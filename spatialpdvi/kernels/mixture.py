@@ -58,7 +58,7 @@ _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the en
 _TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
 _MOVED = 1e-3  # total variation distance from which a spot's neighbours are updated again
-_AGAIN = 5  # updates of `settle` for each spot of the patch, at most
+_AGAIN = 5  # updates of `settle` for each spot of a patch on average, at most
 
 
 @parallel_if_large(lambda x, weight, offset, out: x.size * -(-offset.size // WIDTH))

@@ -148,14 +148,12 @@ class CompositionMixture(PottsMixture):
         """Do a sweep; where states are held, update spots again whose neighbours have moved, until all are at rest.
 
         One spot says little about its domain, so that a border which costs more than it explains retreats spot by spot,
-        with single sweeps for hundreds of epochs. With held states nothing else is left to do in a visit.
+        with single sweeps for hundreds of epochs. With states that are fitted, a visit is that of the Gaussian mixture.
         """
-        if self.held is None:
-            super()._sweep(patch, data_term, halo, own)
-            return
-        before = own.copy()
+        before = None if self.held is None else own.copy()
         super()._sweep(patch, data_term, halo, own)
-        settle(data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, before, own)
+        if before is not None:
+            settle(data_term, patch.indptr, patch.indices, patch.weights, halo, patch.colour_start, before, own)
 
     def _data_term(self, patch: int, lam: CompositionGlobals) -> np.ndarray:  # type: ignore[override]
         return self._likelihoods(patch, lam).domain_term(softmax(lam.theta, axis=1))
