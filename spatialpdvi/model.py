@@ -18,7 +18,7 @@ from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, ne
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
 
 FORMAT = 2  # raised whenever what is written changes
-_WITH_STATES = 3  # the format of models whose domains are compositions of states
+_WITH_STATES = 4  # the format of models whose domains are compositions of states
 # options of the fit that apply to every section that the model is used on
 _STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
@@ -31,6 +31,7 @@ class SharedStates(NamedTuple):
 
     limit: OutlierLimit  # to which spots are drawn in before they are rotated
     prior_weight: np.ndarray  # a (C,), in spots
+    detrend: bool  # whether the trends of a section are removed from its features first
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +138,7 @@ class Model:
             "n_columns": self.space.n_columns,
         }
         if self.states is not None:
-            facts["limit"] = self.states.limit.limit
+            facts |= {"limit": self.states.limit.limit, "detrend": self.states.detrend}
         genes = self.space.genes
         if genes is not None:
             learnt = genes._asdict()
@@ -200,6 +201,7 @@ class Model:
                     _positive(facts["limit"]),
                 ),
                 _array(arrays, "prior_weight", n_means, positive=True),
+                _flag(facts["detrend"]),
             )
         genes = None
         if facts["rep"] is None:
@@ -277,6 +279,13 @@ def _positive(value: Any) -> float:
         msg = f"limit {value!r}"
         raise ValueError(msg)
     return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        msg = f"detrend {value!r}"
+        raise TypeError(msg)
+    return bool(value)
 
 
 def _temperature(value: Any) -> float | None:

@@ -32,7 +32,7 @@ RESERVED = (
     "verbose",
 )
 # switches that are on by default, for which false becomes `--no-...`
-ON_BY_DEFAULT = ("whiten", "cross_patch_edges", "markers")
+ON_BY_DEFAULT = ("whiten", "detrend", "cross_patch_edges", "markers")
 # options of a fit that `spatialpdvi estimate` accepts as well
 ESTIMATED = (
     "layer",

@@ -23,7 +23,7 @@ __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options"]
 # the neighbours that features are averaged over), or belong to its start, its solver or its output.
 _INNER = (
     *("layer", "spatial_key", "label_key", "sample_key", "rep"),
-    *("n_top_genes", "target_sum", "totals", "transform", "clip", "whiten", "correct"),
+    *("n_top_genes", "target_sum", "totals", "transform", "clip", "whiten", "detrend", "correct"),
     *("n_neighbors", "flow_neighbors", "across_sections", "tau", "beta", "n_init", "search"),
 )
 

@@ -47,6 +47,7 @@ class RawFeatures(NamedTuple):
     is_ranked: bool = True  # whether components come by falling variance, so that the first may be taken alone
     as_given: bool = False  # whether what is fitted is a matrix of the file, unchanged
     space: Space | None = None  # None where another section cannot be brought into it
+    totals: np.ndarray | None = None  # (n,) counts of each spot; None where the features are given
 
     @property
     def fitted(self) -> np.ndarray | sp.csr_matrix:
@@ -139,7 +140,7 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         projection = learn_projection(scaled_counts, pca, section.gene_names, counted=counted, **recipe)
     found = {"counts": section.counts_source, "n_genes": int(scaled.shape[1])}
     full = scaled if fits_genes else None
-    return RawFeatures(pca.scores, found, full=full, scaled=scaled, projection=projection)
+    return RawFeatures(pca.scores, found, full=full, scaled=scaled, projection=projection, totals=tallied.totals)
 
 
 def _normalised(

@@ -55,8 +55,8 @@ class GeneProjection(NamedTuple):
     transform: str  # "none", "log1p" or "sqrt"
     clip: float
 
-    def apply(self, counts: CountRows, gene_names: pd.Index) -> np.ndarray:
-        """Return the scores (n, p) float32 of other counts (n, genes); a gene that they lack counts as 0.
+    def apply(self, counts: CountRows, gene_names: pd.Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores (n, p) float32 and the totals (n,) of other counts (n, genes); genes that they lack are 0.
 
         The total of a spot is taken over the genes that the model's section counted, because totals of panels of
         different sizes cannot be compared. Names that occur in the projection must be unique.
@@ -65,7 +65,9 @@ class GeneProjection(NamedTuple):
         place = gene_names.get_indexer_for(self.genes) if gene_names.is_unique else self._places(gene_names)
         found = np.flatnonzero(place >= 0)
         found = found[np.argsort(place[found])]
-        return np.concatenate([self._scores(block, counted, place, found) for block in row_blocks(counts)])
+        blocks = [self._scores(block, counted, place, found) for block in row_blocks(counts)]
+        scores, totals = zip(*blocks, strict=True)
+        return np.concatenate(scores), np.concatenate(totals)
 
     def _places(self, gene_names: pd.Index) -> np.ndarray:
         """Columns of the genes, -1 where there is none; names of other genes may repeat."""
@@ -73,13 +75,15 @@ class GeneProjection(NamedTuple):
         where = gene_names[known].get_indexer_for(self.genes)
         return np.where(where >= 0, known[where], -1)
 
-    def _scores(self, block: sp.csr_matrix, counted: np.ndarray, place: np.ndarray, found: np.ndarray) -> np.ndarray:
+    def _scores(
+        self, block: sp.csr_matrix, counted: np.ndarray, place: np.ndarray, found: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         totals = np.asarray(block.astype(np.float64) @ counted)
         taken = take_genes(block, place[found])
         values = normalised_genes(taken, totals, target_sum=self.target_sum, transform=self.transform)
         scaled = values.astype(np.float64) @ sp.diags(1.0 / self.sd[found])
         scaled.data = np.minimum(scaled.data, self.clip)
-        return np.asarray(scaled @ self.components[:, found].T - self.components @ self.mean, dtype=np.float32)
+        return np.asarray(scaled @ self.components[:, found].T - self.components @ self.mean, dtype=np.float32), totals
 
 
 class Space(NamedTuple):

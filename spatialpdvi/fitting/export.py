@@ -107,7 +107,8 @@ def make_model(
         distance = nearest_domain(fitted, lam, hyperparameters)
     else:
         assert prepared.start.prior_weight is not None
-        distance, shared = found.distance, SharedStates(found.limit, prepared.start.prior_weight)
+        distance = found.distance
+        shared = SharedStates(found.limit, prepared.start.prior_weight, options.detrend)
     return Model(
         space=space,
         rotation=np.eye(space.n_features) if rotation is None else rotation,

@@ -1,6 +1,7 @@
 """The stages between features and a solver: a start, then the graph and the problem on its patches."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
+from spatialpdvi.features.trends import Covariates, covariates
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
@@ -30,6 +32,7 @@ from spatialpdvi.initialization import (
     search_sets,
     start_from_composition,
     start_from_labels,
+    trends_within,
 )
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
@@ -47,6 +50,7 @@ __all__ = [
     "Initialization",
     "Prepared",
     "compose",
+    "covariates_of",
     "initialize",
     "learn_sets",
     "number_of_states",
@@ -106,7 +110,7 @@ class Prepared(NamedTuple):
         agreed, states, searched = self.initialization.agreed, self.initialization.states, self.initialization.searched
         found = self.features.found
         if states is not None:
-            found = found | {"n_states": int(states.share.size)}
+            found = found | {"n_states": int(states.share.size), "detrended": states.detrended}
         if searched is not None:
             found = found | {
                 "search_start": searched.started_at,
@@ -173,6 +177,7 @@ def compose(
     initialization: Initialization,
     settings: StateSettings,
     *,
+    covariates: Covariates | None,
     pattern: sp.csr_matrix,
     progress: Progress,
 ) -> Initialization:
@@ -189,6 +194,8 @@ def compose(
         kept, and nothing is searched. It is returned as it is where ``auto`` finds no states.
     settings
         Of this stage.
+    covariates
+        With which features drift; None to leave them as they are.
     pattern
         Which spots are joined, from `spatialpdvi.graph.build.join_spots`.
     progress
@@ -196,7 +203,8 @@ def compose(
     """
     k, labels = settings.n_domains, initialization.start.labels
     given = initialization.agreed is None
-    sets = learn_sets(unsmoothed, settings, 1 if given else n_state_sets(unsmoothed.shape[0]), progress)
+    n_sets = 1 if given else n_state_sets(unsmoothed.shape[0])
+    sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
     if not sets:
         return initialization
     found = None
@@ -229,11 +237,19 @@ def compose(
     )
 
 
-def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, progress: Progress) -> list[States]:
+def learn_sets(
+    unsmoothed: np.ndarray,
+    settings: StateSettings,
+    n_sets: int,
+    progress: Progress,
+    *,
+    covariates: Covariates | None = None,
+) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds that single spots do not tell them apart.
 
     ``auto`` looks at as many sets as a fit learns. Those of a small section differ: by one set alone, the model of a
-    section near the limit would depend on the seed.
+    section near the limit would depend on the seed. Trends are the mean of those within all these sets; the states are
+    then learnt again without them.
 
     Parameters
     ----------
@@ -245,6 +261,8 @@ def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, pro
         How many sets to return, at most as many as a fit learns.
     progress
         Shows the stage "states".
+    covariates
+        With which features drift; None to leave them as they are.
     """
     with progress.stage("states") as stage, single_threaded():
         n_learnt = n_state_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
@@ -258,8 +276,24 @@ def learn_sets(unsmoothed: np.ndarray, settings: StateSettings, n_sets: int, pro
         if settings.if_distinct and not are_distinct(sets):
             stage.note(f"none: {ambiguous}")
             return []
-        stage.note(f"{settings.n_states} states; {ambiguous}")
-        return sets[:n_sets]
+        if covariates is None:
+            stage.note(f"{settings.n_states} states; {ambiguous}")
+            return sets[:n_sets]
+        features, detrended = _without_trends(unsmoothed, sets, covariates, seed=settings.seed)
+        stage.note(f"{settings.n_states} states; {ambiguous}; trends are {detrended:.1%} of the variance within states")
+        again = (learn_states(features, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets])
+        return [states._replace(detrended=detrended) for states in again]
+
+
+def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Covariates | None:
+    """Return with what the features of a section drift, or None where `detrend` is off.
+
+    Parameters
+    ----------
+    section, raw, options
+        As for `prepare_start`.
+    """
+    return covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
 
 
 def prepare(
@@ -331,7 +365,10 @@ def prepare_start(
     if n_states:
         pattern = join_spots(section, settings)
         states = StateSettings.of(options, n_states)
-        start = compose(section, np.asarray(raw.fitted), start, states, pattern=pattern, progress=progress)
+        drift = covariates_of(section, raw, options)
+        start = compose(
+            section, np.asarray(raw.fitted), start, states, covariates=drift, pattern=pattern, progress=progress
+        )
         if options.states == "auto" and start.states is not None:
             _warn_of_idle(options)
     return prepare(section, features, start, settings, progress, pattern=pattern)
@@ -363,6 +400,20 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
     if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
     return wanted
+
+
+def _without_trends(
+    features: np.ndarray, sets: Sequence[States], covariates: Covariates, *, seed: int
+) -> tuple[np.ndarray, float]:
+    """Features (n, d) less the trends that states share, and what part of the variance within states these were."""
+    trends = [np.zeros((covariates.values.shape[1], features.shape[1])) for _ in covariates.sections]
+    for states in sets:
+        within = trends_within(states.features, states.lam, states.hyperparameters, states.share, covariates, seed=seed)
+        back = np.linalg.inv(states.rotation)
+        trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
+    drift = covariates.times(trends)
+    size = float((drift @ sets[0].rotation.astype(np.float32)).var(axis=0, dtype=np.float64).sum())
+    return features - drift, size / (size + features.shape[1])
 
 
 def _restarts(

@@ -10,7 +10,7 @@ from spatialpdvi.initialization.consensus import Consensus, consensus, renumbere
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
-from spatialpdvi.initialization.states import States, ambiguity, are_distinct, learn_states
+from spatialpdvi.initialization.states import States, ambiguity, are_distinct, learn_states, trends_within
 
 __all__ = [
     "Consensus",
@@ -33,4 +33,5 @@ __all__ = [
     "settle_labels",
     "start_from_composition",
     "start_from_labels",
+    "trends_within",
 ]

@@ -4,18 +4,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from spatialpdvi.features.projection import OutlierLimit, learn_limit
+from spatialpdvi.features.trends import Covariates, shared_trend
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture
 from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
+from spatialpdvi.problems.features import wrap_features
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["States", "ambiguity", "are_distinct", "learn_states"]
+__all__ = ["States", "ambiguity", "are_distinct", "learn_states", "trends_within"]
 
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
+_FEWEST = 100  # spots of a section: of fewer, trends are left as they are
+_LEAST = 1e-290
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 
 
@@ -30,6 +35,7 @@ class States(NamedTuple):
     share: np.ndarray  # (C,) of the section's spots
     distance: np.ndarray  # (n,) of spots to the nearest state, in noise sd, as they are without being drawn in
     ambiguity: float  # the part of the uncertainty about a spot's state that its features leave, in [0, 1]
+    detrended: float = 0.0  # the part of the variance within states that trends explained, and that was removed
 
 
 def ambiguity(sets: Sequence[States]) -> float:
@@ -76,6 +82,47 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
         fitted[rows] = limit.apply(features[rows]) @ rotation
         distance[rows] = nearest_domain((features[rows] - limit.centre) @ rotation, lam, hyperparameters)
     return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
+
+
+def trends_within(
+    features: np.ndarray,
+    lam: PottsGlobals,
+    hyperparameters: Hyperparameters,
+    share: np.ndarray,
+    covariates: Covariates,
+    *,
+    seed: int,
+) -> list[np.ndarray]:
+    """Return the trend (p, d) of each section within given states; 0 where a section has fewer than 100 spots.
+
+    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    features
+        (n, d) in the coordinates of the states, in which their noise is 1.
+    lam, hyperparameters
+        Of the states.
+    share
+        (C,) of the spots, up to a factor.
+    covariates
+        Of the spots.
+    seed
+        Of the spots, at most 20,000, from which trends are learnt.
+    """
+    n, noise = features.shape[0], 1.0 / hyperparameters.noise_sd**2
+    is_used = np.zeros(n, dtype=bool)
+    is_used[subset(np.arange(n), LEARNT_FROM, seed)] = True
+    trends = []
+    for spots in covariates.sections:
+        used = spots[is_used[spots]]
+        if used.size < _FEWEST:
+            trends.append(np.zeros((covariates.values.shape[1], features.shape[1])))
+            continue
+        x = features[used]
+        posterior = softmax(data_term(wrap_features(x), lam, noise) + np.log(np.maximum(share, _LEAST)), axis=1)
+        trends.append(shared_trend(x, posterior, covariates.values[used]))
+    return trends
 
 
 def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.fit import fit_features
 from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.loop import Stop
-from spatialpdvi.fitting.prepare import learn_sets, number_of_states, prepare_start
+from spatialpdvi.fitting.prepare import covariates_of, learn_sets, number_of_states, prepare_start
 from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
 from spatialpdvi.graph.build import join_spots
@@ -128,7 +128,8 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
         unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
         settings = StateSettings.of(fewest, number_of_states(section, raw, replace(options, k=counts[-1])))
         n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
-        sets = learn_sets(unsmoothed, settings, n_sets, progress)
+        drift = covariates_of(section, raw, options)
+        sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=drift)
         if not sets:
             break
         with progress.stage("scan") as stage:

@@ -176,6 +176,13 @@ class FitOptions:
         group="Features",
     )
 
+    detrend: bool = _option(
+        True,
+        f"With {option('states')}, subtract the trends that all states share: how features change with the counts of a "
+        "spot and along its section.",
+        group="Features",
+    )
+
     init: str | None = _option(
         None,
         "Column of obs with labels to start from, or kmeans for one k-means clustering of the features. Default: the "
@@ -431,6 +438,7 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
+        ("detrend", "states", options.states == "off" and not options.detrend),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),

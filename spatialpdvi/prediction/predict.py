@@ -12,6 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
+from spatialpdvi.features.trends import covariates
 from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
@@ -21,7 +22,7 @@ from spatialpdvi.fitting.solve import trace_columns
 from spatialpdvi.graph.build import build_graph, join_spots
 from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.graph.weights import uniform_weights
-from spatialpdvi.initialization import Start, one_hot, settle_labels
+from spatialpdvi.initialization import Start, one_hot, settle_labels, trends_within
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
@@ -33,7 +34,7 @@ from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_o
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.composition import domain_term
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsMixture, data_term
+from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture, data_term
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import SolverSettings
@@ -154,8 +155,8 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         Where the section has too few of the model's genes, or features of another width.
     """
     with progress.stage("features"), single_threaded():
-        raw, found = _raw_features(section, model)
-        features, unlimited = _model_features(raw, section, model, options)
+        raw, totals, found = _raw_features(section, model)
+        features, unlimited = _model_features(raw, totals, section, model, options)
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
     labels = _first_labels(features, model, pattern, beta=options.beta)
@@ -224,14 +225,17 @@ def _first_labels(features: np.ndarray, model: Model, pattern: sp.csr_matrix, *,
     return settle_labels(domain_term(x, model.lam, noise_precision), uniform_weights(pattern, beta=beta))
 
 
-def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str, Any]]:
-    """Features (n, d) before they are averaged in space, and what was found, for the parameters of the result."""
+def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
+    """Features (n, d) before they are averaged in space, counts of the spots, and what was found, for the parameters.
+
+    The counts (n,) are None where the features are given.
+    """
     space = model.space
     if space.genes is not None:
         assert section.counts is not None  # a section has counts or features
         missing = _check_genes(section, space.genes)
         found = {"counts": section.counts_source, "n_genes": int(space.genes.genes.size), "n_genes_missing": missing}
-        return space.genes.apply(section.counts, section.gene_names), found
+        return *space.genes.apply(section.counts, section.gene_names), found
     x = section.features
     assert x is not None
     if x.shape[1] != space.n_columns:
@@ -244,7 +248,7 @@ def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, dict[str,
     dense = x if isinstance(x, np.ndarray) else x.toarray()
     if space.origin.any():
         dense = dense - space.origin
-    return np.ascontiguousarray(dense), {"rep_columns": space.n_features}
+    return np.ascontiguousarray(dense), None, {"rep_columns": space.n_features}
 
 
 def _check_genes(section: Section, genes: GeneProjection) -> int:
@@ -271,18 +275,20 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
 
 
 def _model_features(
-    raw: np.ndarray, section: Section, model: Model, options: FitOptions
+    raw: np.ndarray, totals: np.ndarray | None, section: Section, model: Model, options: FitOptions
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features (n, d) float32 in the space of the model's domains, and the same without a limit for far spots.
 
-    They are centred if the fit's were, and averaged over neighbours or, with states, drawn in to the limit; then
-    rotated.
+    They are centred if the fit's were, and averaged over neighbours or, with states, freed from the section's own
+    trends and drawn in to the limit; then rotated.
     """
     samples = section.spots_of_samples()
     if options.correct == "center":
         raw = centre_samples(raw, samples, model.space.centre)
     if model.states is not None:
         limit = model.states.limit
+        if model.states.detrend:
+            raw = raw - _drift(limit.apply(raw) @ model.rotation, totals, section, model, seed=options.seed)
         unlimited, limited = (
             (values @ model.rotation).astype(np.float32) for values in (raw - limit.centre, limit.apply(raw))
         )
@@ -290,6 +296,16 @@ def _model_features(
     (averaged,) = neighbor_averages(raw, section.coordinates, (options.smooth or 0,), samples=samples)
     features = (averaged @ model.rotation).astype(np.float32)
     return features, features
+
+
+def _drift(features: np.ndarray, totals: np.ndarray | None, section: Section, model: Model, *, seed: int) -> np.ndarray:
+    """Drift (n, d) of the features before they are rotated, by the section's own trends within the model's states."""
+    assert model.states is not None
+    drivers = covariates(section.coordinates, section.spots_of_samples(), totals)
+    lam, share = PottsGlobals(model.lam.m, model.lam.rho), model.states.prior_weight
+    within = trends_within(features, lam, model.hyperparameters, share, drivers, seed=seed)
+    back = np.linalg.inv(model.rotation)
+    return drivers.times([trend @ back for trend in within])
 
 
 def _settle(

@@ -36,7 +36,7 @@ def _learn(counts, *, transform="none", clip=10.0):
 def test_the_section_itself_has_the_scores_of_its_pca(transform, clip):
     counts = _counts()
     learnt, scores = _learn(counts, transform=transform, clip=clip)
-    np.testing.assert_allclose(learnt.apply(counts, NAMES), scores, atol=1e-4)
+    np.testing.assert_allclose(learnt.apply(counts, NAMES)[0], scores, atol=1e-4)
     # to the digits of the scores they were learnt from, which are float32
     np.testing.assert_allclose(learnt.components @ learnt.components.T, np.eye(6), atol=1e-5)
 
@@ -64,7 +64,9 @@ def test_another_section_goes_the_way_written_out():
     dense = other.toarray().astype(float)
     values = np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True))[:, NAMES.get_indexer(learnt.genes)]
     expected = (np.minimum(values / learnt.sd, 2.0) - learnt.mean) @ learnt.components.T
-    np.testing.assert_allclose(learnt.apply(other, NAMES), expected, rtol=1e-4, atol=1e-4)
+    found, totals = learnt.apply(other, NAMES)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(totals, dense.sum(axis=1))
 
 
 def test_order_and_strangers_among_the_genes_do_not_matter():
@@ -72,7 +74,10 @@ def test_order_and_strangers_among_the_genes_do_not_matter():
     learnt, _ = _learn(counts)
     turned = sp.csr_matrix(sp.hstack([counts[:, ::-1], sp.csr_matrix(np.full((200, 3), 7.0, dtype=np.float32))]))
     names = NAMES[::-1].append(pd.Index(["x", "y", "z"]))
-    np.testing.assert_allclose(learnt.apply(turned, names), learnt.apply(counts, NAMES), atol=1e-4)
+    found, totals = learnt.apply(turned, names)
+    expected = learnt.apply(counts, NAMES)
+    np.testing.assert_allclose(found, expected[0], atol=1e-4)
+    np.testing.assert_array_equal(totals, expected[1])  # without the strangers' counts
 
 
 def test_a_gene_that_is_missing_counts_as_zero():
@@ -82,15 +87,15 @@ def test_a_gene_that_is_missing_counts_as_zero():
     kept = np.delete(np.arange(80), gone)
     never = counts.tolil()
     never[:, gone] = 0
-    expected = learnt.apply(sp.csr_matrix(never), NAMES)
-    np.testing.assert_allclose(learnt.apply(counts[:, kept], NAMES[kept]), expected, atol=1e-5)
+    expected, _ = learnt.apply(sp.csr_matrix(never), NAMES)
+    np.testing.assert_allclose(learnt.apply(counts[:, kept], NAMES[kept])[0], expected, atol=1e-5)
 
 
 def test_spots_without_counts_are_zeros_before_the_projection():
     counts = _counts().tolil()
     learnt, _ = _learn(_counts())
     counts[3] = 0
-    found = learnt.apply(sp.csr_matrix(counts), NAMES)
+    found, _ = learnt.apply(sp.csr_matrix(counts), NAMES)
     np.testing.assert_allclose(found[3], -learnt.components @ learnt.mean, rtol=1e-5)
 
 
