@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
-from spatialpdvi.features.trends import covariates
+from spatialpdvi.features.trends import Covariates, covariates
 from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
@@ -45,6 +45,8 @@ __all__ = ["predict_options", "predict_section", "read_new"]
 _FEWEST = 0.5  # of the model's genes: a section with fewer is of another kind
 _MISSED = 0.01  # of the model's genes: where more are missing there is a warning
 _MOST_SWEEPS = 500
+_PASSES = 5  # of the search for the trends of a section, at most
+_STRAIGHT = 0.02  # noise sd for each sd of a covariate: a trend that is not worth another pass
 _SHOWN = (
     *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
     *("tau", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
@@ -288,7 +290,7 @@ def _model_features(
     if model.states is not None:
         limit = model.states.limit
         if model.states.detrend:
-            raw = raw - _drift(limit.apply(raw) @ model.rotation, totals, section, model, seed=options.seed)
+            raw = _detrended(raw, covariates(section.coordinates, samples, totals), model, seed=options.seed)
         unlimited, limited = (
             (values @ model.rotation).astype(np.float32) for values in (raw - limit.centre, limit.apply(raw))
         )
@@ -298,14 +300,21 @@ def _model_features(
     return features, features
 
 
-def _drift(features: np.ndarray, totals: np.ndarray | None, section: Section, model: Model, *, seed: int) -> np.ndarray:
-    """Drift (n, d) of the features before they are rotated, by the section's own trends within the model's states."""
+def _detrended(raw: np.ndarray, drivers: Covariates, model: Model, *, seed: int) -> np.ndarray:
+    """Features (n, d) less the section's own trends within the model's states.
+
+    Where a trend is strong, spots are told apart better without it, and what is left of it is found in the next pass.
+    """
     assert model.states is not None
-    drivers = covariates(section.coordinates, section.spots_of_samples(), totals)
     lam, share = PottsGlobals(model.lam.m, model.lam.rho), model.states.prior_weight
-    within = trends_within(features, lam, model.hyperparameters, share, drivers, seed=seed)
     back = np.linalg.inv(model.rotation)
-    return drivers.times([trend @ back for trend in within])
+    for _ in range(_PASSES):
+        features = model.states.limit.apply(raw) @ model.rotation
+        within = trends_within(features, lam, model.hyperparameters, share, drivers, seed=seed)
+        raw = raw - drivers.times([trend @ back for trend in within])
+        if max(np.abs(trend).max() for trend in within) < _STRAIGHT:
+            break
+    return raw
 
 
 def _settle(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from reference import recompute, stored
 
-from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, predict_file
+from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, predict, predict_file
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
@@ -99,6 +99,7 @@ def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):
         (lambda a, f: a.pop("prior_weight"), "no 'prior_weight'"),
         (lambda a, f: a.update(limit_spread=0 * a["limit_spread"]), "limit_spread with impossible values"),
         (lambda a, f: f.update(limit=-1.0), r"limit -1\.0"),
+        (lambda a, f: f.update(detrend="no"), "detrend 'no'"),
     ],
 )
 def test_a_damaged_model_of_states_is_refused(fitted, damage, found):
@@ -106,6 +107,65 @@ def test_a_damaged_model_of_states_is_refused(fitted, damage, found):
     damage(arrays, facts)
     with pytest.raises(InputError, match=found):
         Model.from_parts(arrays, facts, name="damaged")
+
+
+def _drifting(seed, slope):
+    """A section of two bands that share three states in other proportions, whose features drift from left to right."""
+    rng = np.random.default_rng(seed)
+    xy = np.stack(np.meshgrid(np.arange(30.0), np.arange(20.0)), axis=-1).reshape(-1, 2)
+    truth = (xy[:, 1] >= 10).astype(int)
+    shares = np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    states = (rng.uniform(size=truth.size)[:, None] > shares[truth].cumsum(axis=1)).sum(axis=1)
+    x = 4.0 * np.eye(3)[states] + slope * xy[:, :1] / 30.0 * np.array([1.0, 1.0, 1.0]) + rng.normal(0, 0.3, (600, 3))
+    drifting = anndata.AnnData(np.zeros((600, 1)), obsm={"spatial": xy, "X_given": x.astype(np.float32)})
+    drifting.obs["annotation"], drifting.obs["state"] = truth.astype(str), states
+    return drifting
+
+
+DRIFTING = {"k": 2, "rep": "X_given", "states": 6, "search": 2, "n_init": 1}
+
+
+def test_a_drift_that_all_states_share_makes_no_domains():
+    section = _drifting(seed=0, slope=8.0)
+    left = fit(section, **DRIFTING, detrend=False)
+    freed = fit(section, **DRIFTING)
+    assert left.scores["ari"] < 0.5
+    assert freed.scores["ari"] > 0.9
+    assert left.params["detrended"] == 0.0
+    assert not left.params["detrend"]
+    assert freed.params["detrended"] > 0.2
+
+
+def _slope(result, section):
+    """How far, in noise sd, features drift from the left end of a section to its right within the true states."""
+    states = np.eye(3)[section.obs["state"].to_numpy()]
+    place = section.obsm["spatial"][:, :1] / 30.0
+    within = [part - states @ np.linalg.lstsq(states, part, rcond=None)[0] for part in (place, result.features)]
+    return np.linalg.norm(np.linalg.lstsq(*within, rcond=None)[0])
+
+
+def test_a_prediction_removes_the_trends_of_its_own_section():
+    section = _drifting(seed=0, slope=2.0)
+    fitted = fit(section, **DRIFTING)
+    turned = _drifting(seed=1, slope=-2.0)
+    turned.obsm["X_given"] += 2.0
+    arrays, facts = fitted.model.parts()
+    as_is = Model.from_parts(arrays, facts | {"detrend": False}, name="as it is")
+    assert _slope(fitted, section) < 2.0
+    for other in (section, turned):
+        found = predict(other, model=fitted.model)
+        assert found.scores["ari"] > 0.85
+        assert _slope(found, other) < 0.5
+        with pytest.warns(InputWarning, match="are farther from every domain"):
+            left = predict(other, model=as_is)
+        assert _slope(left, other) > 8.0
+
+
+def test_every_section_has_trends_of_its_own():
+    left, right = _drifting(seed=0, slope=8.0), _drifting(seed=1, slope=-8.0)
+    right.obsm["X_given"] += 8.0
+    both = anndata.concat({"a": left, "b": right}, label="slice", index_unique="-")
+    assert fit(both, sample_key="slice", **DRIFTING).scores["ari"] > 0.9
 
 
 def test_auto_has_no_states_on_a_small_section(fitted, tmp_path):

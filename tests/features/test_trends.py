@@ -1,0 +1,86 @@
+"""Trends that states share: told from differences between states, shrunk where states disagree, removed by section."""
+
+import numpy as np
+import pytest
+
+from spatialpdvi.features.trends import covariates, shared_trend
+
+N, P, D, C = 900, 2, 3, 6
+
+
+def _section(seed=0, slopes=None):
+    """Covariates, states whose means follow the first of these, and the trend in each state (C, P, D)."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(N, P)).astype(np.float32)
+    states = np.clip(np.searchsorted([-1, -0.5, 0, 0.5, 1], values[:, 0] + rng.normal(0, 0.7, N)), 0, C - 1)
+    means = np.linspace(-5, 5, C)[:, None] * np.array([1.0, -1.0, 0.5])
+    each = np.broadcast_to(rng.normal(size=(P, D)), (C, P, D)) if slopes is None else slopes
+    x = means[states] + np.einsum("np,npd->nd", values, each[states]) + rng.normal(size=(N, D))
+    return x, np.eye(C)[states], values, each
+
+
+def test_the_trend_is_the_regression_within_states_and_not_between_them():
+    x, posterior, values, each = _section()
+    found = shared_trend(x, posterior, values)
+    within = [part - (posterior @ np.linalg.lstsq(posterior, part, rcond=None)[0]) for part in (values, x)]
+    regression = np.linalg.lstsq(*within, rcond=None)[0]
+    shrunk = (found * regression).sum(axis=1) / (regression**2).sum(axis=1)
+    np.testing.assert_allclose(found, shrunk[:, None] * regression, rtol=1e-5)
+    assert (shrunk > 0.95).all()
+    assert (shrunk <= 1.0).all()
+    np.testing.assert_allclose(found, each[0], atol=0.15)
+    between = np.linalg.lstsq(values - values.mean(axis=0), x - x.mean(axis=0), rcond=None)[0]
+    assert np.abs(between - each[0]).max() > 1.0  # what a regression that knows of no states would remove
+
+
+def test_soft_states_weigh_spots_by_their_posteriors():
+    x, posterior, values, _ = _section()
+    twice = shared_trend(np.r_[x, x], np.r_[0.3 * posterior, 0.7 * posterior], np.r_[values, values])
+    np.testing.assert_allclose(twice, shared_trend(x, posterior, values), rtol=1e-6, atol=1e-9)
+
+
+def test_trends_of_single_states_are_left():
+    slopes = np.zeros((C, P, D))
+    slopes[:, 0] = 1.0  # the first covariate moves all states alike
+    slopes[:, 1] = np.array([2.0, -2.0, 2.0, -2.0, 2.0, -2.0])[:, None]  # the second each its own way
+    x, posterior, values, _ = _section(slopes=slopes)
+    found = shared_trend(x, posterior, values)
+    np.testing.assert_allclose(found[0], 1.0, atol=0.3)
+    np.testing.assert_allclose(found[1], 0.0, atol=0.05)
+
+
+def test_a_covariate_that_does_not_vary_has_no_trend():
+    x, posterior, values, _ = _section()
+    values[:, 1] = 0.0
+    found = shared_trend(x, posterior, values)
+    assert (found[1] == 0.0).all()
+    np.testing.assert_allclose(found[0], shared_trend(x, posterior, values[:, :1])[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("totals", [None, np.r_[np.arange(1.0, 40.0), 1e6]])
+def test_covariates_are_in_sd_of_their_own_section(totals):
+    rng = np.random.default_rng(0)
+    xyz = np.c_[rng.uniform(0, 500, (40, 2)) + 1e6, np.repeat([3.0, 8.0], 20)]  # each section has a height of its own
+    sections = [np.arange(0, 20), np.arange(20, 40)]
+    found = covariates(xyz, sections, totals)
+    assert found.values.shape == (40, 3 if totals is None else 4)
+    assert (found.values[:, -1] == 0.0).all()
+    for spots in sections:
+        own = found.values[spots, -3:-1]
+        expected = (xyz[spots, :2] - xyz[spots, :2].mean(axis=0)) / xyz[spots, :2].std(axis=0)
+        np.testing.assert_allclose(own, expected, atol=1e-5)
+    if totals is not None:
+        first, logs = sections[0], np.log1p(totals)
+        np.testing.assert_allclose(
+            found.values[first, 0], (logs[first] - logs[first].mean()) / logs[first].std(), atol=1e-5
+        )
+        assert found.values[:, 0].max() == 3.0  # a million counts are drawn in
+
+
+def test_every_section_drifts_by_its_own_trend():
+    xy = np.random.default_rng(0).uniform(size=(30, 2))
+    found = covariates(xy, [np.arange(0, 10), np.arange(10, 30)], None)
+    drift = found.times([np.zeros((2, 4)), np.ones((2, 4))])
+    assert drift.shape == (30, 4)
+    assert (drift[:10] == 0.0).all()
+    np.testing.assert_allclose(drift[10:], np.repeat(found.values[10:].sum(axis=1)[:, None], 4, axis=1), rtol=1e-6)
