@@ -108,7 +108,7 @@ def make_model(
     else:
         assert prepared.start.prior_weight is not None
         distance = found.distance
-        shared = SharedStates(found.limit, prepared.start.prior_weight, options.detrend)
+        shared = SharedStates(found.limit, prepared.start.prior_weight, found.detrended > 0.0)
     return Model(
         space=space,
         rotation=np.eye(space.n_features) if rotation is None else rotation,

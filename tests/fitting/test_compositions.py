@@ -136,6 +136,14 @@ def test_a_drift_that_all_states_share_makes_no_domains():
     assert freed.params["detrended"] > 0.2
 
 
+def test_small_trends_are_left():
+    section = _drifting(seed=0, slope=0.05)
+    left, small = fit(section, **DRIFTING, detrend=False), fit(section, **DRIFTING)
+    np.testing.assert_array_equal(small.posterior, left.posterior)
+    assert small.params["detrended"] == 0.0
+    assert not small.model.states.detrend
+
+
 def _slope(result, section):
     """How far, in noise sd, features drift from the left end of a section to its right within the true states."""
     states = np.eye(3)[section.obs["state"].to_numpy()]
