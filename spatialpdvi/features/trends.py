@@ -1,12 +1,12 @@
 r"""Trends that all cell states share: how features drift with the counts of a spot and along its section.
 
 Spots with few counts, and spots at one end of a section where capture was poorer, have other features than spots of the
-same state elsewhere. Such a trend is the same in every state, as real differences between cells are not:
+same state elsewhere. Such a trend is the same in every state; differences between cells are not:
 
-    x_i | s_i = c  ~  N(c_c + B_g^T v_i, Sigma)            v_i log total counts and coordinates, g the section of spot i
+    x_i | s_i = c  ~  N(c_c + B_g^T v_i, Sigma)      v_i log total counts and coordinates, g the section of spot i (C10)
 
 B_g is the regression of features on covariates within states, and each of its rows is shrunk by how well the trend of a
-state is told by those of all others (docs/math.md, "Trends").
+state is told by those of all others (C11).
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], totals: 
 
 
 def shared_trend(features: np.ndarray, posterior: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the trend B (p, d) of one section that its states share.
+    """Return the trend B (p, d) of one section that its states share (C11).
 
     Parameters
     ----------
