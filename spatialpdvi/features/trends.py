@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Covariates", "covariates", "shared_trend"]
+__all__ = ["Covariates", "shared_trend", "spot_covariates"]
 
 _FARTHEST = 3.0  # sd from the mean: a spot with next to no counts must not decide the trend, nor be moved far by it
 
@@ -33,7 +33,7 @@ class Covariates(NamedTuple):
         return drift
 
 
-def covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], totals: np.ndarray | None) -> Covariates:
+def spot_covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], totals: np.ndarray | None) -> Covariates:
     """Return the covariates of all spots: their coordinates and, where they are known, the logarithm of their counts.
 
     Parameters

@@ -12,7 +12,7 @@ from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
-from spatialpdvi.features.trends import Covariates, covariates
+from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots
 from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import (
@@ -282,13 +282,14 @@ def learn_sets(
         if covariates is None:
             stage.note(f"{settings.n_states} states; {ambiguous}")
             return sets[:n_sets]
-        features, detrended = _without_trends(unsmoothed, sets, covariates, seed=settings.seed)
+        drift, detrended = _drift(sets, covariates, seed=settings.seed)
         trends = f"trends are {detrended:.1%} of the variance within states"
         if detrended < _LEAST_TREND:
             stage.note(f"{settings.n_states} states; {ambiguous}; {trends}, and are left")
             return sets[:n_sets]
         stage.note(f"{settings.n_states} states; {ambiguous}; {trends}, and are removed")
-        again = (learn_states(features, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets])
+        freed = unsmoothed - drift
+        again = (learn_states(freed, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets])
         return [states._replace(detrended=detrended) for states in again]
 
 
@@ -300,7 +301,7 @@ def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Co
     section, raw, options
         As for `prepare_start`.
     """
-    return covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
+    return spot_covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
 
 
 def prepare(
@@ -372,10 +373,8 @@ def prepare_start(
     if n_states:
         pattern = join_spots(section, settings)
         states = StateSettings.of(options, n_states)
-        drift = covariates_of(section, raw, options)
-        start = compose(
-            section, np.asarray(raw.fitted), start, states, covariates=drift, pattern=pattern, progress=progress
-        )
+        unsmoothed, covariates = np.asarray(raw.fitted), covariates_of(section, raw, options)
+        start = compose(section, unsmoothed, start, states, covariates=covariates, pattern=pattern, progress=progress)
         if options.states == "auto" and start.states is not None:
             _warn_of_idle(options)
     return prepare(section, features, start, settings, progress, pattern=pattern)
@@ -409,18 +408,17 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
     return wanted
 
 
-def _without_trends(
-    features: np.ndarray, sets: Sequence[States], covariates: Covariates, *, seed: int
-) -> tuple[np.ndarray, float]:
-    """Features (n, d) less the trends that states share, and what part of the variance within states these were."""
-    trends = [np.zeros((covariates.values.shape[1], features.shape[1])) for _ in covariates.sections]
+def _drift(sets: Sequence[States], covariates: Covariates, *, seed: int) -> tuple[np.ndarray, float]:
+    """Drift (n, d) of features by the trends that states share, and what part of the variance within states it is."""
+    d = sets[0].features.shape[1]
+    trends = [np.zeros((covariates.values.shape[1], d)) for _ in covariates.sections]
     for states in sets:
         within = trends_within(states.features, states.lam, states.hyperparameters, states.share, covariates, seed=seed)
         back = np.linalg.inv(states.rotation)
         trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
     drift = covariates.times(trends)
     size = float((drift @ sets[0].rotation.astype(np.float32)).var(axis=0, dtype=np.float64).sum())
-    return features - drift, size / (size + features.shape[1])
+    return drift, size / (size + d)
 
 
 def _restarts(

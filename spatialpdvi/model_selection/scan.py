@@ -128,8 +128,8 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
         unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
         settings = StateSettings.of(fewest, number_of_states(section, raw, replace(options, k=counts[-1])))
         n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
-        drift = covariates_of(section, raw, options)
-        sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=drift)
+        covariates = covariates_of(section, raw, options)
+        sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
         if not sets:
             break
         with progress.stage("scan") as stage:

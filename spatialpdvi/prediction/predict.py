@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
-from spatialpdvi.features.trends import Covariates, covariates
+from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.fitting.certificate import Certificate, certify
 from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
@@ -290,7 +290,8 @@ def _model_features(
     if model.states is not None:
         limit = model.states.limit
         if model.states.detrend:
-            raw = _detrended(raw, covariates(section.coordinates, samples, totals), model, seed=options.seed)
+            covariates = spot_covariates(section.coordinates, samples, totals)
+            raw = _detrended(raw, covariates, model, seed=options.seed)
         unlimited, limited = (
             (values @ model.rotation).astype(np.float32) for values in (raw - limit.centre, limit.apply(raw))
         )
@@ -300,7 +301,7 @@ def _model_features(
     return features, features
 
 
-def _detrended(raw: np.ndarray, drivers: Covariates, model: Model, *, seed: int) -> np.ndarray:
+def _detrended(raw: np.ndarray, covariates: Covariates, model: Model, *, seed: int) -> np.ndarray:
     """Features (n, d) less the section's own trends within the model's states.
 
     Where a trend is strong, spots are told apart better without it, and what is left of it is found in the next pass.
@@ -310,8 +311,8 @@ def _detrended(raw: np.ndarray, drivers: Covariates, model: Model, *, seed: int)
     back = np.linalg.inv(model.rotation)
     for _ in range(_PASSES):
         features = model.states.limit.apply(raw) @ model.rotation
-        within = trends_within(features, lam, model.hyperparameters, share, drivers, seed=seed)
-        raw = raw - drivers.times([trend @ back for trend in within])
+        within = trends_within(features, lam, model.hyperparameters, share, covariates, seed=seed)
+        raw = raw - covariates.times([trend @ back for trend in within])
         if max(np.abs(trend).max() for trend in within) < _STRAIGHT:
             break
     return raw

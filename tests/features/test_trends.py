@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spatialpdvi.features.trends import covariates, shared_trend
+from spatialpdvi.features.trends import shared_trend, spot_covariates
 
 N, P, D, C = 900, 2, 3, 6
 
@@ -62,7 +62,7 @@ def test_covariates_are_in_sd_of_their_own_section(totals):
     rng = np.random.default_rng(0)
     xyz = np.c_[rng.uniform(0, 500, (40, 2)) + 1e6, np.repeat([3.0, 8.0], 20)]  # each section has a height of its own
     sections = [np.arange(0, 20), np.arange(20, 40)]
-    found = covariates(xyz, sections, totals)
+    found = spot_covariates(xyz, sections, totals)
     assert found.values.shape == (40, 3 if totals is None else 4)
     assert (found.values[:, -1] == 0.0).all()
     for spots in sections:
@@ -79,7 +79,7 @@ def test_covariates_are_in_sd_of_their_own_section(totals):
 
 def test_every_section_drifts_by_its_own_trend():
     xy = np.random.default_rng(0).uniform(size=(30, 2))
-    found = covariates(xy, [np.arange(0, 10), np.arange(10, 30)], None)
+    found = spot_covariates(xy, [np.arange(0, 10), np.arange(10, 30)], None)
     drift = found.times([np.zeros((2, 4)), np.ones((2, 4))])
     assert drift.shape == (30, 4)
     assert (drift[:10] == 0.0).all()
