@@ -12,7 +12,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.background import Exclusion
 from spatialpdvi.io.section.counts import SPOT_BYTES, fit_bytes
 from spatialpdvi.io.section.section import Section, read_section
-from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options
+from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options, option_as_set
 from spatialpdvi.options.k_range import candidates
 from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
 
@@ -100,8 +100,9 @@ def check_section(section: Section, options: FitOptions) -> None:
     if options.across_sections:
         _check_several(section, option("across_sections"))
         _check_depth(section, options)
-    for idle, chosen in idle_options(options):
-        text = f"{option(idle)} has no effect together with {option(chosen)}, and is not used."
+    for names in idle_options(options):
+        idle, chosen = (option_as_set(options, name) for name in names)
+        text = f"{idle} has no effect together with {chosen}, and is not used."
         warnings.warn(InputWarning(text), stacklevel=2)
 
 

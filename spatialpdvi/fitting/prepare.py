@@ -36,7 +36,7 @@ from spatialpdvi.initialization import (
 )
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside
+from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
 from spatialpdvi.options.states import n_state_sets, wanted_states
 from spatialpdvi.problems.base import Blocks
@@ -438,7 +438,7 @@ def _restarts(
 def _warn_of_idle(options: FitOptions) -> None:
     for idle in idle_beside(options, "states"):
         text = (
-            f"{option(idle)} has no effect on domains that are compositions of cell states, as "
+            f"{option_as_set(options, idle)} has no effect on domains that are compositions of cell states, as "
             f"{option('states', 'auto')} found here. Give {option('states', 'off')} to use it."
         )
         warnings.warn(InputWarning(text), stacklevel=2)

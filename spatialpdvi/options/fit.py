@@ -464,6 +464,12 @@ def idle_beside(options: FitOptions, name: str) -> list[str]:
     return [f.name for f in fields(options) if f.name in _IDLE[name] and getattr(options, f.name) != f.default]
 
 
+def option_as_set(options: FitOptions, name: str) -> str:
+    """Return the placeholder of an option for a text, with its value where that turns something off."""
+    value = getattr(options, name)
+    return option(name, value) if value is False or value == "off" else option(name)
+
+
 def option_table() -> list[dict[str, Any]]:
     """Return one row per option, in the order of the help: name, flag, type, whether required, default, help, group."""
     rows = []

@@ -54,16 +54,31 @@ def test_an_error_about_options(toy_file, toy_section, options, flags, arguments
     assert str(error.value) == arguments
 
 
-def test_a_warning_about_an_idle_option(toy_file, toy_section):
+@pytest.mark.parametrize(
+    ("options", "given", "flags", "arguments"),
+    [
+        (
+            {"rep": "X_pca", "clip": 5.0},
+            ["--rep", "X_pca", "--clip", "5"],
+            ("--clip", "--rep"),
+            ("`clip`", "`rep`"),
+        ),
+        (
+            {"states": "off", "detrend": False},
+            ["--states", "off", "--no-detrend"],
+            ("--no-detrend", "--states off"),
+            ("`detrend=False`", "`states='off'`"),
+        ),
+    ],
+)
+def test_a_warning_about_an_idle_option(toy_file, toy_section, options, given, flags, arguments):
     text = "{} has no effect together with {}, and is not used."
-    options = {"k": 4, "rep": "X_pca", "clip": 5.0, "n_init": 1}
-    given = [part for name, value in options.items() for part in (as_flag(name), str(value))]
-    result = CliRunner().invoke(main, ["fit", str(toy_file), *given])
-    assert f"Warning: {text.format('--clip', '--rep')}\n" in result.stderr
+    result = CliRunner().invoke(main, ["fit", str(toy_file), "--k", "4", "--n-init", "1", *given])
+    assert f"Warning: {text.format(*flags)}\n" in result.stderr
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
-        spatialpdvi.fit(toy_section.copy(), **options)
-    assert text.format("`clip`", "`rep`") in [str(warning.message) for warning in caught]
+        spatialpdvi.fit(toy_section.copy(), k=4, n_init=1, **options)
+    assert text.format(*arguments) in [str(warning.message) for warning in caught]
 
 
 def test_an_error_that_needs_the_section(toy_file, toy_section):

@@ -242,7 +242,7 @@ _PLACES = np.random.default_rng(0).random((300, 2))
 _CELLS = np.random.default_rng(1).normal(size=(300, 4)) + 30.0 * np.random.default_rng(2).integers(3, size=(300, 4))
 
 
-@pytest.mark.parametrize(("chosen", "said"), [({"tau": 0.5}, "tau"), ({"whiten": False}, "whiten"), ({}, None)])
+@pytest.mark.parametrize(("chosen", "said"), [({"tau": 0.5}, "tau"), ({"whiten": False}, "whiten=False"), ({}, None)])
 def test_options_without_effect_on_states_that_auto_found_are_said(chosen, said, monkeypatch):
     monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", 10)
     section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_pca": _CELLS})
