@@ -22,7 +22,18 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
-    for name in ("embryo", "intervals", "processes", "scaling", "solvers", "speed", "stages", "tiling", "transfer"):
+    for name in (
+        "embryo",
+        "intervals",
+        "processes",
+        "scaling",
+        "solvers",
+        "speed",
+        "stages",
+        "tiling",
+        "transfer",
+        "trends",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -402,3 +413,16 @@ def test_visits_that_go_on_and_single_sweeps_are_compared_from_one_start(load):
     assert (go_on[1], single[1]) == ("go on", "single sweeps")
     assert float(go_on[2]) == pytest.approx(float(single[2]), rel=1e-3)
     assert go_on[2] != single[2]  # the second is another run, not the first one twice
+
+
+@pytest.mark.slow
+def test_a_decay_that_all_states_share_is_removed(load):
+    given = ["--spots", "2000", "--genes", "1500", "--draws", "2", "--seeds", "1"]
+    result = CliRunner().invoke(load("trends").main, given)
+    assert result.exit_code == 0, result.output
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.output.splitlines()[-4:]]
+    assert [float(row[0]) for row in rows] == [0.0, 0.5, 1.0, 2.0]
+    left, removed = (np.array([float(row[i].split()[0]) for row in rows]) for i in (1, 2))
+    assert left[0] == removed[0]  # a section without a decay stays as it is
+    assert (removed - left)[2:].mean() > 0.0
+    assert rows[-1][3] != "0.0% to 0.0%"

@@ -63,8 +63,13 @@ def test_a_page_that_asks_for_something_is_noticed(proxy, tmp_path):
 
 def test_the_report_asks_for_nothing(fitted, proxy):
     report(fitted, options=["--no-markers"])
-    dom, asked = _browse(fitted.with_name("report.html"), proxy, "--dump-dom", "--virtual-time-budget=10000")
-    assert asked == []
+    for seconds in (10, 60, 300):  # virtual ones: where the machine is busy, maps are drawn later in them
+        dom, asked = _browse(
+            fitted.with_name("report.html"), proxy, "--dump-dom", f"--virtual-time-budget={seconds}000"
+        )
+        assert asked == []
+        if "<canvas" in dom:
+            break
     assert "<canvas" in dom  # the script has had its time
 
 
