@@ -62,7 +62,7 @@ def _compare_visits(folder: Path, n_spots: int, seeds: int, max_epochs: int) -> 
             options = FitOptions(k=15, states=20, seed=seed, max_epochs=max_epochs)
             with mock.patch.object(CompositionMixture, "_sweep", sweep):
                 run = fit_file(hard, options, output=folder / "out.h5ad")
-            print(f"| {seed} | {name} | {run.certificate.neg_elbo:.1f} | {_end(run)} |", flush=True)
+            print(f"| {seed} | {name} | {run.certificate.neg_elbo:.3f} | {_end(run)} |", flush=True)
 
 
 def _end(run: FitResult) -> str:
