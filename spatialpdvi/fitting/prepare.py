@@ -413,7 +413,7 @@ def _drift(sets: Sequence[States], covariates: Covariates, *, seed: int) -> tupl
     d = sets[0].features.shape[1]
     trends = [np.zeros((covariates.values.shape[1], d)) for _ in covariates.sections]
     for states in sets:
-        within = trends_within(states.features, states.lam, states.hyperparameters, states.share, covariates, seed=seed)
+        within = trends_within(states.features, states.lam, states.share, covariates, seed=seed)
         back = np.linalg.inv(states.rotation)
         trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
     drift = covariates.times(trends)

@@ -87,7 +87,6 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
 def trends_within(
     features: np.ndarray,
     lam: PottsGlobals,
-    hyperparameters: Hyperparameters,
     share: np.ndarray,
     covariates: Covariates,
     *,
@@ -101,8 +100,8 @@ def trends_within(
     ----------
     features
         (n, d) in the coordinates of the states, in which their noise is 1.
-    lam, hyperparameters
-        Of the states.
+    lam
+        m and rho (C, d) of the states.
     share
         (C,) of the spots, up to a factor.
     covariates
@@ -110,17 +109,17 @@ def trends_within(
     seed
         Of the spots, at most 20,000, from which trends are learnt.
     """
-    n, noise = features.shape[0], 1.0 / hyperparameters.noise_sd**2
+    n, d = features.shape
     is_used = np.zeros(n, dtype=bool)
     is_used[subset(np.arange(n), LEARNT_FROM, seed)] = True
     trends = []
     for spots in covariates.sections:
         used = spots[is_used[spots]]
         if used.size < _FEWEST:
-            trends.append(np.zeros((covariates.values.shape[1], features.shape[1])))
+            trends.append(np.zeros((covariates.values.shape[1], d)))
             continue
         x = features[used]
-        posterior = softmax(data_term(wrap_features(x), lam, noise) + np.log(np.maximum(share, _LEAST)), axis=1)
+        posterior = softmax(data_term(wrap_features(x), lam, np.ones(d)) + np.log(np.maximum(share, _LEAST)), axis=1)
         trends.append(shared_trend(x, posterior, covariates.values[used]))
     return trends
 
