@@ -5,8 +5,9 @@ same state elsewhere. Such a trend is the same in every state; differences betwe
 
     x_i | s_i = c  ~  N(c_c + B_g^T v_i, Sigma)      v_i log total counts and coordinates, g the section of spot i (C10)
 
-B_g is the regression of features on covariates within states, and each of its rows is shrunk by how well the trend of a
-state is told by those of all others (C11).
+B_g is the regression of features on covariates within groups of like spots, and each of its rows is shrunk by how well
+the trend of a group is told by those of all others (C11). A group has one state and one kind of neighbourhood: where
+layers of tissue follow one another along a coordinate, what changes from layer to layer is not a trend.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ class Covariates(NamedTuple):
     """What features may drift with, in each section by itself."""
 
     values: np.ndarray  # (n, p) float32, in sd from the mean of the section; 0 where all its spots are equal
+    coordinates: np.ndarray  # (n, 2) or (n, 3), any unit
     sections: tuple[np.ndarray, ...]  # spots (ascending) of each
 
     def times(self, trends: Sequence[np.ndarray]) -> np.ndarray:
@@ -54,27 +56,27 @@ def spot_covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], tot
             centred = own - own.mean()
             is_flat = sd <= 1e-9 * np.abs(own).max(initial=0.0)
             into[spots] = 0.0 if is_flat else np.clip(centred / sd, -_FARTHEST, _FARTHEST)
-    return Covariates(values, tuple(sections))
+    return Covariates(values, coordinates, tuple(sections))
 
 
 def shared_trend(features: np.ndarray, posterior: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the trend B (p, d) of one section that its states share (C11).
+    """Return the trend B (p, d) of one section that groups of its spots share (C11).
 
     Parameters
     ----------
     features
         (n, d) in coordinates in which the noise within states is 1.
     posterior
-        (n, C) of the states of each spot.
+        (n, G) of the groups of each spot, rows sum to 1.
     values
         (n, p) covariates.
     """
-    (n, d), p, n_states = features.shape, values.shape[1], posterior.shape[1]
+    (n, d), p, n_groups = features.shape, values.shape[1], posterior.shape[1]
     size = np.maximum(posterior.sum(axis=0), 1e-9)
     x, v = features.astype(np.float64), values.astype(np.float64)
     mean_x, mean_v = (posterior.T @ x) / size[:, None], (posterior.T @ v) / size[:, None]
-    squares = (posterior.T @ (v[:, :, None] * v[:, None, :]).reshape(n, -1)).reshape(n_states, p, p)
-    products = (posterior.T @ (v[:, :, None] * x[:, None, :]).reshape(n, -1)).reshape(n_states, p, d)
+    squares = (posterior.T @ (v[:, :, None] * v[:, None, :]).reshape(n, -1)).reshape(n_groups, p, p)
+    products = (posterior.T @ (v[:, :, None] * x[:, None, :]).reshape(n, -1)).reshape(n_groups, p, d)
     squares -= size[:, None, None] * mean_v[:, :, None] * mean_v[:, None, :]
     products -= size[:, None, None] * mean_v[:, :, None] * mean_x[:, None, :]
     all_squares, all_products = squares.sum(axis=0), products.sum(axis=0)

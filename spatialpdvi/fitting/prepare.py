@@ -61,6 +61,7 @@ __all__ = [
 # of the variance within states. Less is found in simulated sections that have no trend but that of the counts, and its
 # removal changed only which of several answers was found (docs/lab_notebook.md)
 _LEAST_TREND = 0.0125
+_ROUNDS = 5  # of trends, at most: strong ones are confused with states at first
 _SEARCH_BYTES = 1_060  # for each spot, that a search takes beside its likelihoods and posteriors
 
 
@@ -252,7 +253,7 @@ def learn_sets(
 
     ``auto`` looks at as many sets as a fit learns. Those of a small section differ: by one set alone, the model of a
     section near the limit would depend on the seed. Trends are the mean of those within all these sets; unless they
-    are small, states are learnt again without them.
+    are small, states are learnt again without them, and what is left of the trends is looked for within these.
 
     Parameters
     ----------
@@ -282,15 +283,19 @@ def learn_sets(
         if covariates is None:
             stage.note(f"{settings.n_states} states; {ambiguous}")
             return sets[:n_sets]
-        drift, detrended = _drift(sets, covariates, seed=settings.seed)
-        trends = f"trends are {detrended:.1%} of the variance within states"
-        if detrended < _LEAST_TREND:
-            stage.note(f"{settings.n_states} states; {ambiguous}; {trends}, and are left")
-            return sets[:n_sets]
-        stage.note(f"{settings.n_states} states; {ambiguous}; {trends}, and are removed")
-        freed = unsmoothed - drift
-        again = (learn_states(freed, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets])
-        return [states._replace(detrended=detrended) for states in again]
+        drift: np.ndarray | None = None
+        for _ in range(_ROUNDS):
+            more = _drift(sets, covariates, settings)
+            part = _part_within(more, sets[0])
+            if part < _LEAST_TREND:
+                break
+            drift = more if drift is None else drift + more
+            sets = [learn_states(unsmoothed - drift, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets]]
+        removed = 0.0 if drift is None else _part_within(drift, sets[0])
+        done = "removed" if removed else "left"
+        trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
+        stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
+        return [states._replace(detrended=removed) for states in sets[:n_sets]]
 
 
 def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Covariates | None:
@@ -408,17 +413,21 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
     return wanted
 
 
-def _drift(sets: Sequence[States], covariates: Covariates, *, seed: int) -> tuple[np.ndarray, float]:
-    """Drift (n, d) of features by the trends that states share, and what part of the variance within states it is."""
-    d = sets[0].features.shape[1]
-    trends = [np.zeros((covariates.values.shape[1], d)) for _ in covariates.sections]
+def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:
+    """Drift (n, d) float32 of features by the trends that states share, the mean of those within each set."""
+    of = {"n_kinds": settings.n_domains, "seed": settings.seed}
+    trends = [np.zeros((covariates.values.shape[1], sets[0].features.shape[1])) for _ in covariates.sections]
     for states in sets:
-        within = trends_within(states.features, states.lam, states.share, covariates, seed=seed)
+        within = trends_within(states.features, states.lam, states.share, covariates, **of)
         back = np.linalg.inv(states.rotation)
         trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
-    drift = covariates.times(trends)
-    size = float((drift @ sets[0].rotation.astype(np.float32)).var(axis=0, dtype=np.float64).sum())
-    return drift, size / (size + d)
+    return covariates.times(trends)
+
+
+def _part_within(drift: np.ndarray, states: States) -> float:
+    """What part of the variance within states a drift (n, d) is."""
+    size = float((drift @ states.rotation.astype(np.float32)).var(axis=0, dtype=np.float64).sum())
+    return size / (size + drift.shape[1])
 
 
 def _restarts(

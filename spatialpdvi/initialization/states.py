@@ -7,9 +7,11 @@ import numpy as np
 from scipy.special import softmax
 
 from spatialpdvi.features.projection import OutlierLimit, learn_limit
+from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.features.trends import Covariates, shared_trend
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture
-from spatialpdvi.initialization.restarts import LEARNT_FROM, subset
+from spatialpdvi.initialization.restarts import LEARNT_FROM, kmeans_labels, subset
+from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
 from spatialpdvi.runtime.rows import slices
@@ -19,7 +21,8 @@ __all__ = ["States", "ambiguity", "are_distinct", "learn_states", "trends_within
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
-_FEWEST = 100  # spots of a section: of fewer, trends are left as they are
+_FEWEST = 100  # spots of a section, or of a kind of neighbourhood: fewer have no trend of their own
+_NEIGHBORHOOD = 30  # spots, besides the one in the middle
 _LEAST = 1e-290
 _RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 
@@ -90,11 +93,13 @@ def trends_within(
     share: np.ndarray,
     covariates: Covariates,
     *,
+    n_kinds: int,
     seed: int,
 ) -> list[np.ndarray]:
     """Return the trend (p, d) of each section within given states; 0 where a section has fewer than 100 spots.
 
-    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+    Spots are compared with others of the same state in the same kind of neighbourhood. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
@@ -106,8 +111,10 @@ def trends_within(
         (C,) of the spots, up to a factor.
     covariates
         Of the spots.
+    n_kinds
+        Of neighbourhoods, at most; fewer where a section has not 100 spots for each.
     seed
-        Of the spots, at most 20,000, from which trends are learnt.
+        Of the spots, at most 20,000, from which trends are learnt, and of the kinds.
     """
     n, d = features.shape
     is_used = np.zeros(n, dtype=bool)
@@ -120,8 +127,20 @@ def trends_within(
             continue
         x = features[used]
         posterior = softmax(data_term(wrap_features(x), lam, np.ones(d)) + np.log(np.maximum(share, _LEAST)), axis=1)
-        trends.append(shared_trend(x, posterior, covariates.values[used]))
+        kinds = _kinds(posterior, covariates.coordinates[used], min(n_kinds, used.size // _FEWEST), seed=seed)
+        groups = (kinds[:, :, None] * posterior[:, None, :]).reshape(used.size, -1)
+        trends.append(shared_trend(x, groups, covariates.values[used]))
     return trends
+
+
+def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed: int) -> np.ndarray:
+    """The kind of neighbourhood (n, kinds) of each spot, 0 or 1, by its composition of states.
+
+    They stand for the domains, before any are known. Of a large section the spots are a sample, and neighbourhoods are
+    wider.
+    """
+    (mean,) = neighbor_averages(posterior, coordinates, (_NEIGHBORHOOD,), samples=[np.arange(posterior.shape[0])])
+    return one_hot(kmeans_labels(np.sqrt(mean), n_kinds, seed=seed, n_init=1), n_kinds)
 
 
 def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:

@@ -127,7 +127,8 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     for counts in _ranges_of_states(section, raw, options):
         fewest = replace(options, k=counts[0])  # the components of a fit with few domains
         unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
-        settings = StateSettings.of(fewest, number_of_states(section, raw, replace(options, k=counts[-1])))
+        typical = replace(options, k=round((counts[0] * counts[-1]) ** 0.5))  # as many kinds of neighbourhood
+        settings = StateSettings.of(typical, number_of_states(section, raw, replace(options, k=counts[-1])))
         n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
         sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
         if not sets:

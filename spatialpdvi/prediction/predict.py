@@ -311,7 +311,7 @@ def _detrended(raw: np.ndarray, covariates: Covariates, model: Model, *, seed: i
     back = np.linalg.inv(model.rotation)
     for _ in range(_PASSES):
         features = model.states.limit.apply(raw) @ model.rotation
-        within = trends_within(features, lam, share, covariates, seed=seed)
+        within = trends_within(features, lam, share, covariates, n_kinds=model.n_domains, seed=seed)
         raw = raw - covariates.times([trend @ back for trend in within])
         if max(np.abs(trend).max() for trend in within) < _STRAIGHT:
             break

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from spatialpdvi.features.trends import shared_trend, spot_covariates
+from spatialpdvi.initialization import trends_within
+from spatialpdvi.problems.potts_mixture import PottsGlobals
+from spatialpdvi.runtime.threads import single_threaded
 
 N, P, D, C = 900, 2, 3, 6
 
@@ -84,3 +87,21 @@ def test_every_section_drifts_by_its_own_trend():
     assert drift.shape == (30, 4)
     assert (drift[:10] == 0.0).all()
     np.testing.assert_allclose(drift[10:], np.repeat(found.values[10:].sum(axis=1)[:, None], 4, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("drift", [0.0, 1.0])
+def test_what_changes_from_layer_to_layer_is_no_trend(drift):
+    """Four states in four layers along x, in each of which all are shifted, as depth shifts the cells of a cortex."""
+    rng = np.random.default_rng(0)
+    xy = np.stack(np.meshgrid(np.arange(60.0), np.arange(40.0)), axis=-1).reshape(-1, 2)
+    layer = (xy[:, 0] // 15).astype(int)
+    states = np.where(rng.uniform(size=layer.size) < 0.6, layer, rng.integers(0, 4, layer.size))
+    covariates = spot_covariates(xy, [np.arange(layer.size)], None)
+    means = 20.0 * np.eye(4)
+    x = means[states] + layer[:, None] + drift * covariates.values[:, :1] + rng.normal(size=(layer.size, 4))
+    within_states = shared_trend(x, np.eye(4)[states], covariates.values)
+    with single_threaded():
+        (found,) = trends_within(x, PottsGlobals(means, np.zeros((4, 4))), np.ones(4), covariates, n_kinds=4, seed=0)
+    assert (within_states[0] - drift > 0.9).all()
+    np.testing.assert_allclose(found[0], drift, atol=0.35)
+    np.testing.assert_allclose(found[1], 0.0, atol=0.1)
