@@ -1,4 +1,4 @@
-"""Scores of the default settings on every real section, over seeds; `--set` changes an option for all sections."""
+"""Scores of the default settings on every real section, over seeds; `--set` changes an option, `--parts` fits parts."""
 
 import json
 import tempfile
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from sections import PEERS, Section, sections
+from sections import PEERS, Section, parts, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -38,7 +38,10 @@ HEADER = (
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, in JSON: smooth=18.")
-def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
+@click.option(
+    "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
+)
+def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...], *, of_parts: bool) -> None:
     """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI."""
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
@@ -46,8 +49,10 @@ def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        for section in sections():
-            if not only or section.path.stem in only:
+        for whole in sections():
+            if only and whole.path.stem not in only:
+                continue
+            for section in parts(whole, Path(folder)) if of_parts else [whole]:
                 row, ari = _row(section, seeds, options, Path(folder) / "out.h5ad")
                 means.append(ari)
                 print(f"| {' | '.join(row)} |", flush=True)

@@ -1,12 +1,19 @@
 """The real sections that the benchmarks share, with the number of domains of each."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["PEERS", "Section", "sections"]
+import anndata
+import numpy as np
+import scipy.sparse as sp
+
+__all__ = ["PEERS", "Section", "parts", "sections"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
+_FEWEST = 200  # spots of a part
+_SMALLEST = 0.01  # of the spots: a label that fewer have is no domain of a part
 
 
 class Section(NamedTuple):
@@ -58,3 +65,47 @@ def sections() -> list[Section]:
         msg = f"Expected labelled sections in {folder}, found none. Set SPATIALPDVI_DATA to their folder."
         raise SystemExit(msg)
     return found
+
+
+def parts(section: Section, folder: Path) -> Iterator[Section]:
+    """Parts of a section that are tissue of their own, written to a folder one by one.
+
+    These are its four halves, a random half of its spots and, where it has counts, a random half of its molecules. A
+    default that was chosen on whole sections can be checked on them. Those with too few spots or one domain are left
+    out.
+    """
+    whole = anndata.read_h5ad(section.path)
+    x, y = np.asarray(whole.obsm["spatial"], dtype=float)[:, :2].T
+    rng = np.random.default_rng(0)
+    chosen = {
+        "left": x < np.median(x),
+        "right": x >= np.median(x),
+        "low": y < np.median(y),
+        "high": y >= np.median(y),
+        "spots": rng.random(whole.n_obs) < 0.5,
+        "molecules": np.ones(whole.n_obs, dtype=bool),
+    }
+    for name, spots in chosen.items():
+        part = whole[spots].copy()
+        share = part.obs["annotation"].value_counts() / part.n_obs
+        k = int((share >= _SMALLEST).sum())
+        if part.n_obs < _FEWEST or k < 2:
+            continue
+        if name == "molecules":
+            if section.options:  # components alone
+                continue
+            _halve(part, rng)
+        path = folder / f"{section.path.stem}.{name}.h5ad"
+        part.write_h5ad(path)
+        yield Section(path, k, section.options)
+
+
+def _halve(part: anndata.AnnData, rng: np.random.Generator) -> None:
+    """Keep every molecule with a probability of a half."""
+    counts = sp.csr_matrix(part.layers.get("counts", part.X))
+    counts.data = rng.binomial(np.rint(counts.data).astype(np.int64), 0.5).astype(np.float32)
+    counts.eliminate_zeros()
+    if "counts" in part.layers:
+        part.layers["counts"] = counts
+    else:
+        part.X = counts

@@ -23,10 +23,12 @@ def load(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module
     for name in (
+        "accuracy",
         "embryo",
         "intervals",
         "processes",
         "scaling",
+        "sections",
         "solvers",
         "speed",
         "stages",
@@ -335,6 +337,25 @@ def test_small_bins_take_the_domains_of_large_ones_and_many_cells_take_little(lo
     for _, _, _, cpu_seconds, peak in costs:
         assert float(cpu_seconds) < 30
         assert float(peak.removesuffix(" GB")) < 0.6
+
+
+@pytest.mark.slow
+def test_whole_sections_and_their_parts_are_scored(load, real_data, monkeypatch):
+    monkeypatch.setenv("SPATIALPDVI_DATA", str(real_data))
+    accuracy = load("accuracy")
+    if not (real_data / "starmap_mpfc_BZ5.h5ad").exists():
+        pytest.skip("the section is not here")
+    found = {}
+    for how in ([], ["--parts"]):
+        done = CliRunner().invoke(accuracy.main, ["--only", "starmap_mpfc_BZ5", "--seeds", "1", *how])
+        assert done.exit_code == 0, done.output
+        rows = [line for line in done.output.splitlines() if line.startswith("| starmap")]
+        found |= {cells[0]: cells for cells in ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows)}
+    names = ["", ".left", ".right", ".low", ".high", ".spots", ".molecules"]
+    assert list(found) == [f"starmap_mpfc_BZ5{name}" for name in names]
+    columns = dict(zip(accuracy.HEADER, zip(*found.values(), strict=True), strict=True))
+    assert columns["K"] == ("4", "3", "2", "4", "4", "4", "4")
+    assert all(float(ari) > 0.6 for ari in columns["ARI"])
 
 
 @pytest.mark.slow
