@@ -22,7 +22,7 @@ from spatialpdvi.initialization.search import Fit, Landscape, composition_labels
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
 
-__all__ = ["SPARE", "Level", "complete_evidence", "levels", "levels_of", "share_of_evidence"]
+__all__ = ["SPARE", "Level", "complete_evidence", "levels", "levels_of", "share_of_evidence", "strength_of_evidence"]
 
 SPARE = 2  # domains of the first fit, more than the largest number; more domains than states would each be a state
 _BRIEF = 25  # rounds of the first fits, before the best is continued
@@ -123,10 +123,24 @@ def share_of_evidence(found: Sequence[Level], counts: Sequence[int]) -> np.ndarr
     found, counts
         As for `levels_of`.
     """
-    single = found[0].neg_evidence
-    best = single - min(level.neg_evidence for level in found)
+    single, best = found[0].neg_evidence, _gain_of_best(found)
     gain = np.array([single - level.neg_evidence for level in levels_of(found, counts)])
     return gain / best if best > 0 else np.zeros(gain.size)
+
+
+def strength_of_evidence(found: Sequence[Level]) -> float:
+    """Return the evidence that the best number has over a single domain, in nats for each spot; at least 0.
+
+    Parameters
+    ----------
+    found
+        As for `levels_of`.
+    """
+    return _gain_of_best(found) / found[0].labels.size
+
+
+def _gain_of_best(found: Sequence[Level]) -> float:
+    return found[0].neg_evidence - min(level.neg_evidence for level in found)
 
 
 def _without_empty(landscape: Landscape, fit: Fit) -> tuple[Fit, Landscape]:

@@ -8,11 +8,11 @@ __all__ = ["recommend", "recommend_by_evidence"]
 
 _TIED = 0.1  # domains
 _LARGEST = "This is the largest K of the range; a wider range may lead to a larger one."
-_ENOUGH = 0.95  # of the evidence that the best number has over a single domain
+_ENOUGH = 0.96  # of the evidence that the best number has over a single domain
 
 
 def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
-    """Return the first K with 95 % of the evidence that the best K has over one domain, and the reason in sentences.
+    """Return the first K with 96 % of the evidence that the best K has over one domain, and the reason in sentences.
 
     The evidence itself is largest for about twice as many domains as people annotate: spots of one domain are not
     independent, so that in a large section ever finer domains pay (docs/choosing.md).
@@ -48,7 +48,7 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     """Return the K with the most domains on which separate halves of the data agree, and the reason in sentences.
 
     A K for which the fit leaves domains empty is taken only where every K does. Of numbers within a tenth of a domain
-    of the best, the largest is taken. The bound does not choose: it falls with nearly every domain that is added, on
+    of the best, the smallest is taken. The bound does not choose: it falls with nearly every domain that is added, on
     every section that we have (docs/choosing.md).
 
     Parameters
@@ -58,7 +58,7 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     """
     counts, found, allowed = table["k"], table["found_again"], _allowed(table)
     best = int(np.where(allowed, found, -np.inf).argmax())
-    chosen = int(np.flatnonzero(allowed & (found >= found[best] - _TIED))[-1])
+    chosen = int(np.flatnonzero(allowed & (found >= found[best] - _TIED))[0])
     reasons = [
         _agreement(counts, found, chosen, best),
         *_next_best(counts, found, allowed, chosen),
@@ -78,7 +78,7 @@ def _agreement(counts: np.ndarray, found: np.ndarray, chosen: int, best: int) ->
     near = [f"{found[i]:.1f} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
     rank = f"the largest number for K from {counts[0]} to {counts[-1]}"
     if chosen != best:
-        rank = f"as good as {found[best]:.1f} for K = {counts[best]}, {rank}, and finds more domains"
+        rank = f"as good as {found[best]:.1f} for K = {counts[best]}, {rank}, with fewer domains"
     return (
         f"Separate halves of the data agree on {found[chosen]:.1f} of {counts[chosen]} domains, less those on which "
         f"they disagree. This is {rank} ({', '.join(near)})."

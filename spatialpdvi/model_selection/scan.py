@@ -23,7 +23,14 @@ from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import States
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
-from spatialpdvi.model_selection.evidence import SPARE, Level, levels, levels_of, share_of_evidence
+from spatialpdvi.model_selection.evidence import (
+    SPARE,
+    Level,
+    levels,
+    levels_of,
+    share_of_evidence,
+    strength_of_evidence,
+)
 from spatialpdvi.model_selection.recommend import recommend, recommend_by_evidence
 from spatialpdvi.model_selection.stability import Replication, persistence
 from spatialpdvi.options.fit import FitOptions
@@ -41,6 +48,7 @@ __all__ = ["fit_range", "scan_domains"]
 _WIDEST = 30  # domains of `auto`, where the evidence still rises at 20
 _SETS = 3  # of states, at most
 _SPOTS_EACH = 50  # of a state, at least; smaller sections have too little evidence, and halves of the data decide
+_WEAKEST = 0.1  # nats a spot; with less evidence that there are domains at all, it does not tell how many
 _RESTARTS = 2  # largest `n_init`: the table needs fewer restarts than the fit that follows
 
 
@@ -104,8 +112,9 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     """Look at every number of domains that ``options.k`` stands for, and recommend one.
 
     Where domains are compositions of states, the evidence for each number decides (`spatialpdvi.model_selection.
-    evidence`). Elsewhere the section is fitted with each number, as ``k`` of that number does with fewer restarts, and
-    the number of domains that halves of the data share decides. The features are made once for all numbers.
+    evidence`). Elsewhere, and where that evidence is weak, the section is fitted with each number, as ``k`` of that
+    number does with fewer restarts, and the number of domains that halves of the data share decides. The features are
+    made once for all numbers.
 
     Parameters
     ----------
@@ -121,8 +130,22 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     InputError
         Where the range goes beyond the number of spots.
     """
+    scan, weak = _scan_states(section, options, raw, progress)
+    if scan is not None:
+        return scan
+    scan = _scan_halves(section, options, raw, progress)
+    return scan._replace(reason=f"{weak} {scan.reason}") if weak else scan
+
+
+def _scan_states(
+    section: Section, options: FitOptions, raw: RawFeatures, progress: Progress
+) -> tuple[Scan | None, str]:
+    """The scan of a section whose domains are compositions of states.
+
+    None where they are not, or where the evidence is too weak to tell numbers apart, which the text then says.
+    """
     asked = str(options.k)
-    table: dict[str, np.ndarray] = {}
+    scan = None
     covariates = covariates_of(section, raw, options)
     for counts in _ranges_of_states(section, raw, options):
         fewest = replace(options, k=counts[0])  # the components of a fit with few domains
@@ -134,12 +157,17 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
         if not sets:
             break
         with progress.stage("scan") as stage:
-            table = _evidence(section, options, counts, sets, stage)
+            table, strength = _evidence(section, options, counts, sets, stage)
+            if strength < _WEAKEST:
+                weak = f"The evidence for domains is weak ({strength:.2f} nats a spot), so halves of the data decide."
+                stage.note(weak)
+                return None, weak
             k, reason = recommend_by_evidence(table)
             stage.note(f"K {k} of {asked}")
+        scan = Scan(asked, k, reason, table)
         if table["evidence"].argmax() + 1 < len(counts):
             break
-    return Scan(asked, k, reason, table) if table else _scan_halves(section, options, raw, progress)
+    return scan, ""
 
 
 def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> list[range]:
@@ -163,20 +191,22 @@ def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -
 
 def _evidence(
     section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
-) -> dict[str, np.ndarray]:
-    """The table of a section whose domains are compositions of states."""
+) -> tuple[dict[str, np.ndarray], float]:
+    """The table of a section whose domains are compositions of states, and the evidence in nats a spot."""
     pattern = join_spots(section, GraphSettings.of(options))
     graph = uniform_weights(pattern, beta=options.beta)
     shares: list[np.ndarray] = []
+    strengths: list[float] = []
     tables: list[dict[str, np.ndarray]] = []
     with single_threaded():
         for states in sets:
             stage.advance(len(shares), len(sets))
             _, found = levels(states, section.coordinates, graph, counts[-1], seed=options.seed)
             shares.append(share_of_evidence(found, counts))
+            strengths.append(strength_of_evidence(found))
             tables.append(_measured(found, counts))
     # F of different states cannot be compared, but parts of it can
-    return {**tables[0], "evidence": np.mean(shares, axis=0)}
+    return {**tables[0], "evidence": np.mean(shares, axis=0)}, float(np.mean(strengths))
 
 
 def _measured(found: Sequence[Level], counts: range) -> dict[str, np.ndarray]:

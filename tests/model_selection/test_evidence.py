@@ -14,7 +14,13 @@ from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import learn_states
 from spatialpdvi.initialization.search import Landscape
 from spatialpdvi.model_selection.bound import PottsNormaliser
-from spatialpdvi.model_selection.evidence import Level, complete_evidence, levels, share_of_evidence
+from spatialpdvi.model_selection.evidence import (
+    Level,
+    complete_evidence,
+    levels,
+    share_of_evidence,
+    strength_of_evidence,
+)
 from spatialpdvi.model_selection.recommend import recommend_by_evidence
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -127,8 +133,14 @@ def test_share_of_a_missing_number_is_that_of_the_one_below():
 
 
 def test_no_evidence_for_domains_at_all():
-    share = share_of_evidence([Level(np.zeros(3, dtype=int), 5.0), Level(np.array([0, 1, 1]), 9.0)], [2])
-    np.testing.assert_array_equal(share, [0.0])
+    found = [Level(np.zeros(3, dtype=int), 5.0), Level(np.array([0, 1, 1]), 9.0)]
+    np.testing.assert_array_equal(share_of_evidence(found, [2]), [0.0])
+    assert strength_of_evidence(found) == 0.0
+
+
+def test_the_strength_of_evidence_is_what_the_best_number_gains_for_each_spot():
+    found = [Level(np.zeros(4, dtype=int), 9.0), Level(np.array([0, 1, 1, 0]), 7.0), Level(np.array([0, 1, 2, 0]), 8.0)]
+    assert strength_of_evidence(found) == 0.5
 
 
 def test_the_normaliser_of_one_domain_is_that_of_equal_neighbours():
@@ -174,6 +186,18 @@ def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
     assert "found_again" in few.scan.table
     off = spatialpdvi.fit(section.copy(), k="2:5", **{**options, "states": "off"})
     assert "found_again" in off.scan.table
+
+
+@pytest.mark.slow
+def test_weak_evidence_leaves_the_choice_to_halves_of_the_data():
+    section = spatialpdvi.simulate(n_spots=2000, n_genes=800, k=6, seed=0, signal=2.0)
+    options = {"k": "2:4", "n_top_genes": 800, "n_init": 1, "search": 2, "seed": 0}
+    scan = spatialpdvi.fit(section, states=20, **options).scan
+    assert "found_again" in scan.table
+    assert "evidence" not in scan.table
+    assert re.match(
+        r"The evidence for domains is weak \(0\.0\d nats a spot\), so halves of the data decide\. ", scan.reason
+    )
 
 
 @pytest.mark.parametrize(
