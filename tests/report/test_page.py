@@ -253,6 +253,8 @@ def test_a_number_of_domains_that_was_chosen(fitted, tmp_path):
 
 
 def test_domains_that_share_states(fitted):
+    clear = spatialpdvi.simulate(n_spots=600, n_genes=150, k=4, seed=2, signal=2.0, easy=True)
+    clear.write_h5ad(fitted)
     run("fit", fitted, "--k", "3:4", "--states", "6", "--search", "1", *FEW, "--quiet")
     page = report(fitted)
     assert page.headings == [*PARTS[:3], "Number of domains", "Domains", "Cell states", *PARTS[4:]]
