@@ -1,4 +1,7 @@
-"""Scores of the default settings on every real section, over seeds; `--set` changes an option, `--parts` fits parts."""
+"""Scores of the default settings on every real section, over seeds.
+
+`--set` changes an option, `--parts` fits parts of them and `--simulated` sections whose domains are known.
+"""
 
 import json
 import tempfile
@@ -9,7 +12,7 @@ from typing import Any
 
 import click
 import numpy as np
-from sections import PEERS, Section, parts, sections
+from sections import PEERS, Section, parts, sections, simulated
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -41,7 +44,8 @@ HEADER = (
 @click.option(
     "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
 )
-def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...], *, of_parts: bool) -> None:
+@click.option("--simulated", "n_spots", type=int, help="Fit simulated sections of so many spots instead.")
+def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...], *, of_parts: bool, n_spots: int | None) -> None:
     """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI."""
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
@@ -49,7 +53,7 @@ def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...], *, of_part
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        for whole in sections():
+        for whole in sections() if n_spots is None else simulated(n_spots, Path(folder)):
             if only and whole.path.stem not in only:
                 continue
             for section in parts(whole, Path(folder)) if of_parts else [whole]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ import anndata
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["PEERS", "Section", "parts", "sections"]
+from spatialpdvi.synthetic import simulate_file
+
+__all__ = ["PEERS", "Section", "parts", "sections", "simulated"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 _FEWEST = 200  # spots of a part
@@ -98,6 +101,14 @@ def parts(section: Section, folder: Path) -> Iterator[Section]:
         path = folder / f"{section.path.stem}.{name}.h5ad"
         part.write_h5ad(path)
         yield Section(path, k, section.options)
+
+
+def simulated(n_spots: int, folder: Path) -> Iterator[Section]:
+    """Sections that are as hard as tissue, with 6 to 14 domains in two contrasts, written to a folder one by one."""
+    for seed, (k, signal) in enumerate(product((6, 10, 14), (1.5, 2.0))):
+        path = folder / f"simulated_{k}_{signal}.h5ad"
+        simulate_file(path, n_spots=n_spots, n_genes=2_000, k=k, signal=signal, seed=seed)
+        yield Section(path, k, {})
 
 
 def _halve(part: anndata.AnnData, rng: np.random.Generator) -> None:

@@ -18,9 +18,10 @@ from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, ne
 __all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
 
 FORMAT = 2  # raised whenever what is written changes
-_WITH_STATES = 4  # the format of models whose domains are compositions of states
+_WITH_STATES = 5  # the format of models whose domains are compositions of states
 # options of the fit that apply to every section that the model is used on
 _STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
+_STORED_WITH_STATES = (*_STORED, "anisotropy")
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes
@@ -96,9 +97,10 @@ class Model:
         return f"Model({k} domains, {d} features of {made_of})"
 
     @staticmethod
-    def stored_options(options: FitOptions, *, smooth: int) -> dict[str, Any]:
+    def stored_options(options: FitOptions, *, smooth: int, with_states: bool) -> dict[str, Any]:
         """Return the options of a fit that its model stores, with the number of neighbours that was chosen."""
-        return {name: getattr(options, name) for name in _STORED} | {"smooth": smooth}
+        stored = _STORED_WITH_STATES if with_states else _STORED
+        return {name: getattr(options, name) for name in stored} | {"smooth": smooth}
 
     def fit_options(self, **chosen: Any) -> FitOptions:
         """Return the options with which a section is prepared: the model's, and those that belong to the section."""
@@ -234,7 +236,7 @@ class Model:
             lam=lam,
             hyperparameters=hyperparameters,
             reach=float(facts["reach"]),
-            options={option: facts["options"][option] for option in _STORED},
+            options={name: facts["options"][name] for name in (_STORED_WITH_STATES if shared else _STORED)},
             version=str(facts["version"]),
             colours=_colours(arrays, k),
             temperature=_temperature(facts["temperature"]),

@@ -359,6 +359,17 @@ def test_whole_sections_and_their_parts_are_scored(load, real_data, monkeypatch)
 
 
 @pytest.mark.slow
+def test_edges_along_layers_find_known_domains_better(load):
+    accuracy, means = load("accuracy"), []
+    for how in ([], ["--set", "anisotropy=0"]):
+        done = CliRunner().invoke(accuracy.main, ["--simulated", "3500", "--seeds", "1", *how])
+        assert done.exit_code == 0, done.output
+        assert done.output.count("| simulated_") == 6
+        means.append(float(done.output.split()[-1]))
+    assert means[0] > means[1]
+
+
+@pytest.mark.slow
 def test_levels_are_compared_with_direct_fits(load, real_data):
     levels = load("levels")
     if not (real_data / "st_mob_rep12.h5ad").exists():

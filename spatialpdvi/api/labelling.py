@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
@@ -411,6 +411,8 @@ def _options(source: Source, fit: "StoredFit") -> "FitOptions":
     given = {name: value.item() if isinstance(value, np.generic) else value for name, value in stored if name in known}
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
+    if "composition" in fit.summary:
+        given.setdefault("anisotropy", 0.0)  # there was no such option yet
     return FitOptions(k=max(2, len(fit.names)), **given)
 
 
@@ -431,22 +433,19 @@ def _weights(
     progress: Progress,
 ) -> "sp.csr_matrix":
     """Return the edge weights of the objective: the stored ones, or else those that follow from the domains."""
-    from spatialpdvi.graph.build import build_graph
+    from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
     from spatialpdvi.io.results.stored import fitted_section, stored_graph
     from spatialpdvi.options.stages import GraphSettings
 
     graph = stored_graph(source, keys)
     if graph is not None:
         return graph
-    options, section = _options(source, fit), fitted_section(source, fit.summary)
-    return build_graph(
-        _with_graph(source, section, options),
-        features,
-        fit.codes,
-        GraphSettings.of(options),
-        progress,
-        uniform="composition" in fit.summary,
-    ).patching.graph
+    options = _options(source, fit)
+    section, settings = _with_graph(source, fitted_section(source, fit.summary), options), GraphSettings.of(options)
+    edges = None
+    if "composition" in fit.summary:
+        edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
+    return build_graph(section, features, fit.codes, settings, progress, weights=edges).patching.graph
 
 
 def _warn_of_stale(names: Sequence[str]) -> None:

@@ -116,7 +116,9 @@ def make_model(
         hyperparameters=hyperparameters,
         reach=float(np.quantile(distance, _REACH)),
         # states are those of single spots: nothing is averaged before they are found
-        options=Model.stored_options(options, smooth=0 if shared else prepared.features.found["smooth"]),
+        options=Model.stored_options(
+            options, smooth=0 if shared else prepared.features.found["smooth"], with_states=shared is not None
+        ),
         version=__version__,
         colours=colours,
         temperature=None if calibration is None else calibration.temperature,

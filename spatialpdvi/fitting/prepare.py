@@ -13,8 +13,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.features.trends import Covariates, spot_covariates
-from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots
-from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges
 from spatialpdvi.initialization import (
     Consensus,
     Found,
@@ -74,6 +73,7 @@ class Initialization(NamedTuple):
     restarts: tuple[np.ndarray, ...]  # (n,) labels each, of a small type; empty where labels were given
     agreed: Consensus | None  # of the restarts; None where labels were given
     states: States | None = None  # that domains share; None where they share none
+    edges: sp.csr_matrix | None = None  # (n, n) weights of a mixture of compositions; None without states
     searched: Found | None = None  # for the lowest F of compositions; None without states, or where labels were given
 
 
@@ -182,7 +182,7 @@ def compose(
     settings: StateSettings,
     *,
     covariates: Covariates | None,
-    pattern: sp.csr_matrix,
+    graph: GraphSettings,
     progress: Progress,
 ) -> Initialization:
     """Turn a start with one Gaussian for each domain into one whose domains are compositions of states.
@@ -200,8 +200,8 @@ def compose(
         Of this stage.
     covariates
         With which features drift; None to leave them as they are.
-    pattern
-        Which spots are joined, from `spatialpdvi.graph.build.join_spots`.
+    graph
+        Settings of the spots that are joined, and of their edges' weights.
     progress
         Shows the stages "states" and "search".
     """
@@ -211,9 +211,11 @@ def compose(
     sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
     if not sets:
         return initialization
-    found = None
+    found, best, pattern = None, 0, join_spots(section, graph)
+    edges = [layered_edges(section, states.features, pattern, graph) for states in sets]
+    del pattern  # large
     if given:
-        states, start = sets[0], start_from_composition(sets[0], labels, k)
+        start = start_from_composition(sets[0], labels, k)
     else:
         n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 4 * settings.n_states + 24 * k
         warn_of_limit(
@@ -223,10 +225,10 @@ def compose(
             f"Leave states out with {option('states', 'off')}, or raise {option('memory')}.",
         )
         with progress.stage("search") as stage, single_threaded():
-            states, start, found = search_sets(
+            best, start, found = search_sets(
                 sets,
                 section.coordinates,
-                uniform_weights(pattern, beta=settings.beta),
+                edges,
                 k,
                 labels=(labels, *initialization.restarts),
                 rounds=settings.search,
@@ -236,8 +238,14 @@ def compose(
                 f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
                 "accepted"
             )
+    states = sets[best]
     return initialization._replace(
-        start=start, fitted=states.features, rotation=states.rotation, states=states, searched=found
+        start=start,
+        fitted=states.features,
+        rotation=states.rotation,
+        states=states,
+        edges=edges[best],
+        searched=found,
     )
 
 
@@ -315,8 +323,6 @@ def prepare(
     initialization: Initialization,
     settings: GraphSettings,
     progress: Progress,
-    *,
-    pattern: sp.csr_matrix | None = None,
 ) -> Prepared:
     """Build the graph of a section around a start, and the problem on its patches.
 
@@ -330,12 +336,9 @@ def prepare(
         Of the graph and its patches.
     progress
         Shows the stage "graph".
-    pattern
-        Which spots are joined, where that is known.
     """
     fitted, start = initialization.fitted, initialization.start
-    uniform = start.prior_weight is not None
-    graph = build_graph(section, fitted, start.labels, settings, progress, pattern=pattern, uniform=uniform)
+    graph = build_graph(section, fitted, start.labels, settings, progress, weights=initialization.edges)
     order, patches = graph.patching.order, graph.patching.patches
     problem = start.problem(wrap_features(fitted[order]), patches)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
@@ -371,18 +374,17 @@ def prepare_start(
     InputError
         Where there are more states than spots, or the features are sparse and states were requested.
     """
-    settings, pattern = GraphSettings.of(options), None
+    settings = GraphSettings.of(options)
     start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
     features = features._replace(by_scale=())  # large, and clustered by now
     n_states = number_of_states(section, raw, options)
     if n_states:
-        pattern = join_spots(section, settings)
         states = StateSettings.of(options, n_states)
         unsmoothed, covariates = np.asarray(raw.fitted), covariates_of(section, raw, options)
-        start = compose(section, unsmoothed, start, states, covariates=covariates, pattern=pattern, progress=progress)
+        start = compose(section, unsmoothed, start, states, covariates=covariates, graph=settings, progress=progress)
         if options.states == "auto" and start.states is not None:
             _warn_of_idle(options)
-    return prepare(section, features, start, settings, progress, pattern=pattern)
+    return prepare(section, features, start, settings, progress)
 
 
 def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> int:

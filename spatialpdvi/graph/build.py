@@ -9,15 +9,16 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.graph.flow import border_directions
+from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
-from spatialpdvi.graph.weights import uniform_weights, weigh_edges
+from spatialpdvi.graph.weights import weigh_by_layers, weigh_edges
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import GraphSettings, default_n_patches
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import nearest
 
-__all__ = ["SpatialGraph", "build_graph", "join_spots"]
+__all__ = ["SpatialGraph", "build_graph", "join_spots", "layered_edges"]
 
 _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
 
@@ -38,8 +39,7 @@ def build_graph(
     progress: Progress,
     *,
     advice: str = f"raise {option('n_neighbors')}",
-    pattern: sp.csr_matrix | None = None,
-    uniform: bool = False,
+    weights: sp.csr_matrix | None = None,
 ) -> SpatialGraph:
     """Join the spots of a section, weigh the edges, and divide spots and edges into patches.
 
@@ -57,21 +57,18 @@ def build_graph(
         Shows the stage "graph".
     advice
         What joins isolated spots, for the warning about them.
-    pattern
-        Which spots are joined, where `join_spots` was called before.
-    uniform
-        Whether all edges weigh the same (`uniform_weights`), as in a mixture of compositions.
+    weights
+        Of the edges of a mixture of compositions, from `layered_edges`.
     """
     xy, samples = section.coordinates, section.blocks(across=settings.across_sections)
     with progress.stage("graph") as stage:
         normals = np.empty((xy.shape[0], 3))
         for spots in samples:
             normals[spots] = border_directions(xy[spots], labels[spots], settings.flow_neighbors)
-        pattern = join_spots(section, settings) if pattern is None else pattern
-        _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
-        if uniform:
-            weights = uniform_weights(pattern, beta=settings.beta)
-        else:
+        pattern = join_spots(section, settings) if weights is None else weights
+        if settings.beta > 0.0:
+            _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
+        if weights is None:
             weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
         patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
@@ -97,6 +94,27 @@ def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:
     if section.samples is None or settings.across_sections:
         return section.graph
     return _within_samples(section.graph, np.asarray(section.samples.codes))
+
+
+def layered_edges(
+    section: Section, features: np.ndarray, pattern: sp.csr_matrix, settings: GraphSettings
+) -> sp.csr_matrix:
+    """Return the weights (n, n) of the edges of a mixture of compositions.
+
+    Parameters
+    ----------
+    section
+        Read and checked.
+    features
+        x (n, d) dense, in the coordinates of its states.
+    pattern
+        Which spots are joined, from `join_spots`.
+    settings
+        Of the graph.
+    """
+    samples = section.blocks(across=settings.across_sections)
+    forms = layer_forms(features, section.coordinates, pattern, samples=samples)
+    return weigh_by_layers(pattern, section.coordinates, forms, anisotropy=settings.anisotropy, beta=settings.beta)
 
 
 def _join_neighbors(coordinates: np.ndarray, samples: list[np.ndarray], n_neighbors: int) -> sp.csr_matrix:

@@ -1,11 +1,15 @@
-"""Edge weights ``r_ij = (|g_i.u| + |g_j.u|) / 2 + tau (cos(x_i, x_j) + 1)``, times the Potts strength beta."""
+"""Edge weights, times the Potts strength beta.
+
+``r_ij = (|g_i.u| + |g_j.u|) / 2 + tau (cos(x_i, x_j) + 1)`` where each domain has one mean (`weigh_edges`), and
+``r_ij = r (1 - kappa u' (Q_i + Q_j) u / 2)`` where domains are compositions of states (`weigh_by_layers`).
+"""
 
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.kernels.graph import cosine_csr, cosine_dense, flow_term
+from spatialpdvi.kernels.graph import cosine_csr, cosine_dense, flow_term, quadratic_form
 
-__all__ = ["uniform_weights", "weigh_edges"]
+__all__ = ["uniform_weights", "weigh_by_layers", "weigh_edges"]
 
 _TOTAL = 7.0  # weight of all edges of a spot, on average, at beta 1 (docs/lab_notebook.md)
 
@@ -68,8 +72,38 @@ def weigh_edges(
     return graph
 
 
+def weigh_by_layers(
+    pattern: sp.csr_matrix, coordinates: np.ndarray, forms: np.ndarray, *, anisotropy: float, beta: float
+) -> sp.csr_matrix:
+    """Return a symmetric CSR (n, n) in which edges along layers weigh more than edges across them (C13).
+
+    A border costs the edges that it cuts. One that runs along the layers is cheap, so that a thin layer can be a
+    domain, and one that cuts through them is dear.
+
+    Parameters
+    ----------
+    pattern
+        Symmetric, no diagonal; its values multiply the weights (1 for a k-nearest-neighbour graph).
+    coordinates
+        (n, D), any unit; D is 2 or 3.
+    forms
+        Q (n, D, D), from `spatialpdvi.graph.layers.layer_forms`.
+    anisotropy
+        kappa, from 0 for edges that weigh the same in all directions to 1.
+    beta
+        Potts strength, >= 0. Rows sum to ``7 beta`` on average.
+    """
+    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+    values = np.empty(pattern.nnz)
+    quadratic_form(coordinates, forms, rows, pattern.indices, values)
+    values *= -anisotropy
+    values += 1.0
+    values *= pattern.data
+    return uniform_weights(sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape), beta=beta)
+
+
 def uniform_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
-    """Return a symmetric CSR (n, n) whose rows sum to ``7 beta`` on average.
+    """Return a symmetric CSR (n, n), the pattern times a number such that rows sum to ``7 beta`` on average.
 
     What decides how smooth the domains of a mixture of compositions are is the total weight of a spot's neighbours,
     and not how many there are.

@@ -48,14 +48,14 @@ class Searched(NamedTuple):
 def search_sets(
     sets: Sequence[States],
     coordinates: np.ndarray,
-    graph: sp.csr_matrix,
+    graphs: Sequence[sp.csr_matrix],
     k: int,
     *,
     labels: Sequence[np.ndarray],
     rounds: int,
     seed: int,
-) -> tuple[States, Start, Found]:
-    """Search with several sets of states, and return their consensus with the set that is nearest to it.
+) -> tuple[int, Start, Found]:
+    """Search with several sets of states, and return the number of the set that is nearest to their consensus, with it.
 
     In the last round each search is offered the domains that the others found (`_exchanged`). F of different states
     cannot be compared. The consensus of the domains that they give varies less from seed to seed than those of one set
@@ -68,15 +68,19 @@ def search_sets(
     ----------
     sets
         Of the same section, learnt with different seeds.
-    coordinates, graph, k, labels, rounds, seed
+    graphs
+        Symmetric CSR (n, n) of the edges' weights, one for each set.
+    coordinates, k, labels, rounds, seed
         As for `search_compositions`.
     """
     shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] <= SEARCHED
 
-    def search(states: States) -> Searched:
-        return search_compositions(states, coordinates, graph, k, labels=labels, rounds=rounds - shared, seed=seed)
+    def search(own: int) -> Searched:
+        return search_compositions(
+            sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds - shared, seed=seed
+        )
 
-    results = side_by_side(search, sets)
+    results = side_by_side(search, range(len(sets)))
     alone = [own.found for own in results]
     if shared:
         given = [found.labels for found in alone]
@@ -90,7 +94,7 @@ def search_sets(
     if max(lacking(labels, k) for labels in left) <= lacking(start.labels, k):
         start = start_from_composition(states, agreed, k)
     return (
-        states,
+        nearest,
         start,
         found[nearest]._replace(
             n_proposed=sum(own.n_proposed for own in found),

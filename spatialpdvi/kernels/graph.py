@@ -1,4 +1,4 @@
-"""Loops over edges and neighbourhoods: border normals, edge weights, ordered neighbours, greedy colouring.
+"""Loops over edges and neighbourhoods: border normals, gradients, edge weights, ordered neighbours, greedy colouring.
 
 Every iteration writes only the entries of one spot or one edge, so the number of threads cannot change a bit.
 """
@@ -15,7 +15,9 @@ __all__ = [
     "cosine_dense",
     "flow_term",
     "follows_other_cells",
+    "gradient_products",
     "order_neighbours",
+    "quadratic_form",
 ]
 
 
@@ -146,6 +148,106 @@ def flow_term(coordinates, normals, rows, cols, out):
                 cy = nz * ux - nx * uz
                 cz = nx * uy - ny * ux
                 out[e] += 0.5 * min(1.0, np.sqrt((cx * cx + cy * cy + cz * cz) / (nn * uu)))
+
+
+@parallel_if_large(lambda coordinates, neighbours, own, x, *rest: 8 * neighbours.size * x.shape[1])
+def gradient_products(coordinates, neighbours, own, x, out, subtracted):
+    """Sum the products of the gradients of all features around each spot, less what noise adds to them on average.
+
+    The gradient of a feature is its linear regression on the coordinates of the spot and its neighbours. The result is
+    0 where these lie on a line. Plane coordinates have a zero third axis, whose entries of the result mean nothing.
+    """
+    # IN coordinates (n, 3), neighbours (b, q) row numbers, own (b,) row numbers, x (n, d);
+    # OUT out (b, 3, 3), subtracted (b,) the trace of what noise adds
+    b, q = neighbours.shape
+    d = x.shape[1]
+    for i in prange(b):
+        centre = coordinates[own[i]]
+        place = np.empty((q + 1, 3))
+        mean = np.zeros(3)
+        for e in range(q + 1):
+            j = own[i] if e == q else neighbours[i, e]
+            for a in range(3):
+                place[e, a] = coordinates[j, a] - centre[a]
+                mean[a] += place[e, a] / (q + 1)
+        s = np.zeros((3, 3))
+        for e in range(q + 1):
+            for a in range(3):
+                place[e, a] -= mean[a]
+                for c in range(a + 1):
+                    s[a, c] += place[e, a] * place[e, c]
+        size = s[0, 0] + s[1, 1] + s[2, 2]
+        n_axes = 3
+        if s[2, 2] == 0.0:  # the plane: the third axis has a unit of its own, and no slope
+            s[2, 2] = 0.5 * size
+            n_axes = 2
+        inverse = np.empty((3, 3))
+        inverse[0, 0] = s[1, 1] * s[2, 2] - s[2, 1] * s[2, 1]
+        inverse[1, 0] = s[2, 0] * s[2, 1] - s[1, 0] * s[2, 2]
+        inverse[2, 0] = s[1, 0] * s[2, 1] - s[2, 0] * s[1, 1]
+        inverse[1, 1] = s[0, 0] * s[2, 2] - s[2, 0] * s[2, 0]
+        inverse[2, 1] = s[1, 0] * s[2, 0] - s[0, 0] * s[2, 1]
+        inverse[2, 2] = s[0, 0] * s[1, 1] - s[1, 0] * s[1, 0]
+        determinant = s[0, 0] * inverse[0, 0] + s[1, 0] * inverse[1, 0] + s[2, 0] * inverse[2, 0]
+        out[i] = 0.0
+        subtracted[i] = 0.0
+        if not determinant > 1e-9 * size * size * size or q <= n_axes:
+            continue
+        for a in range(3):
+            for c in range(a + 1):
+                inverse[a, c] /= determinant
+                inverse[c, a] = inverse[a, c]
+        level = np.zeros(d)
+        for e in range(q + 1):
+            j = own[i] if e == q else neighbours[i, e]
+            for f in range(d):
+                level[f] += x[j, f]
+        for f in range(d):
+            level[f] /= q + 1
+        square = np.zeros(d)
+        product = np.zeros((3, d))
+        for e in range(q + 1):
+            j = own[i] if e == q else neighbours[i, e]
+            for f in range(d):
+                value = x[j, f] - level[f]
+                square[f] += value * value
+                for a in range(3):
+                    product[a, f] += place[e, a] * value
+        noise = 0.0
+        slope = np.empty(3)
+        for f in range(d):
+            noise += square[f]
+            for a in range(3):
+                slope[a] = 0.0
+                for c in range(3):
+                    slope[a] += inverse[a, c] * product[c, f]
+                noise -= slope[a] * product[a, f]
+            for a in range(3):
+                for c in range(3):
+                    out[i, a, c] += slope[a] * slope[c]
+        noise /= q - n_axes
+        for a in range(3):
+            subtracted[i] += noise * inverse[a, a] if a < n_axes else 0.0
+            for c in range(3):
+                out[i, a, c] -= noise * inverse[a, c]
+
+
+@parallel_if_large(lambda coordinates, forms, rows, cols, out: 20 * rows.size)
+def quadratic_form(coordinates, forms, rows, cols, out):
+    """Compute ``u' Q u`` of each edge, with its unit vector u and the mean Q of the forms at both ends; 0 without u."""
+    # IN coordinates (n, D), forms (n, D, D) symmetric, rows, cols (n_edges,); OUT out (n_edges,)
+    n_axes = coordinates.shape[1]
+    for e in prange(rows.size):
+        i = rows[e]
+        j = cols[e]
+        length = 0.0
+        total = 0.0
+        for a in range(n_axes):
+            da = coordinates[j, a] - coordinates[i, a]
+            length += da * da
+            for c in range(n_axes):
+                total += 0.5 * (forms[i, a, c] + forms[j, a, c]) * da * (coordinates[j, c] - coordinates[i, c])
+        out[e] = total / length if length > 0.0 else 0.0
 
 
 @parallel_if_large(lambda x, rows, cols, out: rows.size * x.shape[1])

@@ -18,8 +18,7 @@ from spatialpdvi.fitting.loop import Stop
 from spatialpdvi.fitting.prepare import covariates_of, learn_sets, number_of_states, prepare_start
 from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
-from spatialpdvi.graph.build import join_spots
-from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.graph.build import join_spots, layered_edges
 from spatialpdvi.initialization import States
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
@@ -193,15 +192,16 @@ def _evidence(
     section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
 ) -> tuple[dict[str, np.ndarray], float]:
     """The table of a section whose domains are compositions of states, and the evidence in nats a spot."""
-    pattern = join_spots(section, GraphSettings.of(options))
-    graph = uniform_weights(pattern, beta=options.beta)
+    settings = GraphSettings.of(options)
+    pattern = join_spots(section, settings)
     shares: list[np.ndarray] = []
     strengths: list[float] = []
     tables: list[dict[str, np.ndarray]] = []
     with single_threaded():
         for states in sets:
             stage.advance(len(shares), len(sets))
-            _, found = levels(states, section.coordinates, graph, counts[-1], seed=options.seed)
+            edges = layered_edges(section, states.features, pattern, settings)
+            _, found = levels(states, section.coordinates, edges, counts[-1], seed=options.seed)
             shares.append(share_of_evidence(found, counts))
             strengths.append(strength_of_evidence(found))
             tables.append(_measured(found, counts))

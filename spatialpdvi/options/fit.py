@@ -221,6 +221,12 @@ class FitOptions:
         group="Graph",
     )
     tau: float = _option(1.0, "Weight of feature similarity in the edge weights.", group="Graph")
+    anisotropy: float = _option(
+        0.8,
+        f"With {option('states')}, how much the weight of an edge depends on its direction: along the layers of the "
+        "tissue it gains up to this part, across them it loses as much. 0 to 1.",
+        group="Graph",
+    )
     beta: float = _option(
         1.0, "Potts strength: how strongly neighbouring spots are pulled into the same domain.", group="Model"
     )
@@ -439,6 +445,7 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
         ("detrend", "states", options.states == "off" and not options.detrend),
+        ("anisotropy", "states", options.states == "off" and options.anisotropy != FitOptions.anisotropy),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),

@@ -81,14 +81,13 @@ class StateSettings(_Settings):
     n_states: int  # C
     if_distinct: bool  # whether there are no states where single spots do not tell them apart
     search: int
-    beta: float  # of the edges
     seed: int
     memory: str | None = None
 
     @classmethod
     def of(cls, options: FitOptions, n_states: int = 0) -> Self:
         """Take the settings from the options of a fit, with the number of states that they stand for."""
-        shared = {name: getattr(options, name) for name in ("n_domains", "search", "beta", "seed", "memory")}
+        shared = {name: getattr(options, name) for name in ("n_domains", "search", "seed", "memory")}
         return cls(n_states=n_states, if_distinct=options.states == "auto", **shared)
 
 
@@ -99,6 +98,7 @@ class GraphSettings(_Settings):
     n_neighbors: int
     flow_neighbors: int
     tau: float
+    anisotropy: float
     beta: float
     across_sections: bool
     n_patches: int | None  # None for the default

@@ -20,6 +20,7 @@ _AT_LEAST = {
     "flow_neighbors": 2,
     "tau": 0,
     "beta": 0,
+    "anisotropy": 0,
     "n_patches": 1,
     "batch_patches": 1,
     "inner_rounds": 1,
@@ -31,7 +32,7 @@ _AT_LEAST = {
 }
 _LARGEST = 2**31 - 1  # for whole numbers without a bound of their own
 _FEWEST_STATES, _MOST_STATES = 2, 1_000
-_AT_MOST = {"search": 10_000, "n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED}
+_AT_MOST = {"search": 10_000, "n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED, "anisotropy": 1}
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
@@ -66,8 +67,8 @@ def check_range(name: str, value: Any) -> None:
         raise InputError(f"at least {least}", str(value), option=name)
     if name in _POSITIVE and not (math.isfinite(value) and value > 0):
         raise InputError("a positive number", str(value), option=name)
-    most = _AT_MOST.get(name, _LARGEST)
-    if isinstance(value, Integral) and int(value) > most:
+    most = _AT_MOST.get(name, _LARGEST if isinstance(value, Integral) else math.inf)
+    if isinstance(value, Real) and float(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
 
 

@@ -19,9 +19,8 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult, state_result
 from spatialpdvi.fitting.solve import trace_columns
-from spatialpdvi.graph.build import build_graph, join_spots
+from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.graph.flow import flow_directions
-from spatialpdvi.graph.weights import uniform_weights
 from spatialpdvi.initialization import Start, one_hot, settle_labels, trends_within
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
@@ -49,7 +48,7 @@ _PASSES = 5  # of the search for the trends of a section, at most
 _STRAIGHT = 0.02  # noise sd for each sd of a covariate: a trend that is not worth another pass
 _SHOWN = (
     *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
-    *("tau", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
+    *("tau", "anisotropy", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
 )
 _MORE_NEIGHBORS = f"fit a model with a larger {option('n_neighbors')}"
 _REASONS = {
@@ -160,8 +159,10 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         raw, totals, found = _raw_features(section, model)
         features, unlimited = _model_features(raw, totals, section, model, options)
     settings = GraphSettings.of(options)
-    pattern = join_spots(section, settings)
-    labels = _first_labels(features, model, pattern, beta=options.beta)
+    edges = None
+    if model.states is not None:
+        edges = layered_edges(section, features, join_spots(section, settings), settings)
+    labels = _first_labels(features, model, edges)
     graph = build_graph(
         section,
         features,
@@ -169,8 +170,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         settings,
         progress,
         advice=_MORE_NEIGHBORS,
-        pattern=pattern,
-        uniform=model.states is not None,
+        weights=edges,
     )
     patching = graph.patching
     prior_weight = None if model.states is None else model.states.prior_weight
@@ -219,12 +219,12 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     )
 
 
-def _first_labels(features: np.ndarray, model: Model, pattern: sp.csr_matrix, *, beta: float) -> np.ndarray:
+def _first_labels(features: np.ndarray, model: Model, edges: sp.csr_matrix | None) -> np.ndarray:
     """Labels (n,) to start from: the likeliest domains, after a few mean-field updates where domains share states."""
     x, noise_precision = wrap_features(features), 1.0 / model.hyperparameters.noise_sd**2
-    if model.states is None:
+    if edges is None:
         return np.asarray(data_term(x, model.lam, noise_precision).argmax(axis=1))
-    return settle_labels(domain_term(x, model.lam, noise_precision), uniform_weights(pattern, beta=beta))
+    return settle_labels(domain_term(x, model.lam, noise_precision), edges)
 
 
 def _raw_features(section: Section, model: Model) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
@@ -334,10 +334,11 @@ def _settle(
 
 def _params(options: FitOptions, model: Model, found: dict[str, Any]) -> dict[str, Any]:
     """Every option in force and what was found; what is off or empty is left out."""
+    absent = {*(() if model.space.rep is None else RECIPE), *(() if model.states else ("anisotropy",))}
     everything = {
         "model": model.name,
         "model_version": model.version,
-        **{name: getattr(options, name) for name in _SHOWN if model.space.rep is None or name not in RECIPE},
+        **{name: getattr(options, name) for name in _SHOWN if name not in absent},
         **found,
     }
     params = {key: value for key, value in everything.items() if value not in {None, ""}}

@@ -69,6 +69,12 @@ def test_an_error_about_options(toy_file, toy_section, options, flags, arguments
             ("--no-detrend", "--states off"),
             ("`detrend=False`", "`states='off'`"),
         ),
+        (
+            {"states": "off", "anisotropy": 0.5},
+            ["--states", "off", "--anisotropy", "0.5"],
+            ("--anisotropy", "--states off"),
+            ("`anisotropy`", "`states='off'`"),
+        ),
     ],
 )
 def test_a_warning_about_an_idle_option(toy_file, toy_section, options, given, flags, arguments):

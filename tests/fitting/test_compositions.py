@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from reference import recompute, stored
 
-from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, predict, predict_file
+from spatialpdvi import FitOptions, InputError, InputWarning, Levels, fit, fit_file, label, predict, predict_file
+from spatialpdvi.graph.layers import layer_forms
+from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import weigh_by_layers
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
@@ -71,6 +74,51 @@ def test_the_certificate_is_recomputed_from_the_file(fitted):
         assert certificate[field] == pytest.approx(value, rel=1e-6, abs=1e-7), field
     assert certificate["converged"]
     assert fit["trace"]["stationarity_composition"][-1] < certificate["tolerance"]
+
+
+def test_the_edges_of_the_objective_follow_from_the_written_features(fitted):
+    folder, result = fitted
+    adata = anndata.read_h5ad(folder / "out.h5ad")
+    features, places = adata.obsm["X_pdvi"], np.asarray(adata.obsm["spatial"], dtype=float)
+    pattern = mutual_knn(places, 10)
+    forms = layer_forms(features, places, pattern, samples=[np.arange(adata.n_obs)])
+    expected = weigh_by_layers(pattern, places, forms, anisotropy=0.8, beta=1.0)
+    written = adata.obsp["pdvi_connectivities"]
+    np.testing.assert_allclose(written.toarray(), expected.toarray(), rtol=1e-9)
+    assert written.data.max() > 1.5 * written.data.min()
+    assert adata.uns["pdvi"]["params"]["anisotropy"] == result.model.options["anisotropy"] == 0.8
+
+
+def test_a_prediction_has_the_edges_of_the_models_fit(fitted, tmp_path):
+    folder, _ = fitted
+    section = anndata.read_h5ad(folder / "section.h5ad")
+    result = fit(section, **FAST, anisotropy=0.0)
+    np.testing.assert_allclose(np.ptp(result.graph.data), 0.0, atol=1e-12)
+    same = predict_file(folder / "section.h5ad", model=result.model, output=tmp_path / "same.h5ad")
+    np.testing.assert_allclose(same.graph.toarray(), result.graph.toarray())
+    assert anndata.read_h5ad(tmp_path / "same.h5ad").uns["pdvi"]["params"]["anisotropy"] == 0.0
+
+
+def test_levels_of_a_fit_from_before_there_was_anisotropy_have_equal_edges(fitted):
+    section = anndata.read_h5ad(fitted[0] / "section.h5ad")
+    fit(section, **FAST, anisotropy=0.0)
+    rises = {}
+    for name in ("as it is", "older", "other"):
+        copied = section.copy()
+        params = copied.uns["pdvi"]["params"]
+        if name == "older":
+            del params["anisotropy"]
+        elif name == "other":
+            params["anisotropy"] = 0.8
+        rises[name] = label(copied, Levels([2]))["rise"].to_numpy()
+    np.testing.assert_array_equal(rises["older"], rises["as it is"])
+    assert np.abs(rises["other"] - rises["as it is"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
+def test_an_anisotropy_that_cannot_be_is_refused(wrong):
+    with pytest.raises(InputError, match=r"at (least 0|most 1)"):
+        FitOptions(k=3, anisotropy=wrong)
 
 
 def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):

@@ -345,8 +345,8 @@ def _rewritten(path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda a, f: f.update(format=1), r"to be of format 2 or 4, found 1"),
-        (lambda a, f: f.pop("format"), r"to be of format 2 or 4, found None"),
+        (lambda a, f: f.update(format=1), r"to be of format 2 or 5, found 1"),
+        (lambda a, f: f.pop("format"), r"to be of format 2 or 5, found None"),
         (lambda a, f: f.pop("temperature"), r"damaged \(no 'temperature'\)"),
         (lambda a, f: f.update(temperature=0.5), r"damaged \(temperature 0.5\)"),
         (lambda a, f: f.update(temperature="hot"), r"damaged"),

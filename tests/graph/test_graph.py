@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spatialpdvi.graph.flow import border_directions, flow_directions
+from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
-from spatialpdvi.graph.weights import uniform_weights, weigh_edges
+from spatialpdvi.graph.weights import uniform_weights, weigh_by_layers, weigh_edges
 
 
 def _lattice(side=12, spacing=1.0):
@@ -192,3 +193,79 @@ def test_beta_scales_once():
     strong, weak = (_weights(points, np.zeros((25, 3)), x, beta=b) for b in (3.0, 1.0))
     np.testing.assert_allclose(strong, 3 * weak)
     assert _weights(points, np.zeros((25, 3)), x, beta=0.0).sum() == 0.0
+
+
+def _layered(side=24, turn=0.5, noise=0.5, seed=0):
+    """A lattice on which two features change along one direction; that direction, and which spots are joined."""
+    points = _lattice(side)
+    across = np.array([np.cos(turn), np.sin(turn)])
+    depth = points @ across / 4.0
+    x = 2.0 * np.stack([np.sin(depth), np.cos(depth)], axis=1)
+    x = x + noise * np.random.default_rng(seed).normal(size=x.shape)
+    return points, x.astype(np.float32), across, mutual_knn(points, 10)
+
+
+def _forms(points, x, pattern):
+    return layer_forms(x, points, pattern, samples=[np.arange(len(points))])
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.5, 2.0])
+def test_forms_point_across_the_layers_in_any_unit(turn):
+    points, x, across, pattern = _layered(turn=turn)
+    forms = _forms(points, x, pattern)
+    along = np.array([-across[1], across[0]])
+    steep = np.einsum("a,nab,b->n", across, forms, across)
+    assert steep.mean() > 0.9
+    assert steep.min() > 0.7
+    np.testing.assert_allclose(np.trace(forms, axis1=1, axis2=2), 0.0, atol=1e-12)
+    assert np.einsum("a,nab,b->n", along, forms, along).max() < -0.7
+    np.testing.assert_allclose(_forms(3e-4 * points, 8.0 * x, pattern), forms, atol=1e-9)
+
+
+def test_forms_of_features_that_vary_by_chance_alone_are_small():
+    points, x, _, pattern = _layered()
+    rng = np.random.default_rng(3)
+    by_chance = np.linalg.norm(_forms(points, rng.normal(size=(len(points), 15)), pattern), 2, axis=(1, 2))
+    shuffled = np.linalg.norm(_forms(points, x[rng.permutation(len(x))], pattern), 2, axis=(1, 2))
+    assert by_chance.mean() < 0.25
+    assert shuffled.mean() < 0.5 * np.linalg.norm(_forms(points, x, pattern), 2, axis=(1, 2)).mean()
+    np.testing.assert_array_equal(_forms(points, np.ones((len(points), 3)), pattern), 0.0)
+
+
+def test_forms_in_three_dimensions_tell_the_normal_of_a_surface():
+    rng = np.random.default_rng(0)
+    points = rng.random((3_000, 3)) * 10.0
+    normal = np.array([2.0, -1.0, 2.0]) / 3.0
+    x = np.stack([np.sin(points @ normal), np.cos(points @ normal)], axis=1) + 0.3 * rng.normal(size=(3_000, 2))
+    forms = _forms(points, x, mutual_knn(points, 10))
+    assert np.median(np.einsum("a,nab,b->n", normal, forms, normal)) > 0.9
+    tangent = np.array([1.0, 2.0, 0.0]) / np.sqrt(5.0)
+    assert np.median(np.einsum("a,nab,b->n", tangent, forms, tangent)) < -0.4  # -1/2 at least
+
+
+def test_forms_are_those_of_each_section_by_itself():
+    points, x, _, pattern = _layered(side=16)
+    both = sp.block_diag([pattern, pattern]).tocsr()
+    samples = [np.arange(256), np.arange(256, 512)]
+    forms = layer_forms(np.vstack([x, x]), np.vstack([points, points + 5.0]), both, samples=samples)
+    alone = _forms(points, x, pattern)
+    np.testing.assert_allclose(forms, np.concatenate([alone, alone]), atol=1e-9)
+
+
+def test_edges_along_layers_weigh_more_and_rows_still_sum_to_seven():
+    points, x, _, pattern = _layered(turn=0.0)
+    forms = _forms(points, x, pattern)
+    graph = weigh_by_layers(pattern, points, forms, anisotropy=0.6, beta=2.0)
+    assert graph.data.sum() / len(points) == pytest.approx(14.0)
+    np.testing.assert_array_equal(graph.toarray(), graph.T.toarray())  # the same bits
+    middle = 12 * 24 + 12
+    assert graph[middle, middle + 24] > 3.0 * graph[middle, middle + 1]  # x changes along the rows of the lattice
+    alike = weigh_by_layers(pattern, points, forms, anisotropy=0.0, beta=2.0)
+    np.testing.assert_allclose(alike.toarray(), uniform_weights(pattern, beta=2.0).toarray())
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_handful_of_spots_has_forms_of_zero_or_finite_ones(n):
+    rng = np.random.default_rng(n)
+    points = rng.random((n, 2))
+    assert np.isfinite(_forms(points, rng.normal(size=(n, 3)), mutual_knn(points, 3))).all()

@@ -1,0 +1,87 @@
+r"""How tissue changes around each spot, and along which direction it does not: the structure tensor of its features.
+
+In layered tissue, features change across the layers and hardly along them. The gradient of each feature is found by
+regression over the nearest spots; the products of the gradients of all features, less what noise alone adds to them,
+are averaged over the neighbourhood of the spot:
+
+    T_i = sum_f g_if g_if^T  -  s_i^2 (P_i^T P_i)^{-1}                                                         (C12)
+
+with the positions P_i of the spot and its nearest about their mean, and the residual variance s_i^2 of all features.
+The eigenvector of T with the largest eigenvalue points across the layers (structure tensor: Bigun and Granlund 1987).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.kernels.graph import gradient_products
+from spatialpdvi.runtime.rows import slices
+
+__all__ = ["layer_forms"]
+
+_NEIGHBORS = 30  # besides the spot itself, from which gradients are found
+_ROUNDS = 6  # of means over the neighbours in the graph, which together reach as far as 60 nearest spots
+_DOUBT = 0.3  # of what noise adds to the gradients of one spot: about what is left of it in the mean, by chance
+_BLOCK = 50_000
+
+
+def layer_forms(
+    features: np.ndarray, coordinates: np.ndarray, pattern: sp.csr_matrix, *, samples: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return Q (n, D, D), which tells edges across layers from edges along them (C13).
+
+    ``u^T Q u`` of a unit vector u is 1 across layers, negative along them (-1 in the plane), and 0 in every direction
+    where features change alike in all, or not at all.
+
+    Parameters
+    ----------
+    features
+        x (n, d) dense, in coordinates in which the noise is 1, not averaged over neighbours.
+    coordinates
+        (n, D), any unit; D is 2 or 3.
+    pattern
+        Symmetric CSR (n, n): which spots are joined.
+    samples
+        Spots of each section: gradients are those within it.
+    """
+    n, n_axes = coordinates.shape
+    padded = np.zeros((n, 3))
+    padded[:, :n_axes] = coordinates
+    tensors, noise = np.zeros((n, 3, 3)), np.zeros((n, 1))
+    for spots in samples:
+        own_features, own_padded = features[spots], padded[spots]
+        tree = cKDTree(coordinates[spots])
+        for rows in slices(spots.size, _BLOCK):
+            block = np.arange(rows.start, rows.stop)
+            found, subtracted = np.empty((block.size, 3, 3)), np.empty(block.size)
+            near = nearest_spots(tree, block, _NEIGHBORS)
+            gradient_products(own_padded, near, block, own_features, found, subtracted)
+            tensors[spots[block]], noise[spots[block], 0] = found, subtracted
+    averaged = _averaged(np.hstack([tensors[:, :n_axes, :n_axes].reshape(n, -1), noise]), pattern)
+    forms = np.empty((n, n_axes, n_axes))
+    for rows in slices(n, _BLOCK):
+        forms[rows] = _traceless(averaged[rows, :-1].reshape(-1, n_axes, n_axes), _DOUBT * averaged[rows, -1])
+    return forms
+
+
+def _averaged(values: np.ndarray, pattern: sp.csr_matrix) -> np.ndarray:
+    """Means (n, p) over the neighbourhood of each spot, by rounds of means over the spot and its neighbours."""
+    joined = sp.csr_matrix((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
+    size = 1.0 + np.diff(joined.indptr)[:, None]
+    for _ in range(_ROUNDS):
+        values = (values + joined @ values) / size
+    return values
+
+
+def _traceless(tensors: np.ndarray, doubt: np.ndarray) -> np.ndarray:
+    """``(D T - I tr T) / ((D - 1) (tr T + doubt))`` of the part of T (n, D, D) that is not negative."""
+    n_axes = tensors.shape[1]
+    values, vectors = np.linalg.eigh(tensors)
+    values = np.maximum(values, 0.0)
+    total = values.sum(axis=1, keepdims=True)
+    scale = (n_axes - 1.0) * (total + doubt[:, None])
+    values = np.divide(n_axes * values - total, scale, out=np.zeros_like(values), where=scale > 0)
+    return np.asarray((vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1))
