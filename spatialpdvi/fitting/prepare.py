@@ -211,10 +211,9 @@ def compose(
     sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
     if not sets:
         return initialization
-    found, best, pattern = None, 0, join_spots(section, graph)
-    edges = [layered_edges(section, states.features, pattern, graph) for states in sets]
-    del pattern  # large
+    found, best = None, 0
     if given:
+        edges = _edges(section, sets, graph)
         start = start_from_composition(sets[0], labels, k)
     else:
         n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 4 * settings.n_states + 24 * k
@@ -224,16 +223,18 @@ def compose(
             f"The search for the domains of {n:,} spots with {settings.n_states} states",
             f"Leave states out with {option('states', 'off')}, or raise {option('memory')}.",
         )
-        with progress.stage("search") as stage, single_threaded():
-            best, start, found = search_sets(
-                sets,
-                section.coordinates,
-                edges,
-                k,
-                labels=(labels, *initialization.restarts),
-                rounds=settings.search,
-                seed=settings.seed,
-            )
+        with progress.stage("search") as stage:
+            edges = _edges(section, sets, graph)
+            with single_threaded():
+                best, start, found = search_sets(
+                    sets,
+                    section.coordinates,
+                    edges,
+                    k,
+                    labels=(labels, *initialization.restarts),
+                    rounds=settings.search,
+                    seed=settings.seed,
+                )
             stage.note(
                 f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
                 "accepted"
@@ -413,6 +414,12 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
     if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
     return wanted
+
+
+def _edges(section: Section, sets: Sequence[States], settings: GraphSettings) -> list[sp.csr_matrix]:
+    """Weights (n, n) of the edges, in the features of each set of states."""
+    pattern = join_spots(section, settings)
+    return [layered_edges(section, states.features, pattern, settings) for states in sets]
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:

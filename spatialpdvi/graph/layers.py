@@ -33,8 +33,8 @@ def layer_forms(
 ) -> np.ndarray:
     """Return Q (n, D, D), which tells edges across layers from edges along them (C13).
 
-    ``u^T Q u`` of a unit vector u is 1 across layers, negative along them (-1 in the plane), and 0 in every direction
-    where features change alike in all, or not at all.
+    ``u^T Q u`` of a unit vector u is 1 across layers, negative along them (-1 in the plane), and about 0 in every
+    direction where features change alike in all, or no more than noise does.
 
     Parameters
     ----------

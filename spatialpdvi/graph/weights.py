@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.kernels.graph import cosine_csr, cosine_dense, flow_term, quadratic_form
 
-__all__ = ["uniform_weights", "weigh_by_layers", "weigh_edges"]
+__all__ = ["scale_weights", "weigh_by_layers", "weigh_edges"]
 
 _TOTAL = 7.0  # weight of all edges of a spot, on average, at beta 1 (docs/lab_notebook.md)
 
@@ -99,10 +99,10 @@ def weigh_by_layers(
     values *= -anisotropy
     values += 1.0
     values *= pattern.data
-    return uniform_weights(sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape), beta=beta)
+    return scale_weights(sp.csr_matrix((values, pattern.indices, pattern.indptr), shape=pattern.shape), beta=beta)
 
 
-def uniform_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
+def scale_weights(pattern: sp.csr_matrix, *, beta: float) -> sp.csr_matrix:
     """Return a symmetric CSR (n, n), the pattern times a number such that rows sum to ``7 beta`` on average.
 
     What decides how smooth the domains of a mixture of compositions are is the total weight of a spot's neighbours,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spatialpdvi.graph.flow import border_directions, flow_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
-from spatialpdvi.graph.weights import uniform_weights, weigh_by_layers, weigh_edges
+from spatialpdvi.graph.weights import scale_weights, weigh_by_layers, weigh_edges
 
 
 def _lattice(side=12, spacing=1.0):
@@ -175,16 +175,16 @@ def test_values_of_a_given_graph_multiply():
     np.testing.assert_allclose(double, 2 * _weights(points, np.zeros((16, 3)), x, pattern=pattern))
 
 
-def test_uniform_weights_sum_to_seven_and_leave_the_pattern_as_it_is():
+def test_scale_weights_sum_to_seven_and_leave_the_pattern_as_it_is():
     pattern = mutual_knn(np.random.default_rng(0).normal(size=(200, 2)), 6)
     given = pattern.copy()
-    graph = uniform_weights(pattern, beta=2.0)
+    graph = scale_weights(pattern, beta=2.0)
     assert graph.data.sum() / 200 == pytest.approx(14.0)
     assert (graph != graph.T).nnz == 0
     np.testing.assert_array_equal(graph.indices, given.indices)
     assert (pattern != given).nnz == 0
     pattern.data[:2] = 0.0  # an edge of no weight is none
-    assert uniform_weights(pattern, beta=1.0).nnz == given.nnz - 2
+    assert scale_weights(pattern, beta=1.0).nnz == given.nnz - 2
     assert pattern.nnz == given.nnz
 
 
@@ -261,7 +261,7 @@ def test_edges_along_layers_weigh_more_and_rows_still_sum_to_seven():
     middle = 12 * 24 + 12
     assert graph[middle, middle + 24] > 3.0 * graph[middle, middle + 1]  # x changes along the rows of the lattice
     alike = weigh_by_layers(pattern, points, forms, anisotropy=0.0, beta=2.0)
-    np.testing.assert_allclose(alike.toarray(), uniform_weights(pattern, beta=2.0).toarray())
+    np.testing.assert_allclose(alike.toarray(), scale_weights(pattern, beta=2.0).toarray())
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

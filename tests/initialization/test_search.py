@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import are_distinct, learn_states, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization.consensus import match_labels
@@ -37,7 +37,7 @@ def _landscape(seed=0, **settings):
     xy, truth, x = _section(seed, **settings)
     states = learn_states(x, 6, seed=seed)
     likelihood = module._likelihood(states)
-    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
     return Landscape(likelihood, xy, graph, 4, module._prior_weight(states)), states, truth, xy, graph
 
 
@@ -97,7 +97,7 @@ def test_a_fit_of_a_large_section_holds_three_arrays_of_posteriors(monkeypatch):
     k, rng = 20, np.random.default_rng(0)
     xy = np.stack(np.meshgrid(np.arange(150.0), np.arange(150.0)), axis=-1).reshape(-1, 2)
     likelihood = rng.random((xy.shape[0], k)).astype(np.float32)
-    graph = uniform_weights(mutual_knn(xy, 6), beta=1.0)
+    graph = scale_weights(mutual_knn(xy, 6), beta=1.0)
     landscape = Landscape(likelihood, xy, graph, k, np.full(k, 1.0))
     labels = rng.integers(k, size=xy.shape[0])
     landscape.fit(labels, rounds=1)  # what is compiled is not measured
@@ -190,7 +190,7 @@ def test_the_same_seed_gives_the_same_bits_serially_and_in_parallel():
 def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_taken():
     xy, truth, x = _section(side=40)
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
-    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
     nearest, start, found = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=0, seed=0)
     alone = [search_compositions(own, xy, graph, 4, labels=(truth,), rounds=0, seed=0)[:2] for own in sets]
     assert found.n_proposed == sum(own.n_proposed for _, own in alone)
@@ -207,7 +207,7 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
 def test_the_last_round_offers_every_search_what_the_others_found():
     xy, truth, x = _section(side=40)
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
-    graph = uniform_weights(mutual_knn(xy, 10), beta=1.0)
+    graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
     alone = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=0, seed=0)
     _, start, found = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=1, seed=0)
     assert found.n_proposed == alone[2].n_proposed + 3 * 2

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 import spatialpdvi
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.graph.weights import uniform_weights
+from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import learn_states
 from spatialpdvi.initialization.search import Landscape
 from spatialpdvi.model_selection.bound import PottsNormaliser
@@ -81,7 +81,7 @@ def stripes():
 def _levels(coordinates, x, most, seed=0):
     with single_threaded():
         states = learn_states(x, 6, seed=seed)
-        graph = uniform_weights(mutual_knn(coordinates, 10), beta=1.0)
+        graph = scale_weights(mutual_knn(coordinates, 10), beta=1.0)
         return levels(states, coordinates, graph, most, seed=seed)
 
 
