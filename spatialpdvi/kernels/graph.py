@@ -155,7 +155,8 @@ def gradient_products(coordinates, neighbours, own, x, out, subtracted):
     """Sum the products of the gradients of all features around each spot, less what noise adds to them on average.
 
     The gradient of a feature is its linear regression on the coordinates of the spot and its neighbours. The result is
-    0 where these lie on a line. Plane coordinates have a zero third axis, whose entries of the result mean nothing.
+    0 where these lie on a line, or in a tilted plane of three dimensions. Where the third coordinate is the same for
+    all of them, the entries of the result for it are not positive.
     """
     # IN coordinates (n, 3), neighbours (b, q) row numbers, own (b,) row numbers, x (n, d);
     # OUT out (b, 3, 3), subtracted (b,) the trace of what noise adds
