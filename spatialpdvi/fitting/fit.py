@@ -278,6 +278,8 @@ def _params(
     settings = solver.settings
     in_force = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
     everything = {**in_force, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
+    if prepared.initialization.states is None:
+        del everything["anisotropy"]  # the edges of domains with one mean each have no such option
     params = {key: value for key, value in everything.items() if value is not None}
     params["versions"] = library_versions(*(("harmonypy",) if options.correct == "harmony" else ()))
     return params
