@@ -24,7 +24,7 @@ from spatialpdvi.runtime.progress import Progress
 __all__ = ["EVERY", "Checkpoint"]
 
 EVERY = 10  # epochs
-_FORMAT = 2
+_FORMAT = 3
 _OPTION = "checkpoint"
 _T = TypeVar("_T")
 

@@ -30,9 +30,10 @@ depend on eta, and h = eta * mean_b dual_b is rescaled with it, so a fixed point
 
 How small is "small enough" is found during the run. Large steps escape poor optima (F ends lower), so c starts at 1;
 but when almost all posteriors are 0 or 1, single spots can flip back and forth for ever. P2D-VI therefore multiplies c
-by `CAUTION` after `PATIENCE` epochs without a better stationarity. And steps that are too large can lose all that was
-gained: the loop replaces such an epoch by one of coordinate ascent from the best point so far (`P2DVI.fallback`), and c
-is multiplied by `RETREAT`.
+by `CAUTION` after `PATIENCE` epochs without a better stationarity, if F rose in several of them: a fit that goes
+straight down but slowly would only become slower. And steps that are too large can lose all that was gained: the loop
+replaces such an epoch by one of coordinate ascent from the best point so far (`P2DVI.fallback`), and c is multiplied by
+`RETREAT`.
 
 Steps that the user fixed do not change. Nor do those of `SolverSettings.step_size`, s, which are constant as in the
 paper: 1/eta = L / s, with L the largest curvature that a visit meets at the start, in each block (oracle II) or in all
@@ -54,7 +55,8 @@ __all__ = ["P2DVI", "PDVI", "Message", "Shared"]
 PATIENCE = 10  # epochs in a window; steps become smaller if stationarity is no better than in the window before
 CAUTION = 1.5  # the factor by which they become smaller
 RETREAT = 4.0  # the factor by which they become smaller after an epoch that gave up what was gained
-MOST_CAUTION = 64.0  # the largest factor overall: smaller steps would freeze a fit that is merely slow
+MOST_CAUTION = 64.0  # the largest factor overall
+_CIRCLING = 3  # epochs of a window in which F rises, at least: one that circles raises F about as often as it lowers it
 _BETTER = 0.9  # "better" means below this multiple of the best stationarity in the window before
 
 
@@ -68,6 +70,8 @@ class Shared(NamedTuple):
     previous: float = np.inf  # best stationarity of the window before
     best: float = np.inf  # best stationarity of this window
     waited: int = 0  # epochs of this window so far
+    rises: int = 0  # of them, those in which F rose
+    neg_elbo: float = np.inf  # F after the last epoch
 
 
 class Outgoing(NamedTuple):
@@ -201,17 +205,23 @@ class PDVI(P2DVI):
 
 
 def _update_caution(shared: Shared, evaluation: Evaluation) -> Shared:
-    """Increase the caution after a window of `PATIENCE` epochs that was no better than the window before.
+    """Increase the caution after a window of `PATIENCE` epochs that circled and was no better than the window before.
 
     Windows are compared, and not the best value so far: when a domain dies out late, stationarity jumps and then falls
     again, slowly and steadily, which is no reason for smaller steps.
     """
-    best, waited = min(shared.best, evaluation.worst), shared.waited + 1
-    if waited < PATIENCE:
-        return shared._replace(best=best, waited=waited)
-    stalled = best > _BETTER * shared.previous
-    caution = max(shared.caution, min(CAUTION * shared.caution, MOST_CAUTION)) if stalled else shared.caution
-    return shared._replace(caution=caution, previous=best, best=np.inf, waited=0)
+    shared = shared._replace(
+        best=min(shared.best, evaluation.worst),
+        waited=shared.waited + 1,
+        rises=shared.rises + (evaluation.neg_elbo > shared.neg_elbo),
+        neg_elbo=evaluation.neg_elbo,
+    )
+    if shared.waited < PATIENCE:
+        return shared
+    caution = shared.caution
+    if shared.rises >= _CIRCLING and shared.best > _BETTER * shared.previous:
+        caution = max(caution, min(CAUTION * caution, MOST_CAUTION))
+    return shared._replace(caution=caution, previous=shared.best, best=np.inf, waited=0, rises=0)
 
 
 def _dual_step(dual: np.ndarray, lam: np.ndarray, lam0: np.ndarray, inv_step: np.ndarray) -> np.ndarray:

@@ -307,7 +307,7 @@ def test_no_flipped_bit_changes_a_result(section, options, stopped, folder, tmp_
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda facts, arrays: facts.update(format=0), "found format 0 there and 2 here"),
+        (lambda facts, arrays: facts.update(format=0), "found format 0 there and 3 here"),
         (lambda facts, arrays: facts.pop("digests"), "found it damaged ('digests')"),
         (lambda facts, arrays: facts.update(epoch="four"), "found it damaged (no epoch)"),
         (lambda facts, arrays: facts.update(value={"plain": 1}), "found it damaged (no start)"),

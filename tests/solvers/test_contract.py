@@ -13,7 +13,7 @@ from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.fitting.loop import Stop, StopRule, optimise
 from spatialpdvi.options.fit import SOLVERS as NAMES
 from spatialpdvi.problems.base import blockwise
-from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
+from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver, pdvi
 
 TIGHT = StopRule(tolerance=1e-9, relative_change=1e-13, max_epochs=3000)
 
@@ -519,6 +519,22 @@ def test_steps_shrink_when_the_fit_circles():
     calm = _run(toy, "p2dvi", rule=rule)
     assert calm.stop is Stop.CONVERGED
     assert calm.state.shared.caution == 1.0
+
+
+@pytest.mark.parametrize(("rises", "caution"), [(0, 1.0), (2, 1.0), (3, pdvi.CAUTION), (5, pdvi.CAUTION)])
+def test_steps_stay_where_the_fit_is_merely_slow(toy, rises, caution):
+    """Stationarity that hardly falls is a circle where F goes up and down, and a long way where F goes down."""
+    solver = make_solver("p2dvi")
+    phi, lam = toy.phi.copy(), toy.lam
+    shared = LocalEngine(toy.problem).begin(solver, (phi, lam))
+    start = toy.problem.evaluate(phi, lam)
+    duals = [solver.init_patch(toy.problem, phi, b, lam)[0] for b in range(toy.problem.n_patches)]
+    f = 0.0
+    for epoch in range(2 * pdvi.PATIENCE):
+        f += 1.0 if epoch >= 2 * pdvi.PATIENCE - rises else -1.0
+        evaluation = start._replace(neg_elbo=f, residual_mean=0.5 * 0.999**epoch)
+        shared = solver.begin_epoch(toy.problem, shared, evaluation, lambda: duals)
+    assert shared.caution == caution
 
 
 def test_a_kept_point_takes_the_room_of_the_one_before(toy):
