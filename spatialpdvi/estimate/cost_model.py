@@ -72,7 +72,7 @@ MEMORY = {
     "smooth": {"once": 339000000.0, "spots": 968.0, "counts": 1.0, "fitted genes": 1.42},
     "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
     "states": {"once": 343000000.0, "spots": 700.0, "counts": 1.0},
-    "search": {"once": 371000000.0, "spots": 1620.0, "counts": 1.0},
+    "search": {"once": 371000000.0, "spots": 2400.0, "counts": 1.0},
     "graph": {"once": 370000000.0, "spots": 950.0, "counts": 1.0, "fitted genes": 1.44},
     "fit": {"once": 363000000.0, "spots": 780.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.52},
     "scores": {"once": 365000000.0, "spots": 1040.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.55},

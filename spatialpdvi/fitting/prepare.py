@@ -61,7 +61,7 @@ __all__ = [
 # removal changed only which of several answers was found (docs/lab_notebook.md)
 _LEAST_TREND = 0.0125
 _ROUNDS = 5  # of trends, at most: strong ones are confused with states at first
-_SEARCH_BYTES = 1_060  # for each spot, that a search takes beside its likelihoods and posteriors
+_SEARCH_BYTES = 1_800  # for each spot, that a search takes beside its likelihoods and posteriors
 
 
 class Initialization(NamedTuple):

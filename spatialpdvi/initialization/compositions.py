@@ -1,7 +1,7 @@
 """The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,8 @@ _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
+_OF_LABELS, _OF_STATES = 3, (15, 30, 60)  # fits of the whole section that agree: from labels, from averages over spots
+_BRIEF = 4  # rounds of each
 
 
 class Searched(NamedTuple):
@@ -137,22 +139,43 @@ def search_compositions(
     rng = np.random.default_rng(seed)
     spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
     others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
-    starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
-    starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
-    found = lowest(landscape, starts, rounds=rounds, seed=int(rng.integers(2**32)))
+    seeds = [int(one) for one in rng.integers(2**32, size=3)]
+
+    def searched() -> Found:
+        starts = composition_labels(landscape, seed=seeds[0])
+        starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
+        return lowest(landscape, starts, rounds=rounds, seed=seeds[1])
+
     if spots.size == coordinates.shape[0]:
+        found = searched()
         return Searched(_start(states, found.labels, found.composition), found, landscape, states)
     whole = Landscape(_likelihood(states).astype(np.float32), coordinates, graph, k, _prior_weight(states))
+    some = [labels[i] for i in (0, *others)][:_OF_LABELS]
+    tasks: list[Callable[[], Found | np.ndarray]] = [searched, lambda: _agreed(whole, some, seed=seeds[2])]
+    found, agreed = cast("tuple[Found, np.ndarray]", tuple(side_by_side(lambda task: task(), tasks)))
     everywhere = settle_labels(whole.as_given(whole.states.domain_term(found.composition)), graph)
 
     def fitted(labels: np.ndarray) -> Fit:
         """A fit without its posteriors, which nobody needs and which a large section has no room for twice."""
         return whole.fit(labels[whole.order], rounds=_WHOLE)._replace(phi=np.empty((0, k)))
 
-    # a sample has few spots of a small domain: what it found must be better on the whole section than what was known
-    fit = min(map(fitted, (everywhere, labels[0])), key=lambda fit: fit.rank)
+    # a sample has few spots of a small domain, and pieces whose edges cost nothing: what it found must be better on the
+    # whole section than what brief fits of all spots agree on
+    fit = min(map(fitted, (everywhere, agreed)), key=lambda fit: fit.rank)
     start = _start(states, whole.as_given(fit.labels), fit.composition)
     return Searched(start, found._replace(posterior=None), landscape, states)
+
+
+def _agreed(whole: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> np.ndarray:
+    """Consensus (n,) of brief fits from the labels (n,) and from compositions averaged over three numbers of spots.
+
+    The starts err in different places, and a few rounds take each to the optimum of F near it.
+    """
+    starts = [given.astype(np.int64) for given in labels]
+    for scale in _OF_STATES:  # one by one: averages of all scales of a large section are many numbers
+        starts += composition_labels(whole, seed=seed, scales=(scale,), each=1)
+    brief = [whole.fit(start[whole.order], rounds=_BRIEF).labels for start in starts]
+    return whole.as_given(consensus(brief, whole.k).labels)
 
 
 def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:

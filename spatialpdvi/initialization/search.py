@@ -245,17 +245,19 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
     )
 
 
-def composition_labels(landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES) -> list[np.ndarray]:
+def composition_labels(
+    landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES, each: int = _EACH
+) -> list[np.ndarray]:
     """Return k-means labels (n,) of the square roots of state posteriors averaged over so many neighbours.
 
-    Square roots make the distance between two compositions that of Hellinger. The labels are in the order of the spots
-    that the landscape was made of.
+    There are ``each`` of every scale. Square roots make the distance between two compositions that of Hellinger. The
+    labels are in the order of the spots that the landscape was made of.
     """
     rng = np.random.default_rng(seed)
     return [
         landscape.as_given(_cluster(profile, landscape.k, rng))
         for profile in _profiles(landscape, scales)
-        for _ in range(_EACH)
+        for _ in range(each)
     ]
 
 

@@ -274,3 +274,38 @@ def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
     assert adjusted_rand_index(truth, start.labels) > 0.8
     # the sample's compositions are where the fit of the whole section began
     np.testing.assert_allclose(softmax(start.lam.theta, axis=1), found.composition, atol=0.1)
+
+
+def _wrong_in(truth, stripe, rng):
+    """The truth, where a quarter of the spots are drawn and a stripe is lost to the next one."""
+    labels = np.where(rng.random(truth.size) < 0.25, rng.integers(4, size=truth.size), truth)
+    return np.where(truth == stripe, (stripe + 1) % 4, labels).astype(np.int8)
+
+
+def test_brief_fits_of_a_large_section_agree_on_more_than_their_starts_do():
+    landscape, _, truth, *_ = _landscape(side=40)
+    rng = np.random.default_rng(0)
+    given = [_wrong_in(truth, stripe, rng) for stripe in range(3)]
+    agreed = module._agreed(landscape, given, seed=0)
+    assert adjusted_rand_index(truth, agreed) > max(adjusted_rand_index(truth, labels) for labels in given) + 0.1
+    np.testing.assert_array_equal(agreed, module._agreed(landscape, given, seed=0))
+
+
+def test_what_a_sample_found_gives_way_to_what_fits_of_all_spots_agree_on(monkeypatch):
+    _, states, truth, xy, graph = _landscape(side=40)
+    monkeypatch.setattr(module, "SEARCHED", 600)
+    monkeypatch.setattr(module, "_PIECE", 60)
+    best = module.lowest
+
+    def poor(landscape, starts, **settings):  # of four domains, three are one
+        found = best(landscape, starts, **settings)
+        return found._replace(composition=found.composition[[0, 1, 1, 1]])
+
+    rng = np.random.default_rng(0)
+    labels = [_wrong_in(truth, stripe, rng) for stripe in range(3)]
+    monkeypatch.setattr(module, "lowest", poor)
+    start, *_ = search_compositions(states, xy, graph, 4, labels=labels, rounds=1, seed=0)
+    assert adjusted_rand_index(truth, start.labels) > 0.8
+    monkeypatch.setattr(module, "_agreed", lambda *_, **__: np.zeros(truth.size, dtype=np.int64))
+    start, *_ = search_compositions(states, xy, graph, 4, labels=labels, rounds=1, seed=0)
+    assert adjusted_rand_index(truth, start.labels) < 0.8
