@@ -11,6 +11,7 @@ from scipy.special import softmax
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.features.projection import GeneProjection, OutlierLimit, Space
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.states import OF_STATES
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
@@ -21,7 +22,7 @@ FORMAT = 2  # raised whenever what is written changes
 _WITH_STATES = 5  # the format of models whose domains are compositions of states
 # options of the fit that apply to every section that the model is used on
 _STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
-_STORED_WITH_STATES = (*_STORED, "anisotropy")
+_STORED_WITH_STATES = (*_STORED, *OF_STATES)
 PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes

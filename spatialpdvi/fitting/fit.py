@@ -26,6 +26,7 @@ from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
+from spatialpdvi.options.states import OF_STATES
 from spatialpdvi.palette import border_lengths, domain_colours
 from spatialpdvi.problems.base import Blocks, blockwise
 from spatialpdvi.problems.composition import CompositionGlobals
@@ -278,9 +279,8 @@ def _params(
     settings = solver.settings
     in_force = {name: getattr(settings, name) for name in solver.options if hasattr(settings, name)}
     everything = {**in_force, **{key: value for key, value in options.__dict__.items() if value is not None}, **found}
-    if prepared.initialization.states is None:
-        del everything["anisotropy"]  # the edges of domains with one mean each have no such option
-    params = {key: value for key, value in everything.items() if value is not None}
+    absent = OF_STATES if prepared.initialization.states is None else ()
+    params = {key: value for key, value in everything.items() if value is not None and key not in absent}
     params["versions"] = library_versions(*(("harmonypy",) if options.correct == "harmony" else ()))
     return params
 

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, renumbered
 from spatialpdvi.initialization.restarts import side_by_side
-from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.search import SCALES, Fit, Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -34,8 +34,8 @@ _PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
-_OF_LABELS, _OF_STATES = 3, (15, 30, 60)  # fits of the whole section that agree: from labels, from averages over spots
-_BRIEF = 4  # rounds of each
+_AGREEING = 3  # of the given labels from which the whole section is fitted briefly
+_FEW = 4  # rounds of such a fit
 
 
 class Searched(NamedTuple):
@@ -118,7 +118,8 @@ def search_compositions(
 ) -> Searched:
     """Search for the domains with the lowest F, on a sample of connected pieces where a section is large.
 
-    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+    What the sample finds must then be better on the whole section than what brief fits of all spots agree on. Call
+    inside `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ def search_compositions(
         found = searched()
         return Searched(_start(states, found.labels, found.composition), found, landscape, states)
     whole = Landscape(_likelihood(states).astype(np.float32), coordinates, graph, k, _prior_weight(states))
-    some = [labels[i] for i in (0, *others)][:_OF_LABELS]
+    some = [labels[i] for i in (0, *others)][:_AGREEING]
     tasks: list[Callable[[], Found | np.ndarray]] = [searched, lambda: _agreed(whole, some, seed=seeds[2])]
     found, agreed = cast("tuple[Found, np.ndarray]", tuple(side_by_side(lambda task: task(), tasks)))
     everywhere = settle_labels(whole.as_given(whole.states.domain_term(found.composition)), graph)
@@ -167,14 +168,14 @@ def search_compositions(
 
 
 def _agreed(whole: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> np.ndarray:
-    """Consensus (n,) of brief fits from the labels (n,) and from compositions averaged over three numbers of spots.
+    """Consensus (n,) of brief fits from the labels (n,), and from compositions averaged at each scale.
 
     The starts err in different places, and a few rounds take each to the optimum of F near it.
     """
     starts = [given.astype(np.int64) for given in labels]
-    for scale in _OF_STATES:  # one by one: averages of all scales of a large section are many numbers
+    for scale in SCALES:  # one by one: averages of all scales of a large section are many numbers
         starts += composition_labels(whole, seed=seed, scales=(scale,), each=1)
-    brief = [whole.fit(start[whole.order], rounds=_BRIEF).labels for start in starts]
+    brief = [whole.fit(start[whole.order], rounds=_FEW).labels for start in starts]
     return whole.as_given(consensus(brief, whole.k).labels)
 
 

@@ -29,9 +29,9 @@ from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
+__all__ = ["SCALES", "Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
-_SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
+SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
 _CUT_SCALES = (8, 20, 45)  # the same, for cutting a domain in two
 _BRIEF, _MOST = 25, 150  # rounds of a first fit, and of a fit to the end
@@ -246,7 +246,7 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
 
 
 def composition_labels(
-    landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES, each: int = _EACH
+    landscape: Landscape, *, seed: int, scales: Sequence[int] = SCALES, each: int = _EACH
 ) -> list[np.ndarray]:
     """Return k-means labels (n,) of the square roots of state posteriors averaged over so many neighbours.
 

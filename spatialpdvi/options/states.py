@@ -1,7 +1,8 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
-__all__ = ["SEARCHED", "n_state_sets", "states_of_section", "wanted_states"]
+__all__ = ["OF_STATES", "SEARCHED", "n_state_sets", "states_of_section", "wanted_states"]
 
+OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
 SEARCHED = 10_000  # spots of a section, or of a sample of it, that are searched; at most
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
 _SPOTS_EACH = 20  # at least, on average

@@ -29,6 +29,7 @@ from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.model import RECIPE, Model
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import GraphSettings
+from spatialpdvi.options.states import OF_STATES
 from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_of_shift
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.composition import domain_term
@@ -334,7 +335,7 @@ def _settle(
 
 def _params(options: FitOptions, model: Model, found: dict[str, Any]) -> dict[str, Any]:
     """Every option in force and what was found; what is off or empty is left out."""
-    absent = {*(() if model.space.rep is None else RECIPE), *(() if model.states else ("anisotropy",))}
+    absent = {*(() if model.space.rep is None else RECIPE), *(() if model.states else OF_STATES)}
     everything = {
         "model": model.name,
         "model_version": model.version,
