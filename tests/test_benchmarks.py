@@ -439,7 +439,7 @@ def test_contrasts_of_two_sections_are_compared(load, tmp_path):
 
 @pytest.mark.slow
 def test_visits_that_go_on_and_single_sweeps_are_compared_from_one_start(load):
-    result = CliRunner().invoke(load("solvers").main, ["--visits", "2500", "--seeds", "1"])
+    result = CliRunner().invoke(load("solvers").main, ["--visits", "1500", "--seeds", "1"])
     assert result.exit_code == 0, result.output
     go_on, single = (line.split(" | ") for line in result.output.splitlines()[-2:])
     assert (go_on[1], single[1]) == ("go on", "single sweeps")
@@ -449,7 +449,7 @@ def test_visits_that_go_on_and_single_sweeps_are_compared_from_one_start(load):
 
 @pytest.mark.slow
 def test_a_decay_that_all_states_share_is_removed(load):
-    given = ["--spots", "2000", "--genes", "1500", "--draws", "2", "--seeds", "1"]
+    given = ["--spots", "2000", "--genes", "1500", "--draws", "1", "--seeds", "1"]
     result = CliRunner().invoke(load("trends").main, given)
     assert result.exit_code == 0, result.output
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.output.splitlines()[-4:]]

@@ -369,7 +369,9 @@ def _invoke(*arguments):
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize(("first", "second"), [("h5ad", "zarr"), ("zarr", "h5ad")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("h5ad", "zarr"), pytest.param("zarr", "h5ad", marks=pytest.mark.longest)]
+)
 def test_every_command_keeps_the_images(pictured, tmp_path, first, second):
     path, out = tmp_path / f"a.{first}", tmp_path / f"b.{second}"
     if first == "zarr":

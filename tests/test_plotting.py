@@ -452,11 +452,11 @@ class TestManySpots:
     """Spots that others hide are left out, which must not change a pixel."""
 
     PLACES: ClassVar = {
-        "square lattice": lattice(300, 280),
+        "square lattice": lattice(150, 140),
         "turned lattice": None,
-        "hexagons": lattice(300, 280) * [1, np.sqrt(0.75)] + np.outer(lattice(300, 280)[:, 1] % 2, [0.5, 0]),
-        "cells": lattice(300, 280) + np.random.default_rng(1).uniform(-0.48, 0.48, size=(84_000, 2)),
-        "cells in any order": np.random.default_rng(2).normal(size=(84_000, 2)),
+        "hexagons": lattice(150, 140) * [1, np.sqrt(0.75)] + np.outer(lattice(150, 140)[:, 1] % 2, [0.5, 0]),
+        "cells": lattice(150, 140) + np.random.default_rng(1).uniform(-0.48, 0.48, size=(21_000, 2)),
+        "cells in any order": np.random.default_rng(2).normal(size=(21_000, 2)),
     }
 
     @staticmethod
@@ -472,26 +472,25 @@ class TestManySpots:
         # the names of parts of an SVG are random
         return re.findall(rb'href="data:image/png;base64,([^"]+)"', content) if path.suffix == ".svg" else content
 
-    @pytest.mark.parametrize("name", PLACES)
-    @pytest.mark.parametrize("dpi", [40, 60])
+    @pytest.mark.parametrize(("name", "dpi"), [*((name, 20) for name in PLACES), ("hexagons", 30), ("cells", 30)])
     def test_blocks_have_the_pixels_of_the_whole(self, tmp_path, monkeypatch, name, dpi):
-        places = turned(lattice(300, 280), 0.3) if name == "turned lattice" else self.PLACES[name]
+        places = turned(lattice(150, 140), 0.3) if name == "turned lattice" else self.PLACES[name]
         drawn = count_drawn(monkeypatch)
         whole = self.pixels(places, tmp_path / "picture.png", dpi)
-        monkeypatch.setattr(spots_module, "_BLOCK", 9_001)
+        monkeypatch.setattr(spots_module, "_BLOCK", 2_251)
         before = drawn.pop("spots")
         assert self.pixels(places, tmp_path / "picture.png", dpi) == whole
-        assert before == 6 * 84_000  # three maps, measured and drawn
-        if dpi == 40:
+        assert before == 6 * 21_000  # three maps, measured and drawn
+        if dpi == 20:
             assert drawn["spots"] < before / 2
 
     def test_one_colour_sections_and_vector_files(self, tmp_path, monkeypatch):
-        places, samples = lattice(300, 280), np.repeat(["a", "b"], 42_000)
+        places, samples = lattice(150, 140), np.repeat(["a", "b"], 10_500)
         runs = [("picture.png", {"alone": True}), ("picture.png", {"samples": samples}), ("picture.svg", {})]
-        whole = [self.pixels(places, tmp_path / name, 40, **choices) for name, choices in runs]
-        monkeypatch.setattr(spots_module, "_BLOCK", 5_000)
+        whole = [self.pixels(places, tmp_path / name, 20, **choices) for name, choices in runs]
+        monkeypatch.setattr(spots_module, "_BLOCK", 1_250)
         assert len(whole[2]) >= 3  # the maps are pixels in an SVG too
-        assert [self.pixels(places, tmp_path / name, 40, **choices) for name, choices in runs] == whole
+        assert [self.pixels(places, tmp_path / name, 20, **choices) for name, choices in runs] == whole
 
     def test_all_spots_at_one_place(self, tmp_path, monkeypatch):
         places = np.vstack([np.zeros((300, 2)), np.ones((300, 2))])
@@ -504,14 +503,14 @@ class TestManySpots:
         """Blocks without a search for hidden spots, and a map that shows a corner of the section."""
 
         def zoomed(dpi):
-            figure = plot_section(self.PLACES["cells"], np.arange(84_000) // 9_400)
-            figure.axes[0].set_xlim(-2, 40)
+            figure = plot_section(self.PLACES["cells"], np.arange(21_000) // 2_350)
+            figure.axes[0].set_xlim(-2, 20)
             save_figure(figure, tmp_path / "picture.png", dpi=dpi)
             return (tmp_path / "picture.png").read_bytes()
 
-        whole = [zoomed(dpi) for dpi in (30, 90)]
-        monkeypatch.setattr(spots_module, "_BLOCK", 10_000)
-        assert [zoomed(dpi) for dpi in (30, 90)] == whole
+        whole = [zoomed(dpi) for dpi in (20, 45)]
+        monkeypatch.setattr(spots_module, "_BLOCK", 2_500)
+        assert [zoomed(dpi) for dpi in (20, 45)] == whole
 
 
 @pytest.mark.parametrize(

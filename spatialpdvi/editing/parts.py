@@ -24,7 +24,7 @@ __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options"]
 _INNER = (
     *("layer", "spatial_key", "label_key", "sample_key", "rep"),
     *("n_top_genes", "target_sum", "totals", "transform", "clip", "whiten", "detrend", "correct"),
-    *("n_neighbors", "flow_neighbors", "across_sections", "tau", "anisotropy", "beta", "n_init", "search"),
+    *("n_neighbors", "flow_neighbors", "across_sections", "tau", "anisotropy", "beta", "n_init"),
 )
 
 

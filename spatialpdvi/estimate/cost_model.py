@@ -34,7 +34,7 @@ SECONDS = {
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
     "start": {"once": 0.204, "trained": 4.86e-09, "labelled": 0.0, "votes": 4.6e-09},
     "states": {"learnt sets": 0.0054, "learnt": 1.16e-08},
-    "search": {"searched sets": 0.247, "searched": 1.26e-06, "whole": 1.14e-06},
+    "search": {"searched sets": 0.247, "searched": 1.26e-06, "whole": 5.2e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {
         "once": 0.0659,
@@ -181,9 +181,14 @@ class Work:
             learnt = self.sets * some * self.states * self.width
             stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
         if self.searches:
-            searched = self.sets * min(self.n, SEARCHED) * self.k * (_BEFORE + self.search)
-            whole = self.n * self.k * (self.n > SEARCHED)
-            stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": whole}
+            spots = self.n * self.k
+            is_large = self.n > SEARCHED
+            rounds = _BEFORE + self.search if self.search or not is_large else 0
+            stages["search"] = {
+                "searched sets": self.sets,
+                "searched": self.sets * spots * rounds,
+                "whole": spots * is_large,
+            }
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
@@ -274,9 +279,10 @@ def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, floa
         processor = sum(
             SECONDS[stage].get(term, 0.0) * size / getattr(speed, rate_of(term)) for term, size in terms.items()
         )
-        # sets of states are searched side by side, a single one by one thread
-        share = 0.0 if stage == "search" and work.sets == 1 else PARALLEL[stage]
-        seconds[stage] = processor * (1.0 - share + share / threads)
+        # sets of states are searched side by side; where there is one, brief fits of all spots are made two at a time
+        busy = min(threads, 2) if stage == "search" and work.sets == 1 else threads
+        share = PARALLEL[stage]
+        seconds[stage] = processor * (1.0 - share + share / busy)
     return seconds
 
 

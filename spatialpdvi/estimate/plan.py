@@ -18,7 +18,7 @@ from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import are_tall
-from spatialpdvi.options.states import wanted_states
+from spatialpdvi.options.states import search_rounds, wanted_states
 from spatialpdvi.runtime.memory import memory_limit, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
@@ -73,7 +73,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "n_neighbors": options.n_neighbors,
             "flow_neighbors": options.flow_neighbors,
             "given_start": options.init is not None,
-            "search": options.search,
+            "search": search_rounds(options.search, source.n_obs),
             "labelled": labelled,
         }
         read = _plan_counts if options.rep is None else _plan_features

@@ -26,7 +26,7 @@ from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
-from spatialpdvi.options.states import OF_STATES
+from spatialpdvi.options.states import OF_STATES, search_rounds
 from spatialpdvi.palette import border_lengths, domain_colours
 from spatialpdvi.problems.base import Blocks, blockwise
 from spatialpdvi.problems.composition import CompositionGlobals
@@ -262,10 +262,12 @@ def _params(
 ) -> dict[str, Any]:
     """Every option in force and what was found, without options that are off: None cannot be stored everywhere."""
     patching = prepared.graph.patching
-    n_features = int(prepared.initialization.fitted.shape[1])
+    n_spots, n_features = section.coordinates.shape[0], int(prepared.initialization.fitted.shape[1])
+    searched = prepared.initialization.searched is not None
     found = {
         **prepared.found(),
-        "n_spots": int(section.coordinates.shape[0]),
+        "search": search_rounds(options.search, n_spots) if searched else None,
+        "n_spots": int(n_spots),
         "n_excluded": None if section.kept is None else int(np.sum(~section.kept)),
         "n_features": n_features,
         "n_pcs": options.n_pcs if section.rep is not None or options.n_pcs == 0 else n_features,

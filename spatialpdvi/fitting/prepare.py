@@ -37,7 +37,7 @@ from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
-from spatialpdvi.options.states import n_state_sets, wanted_states
+from spatialpdvi.options.states import n_state_sets, search_rounds, wanted_states
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -232,13 +232,11 @@ def compose(
                     edges,
                     k,
                     labels=(labels, *initialization.restarts),
-                    rounds=settings.search,
+                    rounds=search_rounds(settings.search, n),
                     seed=settings.seed,
                 )
-            stage.note(
-                f"F {found.ended_at - found.started_at:+.1f} nats, {found.n_accepted} of {found.n_proposed} proposals "
-                "accepted"
-            )
+            accepted = f", {found.n_accepted} of {found.n_proposed} proposals accepted" if found.n_proposed else ""
+            stage.note(f"F {found.ended_at - found.started_at:+.1f} nats{accepted}")
     states = sets[best]
     return initialization._replace(
         start=start,

@@ -1,15 +1,15 @@
 """The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import softmax
 
-from spatialpdvi.initialization.consensus import consensus, renumbered
+from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
 from spatialpdvi.initialization.restarts import side_by_side
-from spatialpdvi.initialization.search import SCALES, Fit, Found, Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -30,12 +30,11 @@ __all__ = [
 ]
 
 _PRIOR = 1e-3  # of the number of spots: the weight of a domain's prior, in spots
-_PIECE = 150  # spots of one connected piece of the sample, at most
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
-_WHOLE = 10  # rounds of a fit of the whole section, where a sample of it was searched
-_AGREEING = 3  # of the given labels from which the whole section is fitted briefly
+_AGREEING = 3  # of the given labels from which a large section is fitted briefly
 _FEW = 4  # rounds of such a fit
+_AT_ONCE = 2  # such fits at a time: each has several posteriors of the whole section in memory
 
 
 class Searched(NamedTuple):
@@ -43,7 +42,7 @@ class Searched(NamedTuple):
 
     start: Start
     found: Found
-    landscape: Landscape  # of the spots that were searched
+    landscape: Landscape
     states: States
 
 
@@ -69,19 +68,22 @@ def search_sets(
     Parameters
     ----------
     sets
-        Of the same section, learnt with different seeds.
+        Of the same section, learnt with different seeds; one alone where it has more than 10,000 spots.
     graphs
         Symmetric CSR (n, n) of the edges' weights, one for each set.
     coordinates, k, labels, rounds, seed
         As for `search_compositions`.
     """
-    shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] <= SEARCHED
+    shared = rounds > 0 and len(sets) > 1
 
     def search(own: int) -> Searched:
         return search_compositions(
             sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds - shared, seed=seed
         )
 
+    if len(sets) == 1:
+        only = search(0)
+        return 0, only.start, only.found
     results = side_by_side(search, range(len(sets)))
     alone = [own.found for own in results]
     if shared:
@@ -116,10 +118,9 @@ def search_compositions(
     rounds: int,
     seed: int,
 ) -> Searched:
-    """Search for the domains with the lowest F, on a sample of connected pieces where a section is large.
+    """Search for the domains with the lowest F; a section of more than 10,000 spots begins at what brief fits agree on.
 
-    What the sample finds must then be better on the whole section than what brief fits of all spots agree on. Call
-    inside `spatialpdvi.runtime.threads.single_threaded`.
+    Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
@@ -133,50 +134,51 @@ def search_compositions(
         K.
     labels
         (n,) each: labels to start from, besides those that averaged compositions give. The first are the consensus of
-        the others, of which some are taken; a sample has pieces of each of its domains.
+        the others, of which some are taken.
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
     """
     rng = np.random.default_rng(seed)
-    spots, landscape = landscape_of(states, coordinates, graph, k, labels=labels[0], rng=rng)
-    others = rng.permutation(np.arange(1, len(labels)))[:_RESTARTS]
-    seeds = [int(one) for one in rng.integers(2**32, size=3)]
-
-    def searched() -> Found:
-        starts = composition_labels(landscape, seed=seeds[0])
-        starts += [labels[i][spots].astype(np.int64) for i in (0, *others)]
-        return lowest(landscape, starts, rounds=rounds, seed=seeds[1])
-
-    if spots.size == coordinates.shape[0]:
-        found = searched()
-        return Searched(_start(states, found.labels, found.composition), found, landscape, states)
-    whole = Landscape(_likelihood(states).astype(np.float32), coordinates, graph, k, _prior_weight(states))
-    some = [labels[i] for i in (0, *others)][:_AGREEING]
-    tasks: list[Callable[[], Found | np.ndarray]] = [searched, lambda: _agreed(whole, some, seed=seeds[2])]
-    found, agreed = cast("tuple[Found, np.ndarray]", tuple(side_by_side(lambda task: task(), tasks)))
-    everywhere = settle_labels(whole.as_given(whole.states.domain_term(found.composition)), graph)
-
-    def fitted(labels: np.ndarray) -> Fit:
-        """A fit without its posteriors, which nobody needs and which a large section has no room for twice."""
-        return whole.fit(labels[whole.order], rounds=_WHOLE)._replace(phi=np.empty((0, k)))
-
-    # a sample has few spots of a small domain, and pieces whose edges cost nothing: what it found must be better on the
-    # whole section than what brief fits of all spots agree on
-    fit = min(map(fitted, (everywhere, agreed)), key=lambda fit: fit.rank)
-    start = _start(states, whole.as_given(fit.labels), fit.composition)
-    return Searched(start, found._replace(posterior=None), landscape, states)
+    landscape = landscape_of(states, coordinates, graph, k)
+    others = rng.permutation(np.arange(1, len(labels)))
+    given = [labels[i].astype(np.int64) for i in (0, *others[:_RESTARTS])]
+    of_starts, of_search, of_brief = (int(one) for one in rng.integers(2**32, size=3))
+    if landscape.n <= SEARCHED:
+        found = lowest(landscape, composition_labels(landscape, seed=of_starts) + given, rounds=rounds, seed=of_search)
+    else:
+        found = _agreed(landscape, given[:_AGREEING], seed=of_brief)
+        if rounds:
+            better = lowest(landscape, [found.labels], rounds=rounds, seed=of_search)
+            found = better._replace(started_at=found.started_at, posterior=found.posterior)
+    return Searched(_start(states, found.labels, found.composition), found, landscape, states)
 
 
-def _agreed(whole: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> np.ndarray:
-    """Consensus (n,) of brief fits from the labels (n,), and from compositions averaged at each scale.
+def _agreed(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> Found:
+    """The consensus of brief fits from the labels (n,), and from compositions averaged at each scale, fitted briefly.
 
-    The starts err in different places, and a few rounds take each to the optimum of F near it.
+    The starts err in different places, and a few rounds take each to the optimum of F near it. Proposals on top of that
+    gain nothing on large sections (docs/lab_notebook.md). What is found has the shares of the fits' votes as its
+    posterior: their disagreement says where other answers are about as good.
     """
-    starts = [given.astype(np.int64) for given in labels]
-    for scale in SCALES:  # one by one: averages of all scales of a large section are many numbers
-        starts += composition_labels(whole, seed=seed, scales=(scale,), each=1)
-    brief = [whole.fit(start[whole.order], rounds=_FEW).labels for start in starts]
-    return whole.as_given(consensus(brief, whole.k).labels)
+    k, small = landscape.k, np.min_scalar_type(landscape.k - 1)
+
+    def brief(start: np.ndarray) -> tuple[float, np.ndarray]:
+        fit = landscape.fit(start[landscape.order], rounds=_FEW)
+        return fit.neg_elbo, fit.labels.astype(small)  # without its posteriors
+
+    starts = [*labels, *composition_labels(landscape, seed=seed, each=1)]
+    fits = side_by_side(brief, starts, at_once=_AT_ONCE)
+    votes = [own for _, own in fits]
+    fit = landscape.fit(consensus(votes, k).labels, rounds=_FEW)
+    return Found(
+        landscape.as_given(fit.labels),
+        fit.composition,
+        min(neg_elbo for neg_elbo, _ in fits),
+        fit.neg_elbo,
+        0,
+        0,
+        landscape.as_given(vote_shares(votes, fit.labels, k)),
+    )
 
 
 def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
@@ -212,17 +214,9 @@ def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
 
 
 def landscape_of(
-    states: States,
-    coordinates: np.ndarray,
-    graph: sp.csr_matrix,
-    k: int,
-    *,
-    rng: np.random.Generator,
-    labels: np.ndarray | None = None,
-) -> tuple[np.ndarray, Landscape]:
-    """Return the spots of a section that are searched, (m,) ascending, and their landscape.
-
-    These are all spots, or connected pieces of at most 10,000 where a section is larger.
+    states: States, coordinates: np.ndarray, graph: sp.csr_matrix, k: int, *, spots: np.ndarray | None = None
+) -> Landscape:
+    """Return the landscape of a section, or of some of its spots.
 
     Parameters
     ----------
@@ -232,19 +226,16 @@ def landscape_of(
         As for `search_compositions`.
     k
         K.
-    rng
-        Draws the pieces.
-    labels
-        (n,) of which a sample has pieces of each domain; by default those that averaged compositions give.
+    spots
+        (m,) ascending; all by default.
     """
-    n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states), _prior_weight(states)
-    if labels is None and n > SEARCHED:
-        labels = composition_labels(
-            Landscape(likelihood, coordinates, graph, k, prior_weight), seed=int(rng.integers(2**32)), scales=(30,)
-        )[0]
-    spots = np.arange(n) if labels is None else _sample(coordinates, labels, rng)
-    share = spots.size / n  # of the prior too, so that F of the sample is this part of the whole section's
-    return spots, Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, share * prior_weight)
+    likelihood, prior_weight = _likelihood(states), _prior_weight(states)
+    if likelihood.shape[0] > SEARCHED:
+        likelihood = likelihood.astype(np.float32)
+    if spots is None:
+        return Landscape(likelihood, coordinates, graph, k, prior_weight)
+    share = spots.size / likelihood.shape[0]  # of the prior too, so that F of the spots is this part of the section's
+    return Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, share * prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
@@ -288,13 +279,10 @@ def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:
     return np.asarray(phi.argmax(axis=1))
 
 
-def _mean_posterior(results: Sequence[Found], reference: np.ndarray) -> np.ndarray | None:
-    """Mean posterior (n, K) of several searches in the numbers of a reference (n,); None without several of them."""
-    if len(results) == 1 or results[0].posterior is None:
-        return None
+def _mean_posterior(results: Sequence[Found], reference: np.ndarray) -> np.ndarray:
+    """Mean posterior (n, K) of several searches in the numbers of a reference (n,)."""
     mean = np.zeros_like(results[0].posterior)
     for found in results:
-        assert found.posterior is not None  # all searches are of the same spots
         mean += renumbered(found.posterior, found.labels, reference) / len(results)
     return mean
 
@@ -324,32 +312,3 @@ def _likelihood(states: States) -> np.ndarray:
     logs = state_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
     logs -= logs.max(axis=1, keepdims=True)
     return np.asarray(np.exp(logs, out=logs))
-
-
-def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Spots (ascending) of connected pieces of a section, at most 10,000; all spots of a smaller section.
-
-    Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
-    """
-    pieces = [np.arange(coordinates.shape[0])]
-    if pieces[0].size <= SEARCHED:
-        return pieces[0]
-    while pieces[0].size > _PIECE:
-        pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
-    n_chosen = SEARCHED // pieces[0].size
-    order = rng.permutation(len(pieces))
-    chosen = dict.fromkeys(order[: n_chosen // 2])
-    main = np.array([np.bincount(labels[piece]).argmax() for piece in pieces])
-    by_domain = [iter(order[main[order] == domain]) for domain in np.unique(main)]
-    while len(chosen) < n_chosen:
-        for turn in by_domain:
-            chosen.update(dict.fromkeys([piece for piece in [next(turn, None)] if piece is not None]))
-    return np.sort(np.concatenate([pieces[i] for i in list(chosen)[:n_chosen]]))
-
-
-def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A piece cut at the median of its longer side; the first half is never the smaller one."""
-    xy = coordinates[piece]
-    ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
-    middle = -(-piece.size // 2)
-    return ranked[:middle], ranked[middle:]

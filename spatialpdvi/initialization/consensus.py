@@ -26,7 +26,7 @@ from spatialpdvi.kernels.mixture import N_CHUNKS
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Consensus", "consensus", "match_labels", "renumbered"]
+__all__ = ["Consensus", "consensus", "match_labels", "renumbered", "vote_shares"]
 
 _EM_STARTS = 20  # restarts that EM is started from, at most
 _COMPARED = 5_000  # spots on which EM runs are compared, and restarts with each other
@@ -107,6 +107,15 @@ def renumbered(posterior: np.ndarray, labels: np.ndarray, reference: np.ndarray)
     matched = np.empty_like(posterior)
     matched[:, match_labels(labels, reference, posterior.shape[1])] = posterior
     return matched
+
+
+def vote_shares(votes: Sequence[np.ndarray], labels: np.ndarray, k: int) -> np.ndarray:
+    """Return the share (n, k) float32 of the labellings (n,) that, matched to labels (n,), place a spot in a domain."""
+    shares = np.zeros((labels.size, k), dtype=np.float32)
+    spots = np.arange(labels.size)
+    for own in votes:
+        shares[spots, match_labels(own, labels, k)[own]] += 1.0
+    return shares / np.float32(len(votes))
 
 
 def _agreement(votes: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, float]:

@@ -56,15 +56,18 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
     return tuple(side_by_side(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
 
 
-def side_by_side(function: Callable[[_Task], _Made], tasks: Sequence[_Task]) -> list[_Made]:
+def side_by_side(
+    function: Callable[[_Task], _Made], tasks: Sequence[_Task], *, at_once: int | None = None
+) -> list[_Made]:
     """Return ``function(task)`` of each task, in order; several at a time, each on one thread.
 
     Results are therefore the same bits for any number of threads. Call inside
-    `spatialpdvi.runtime.threads.single_threaded`.
+    `spatialpdvi.runtime.threads.single_threaded`. There are as many tasks at a time as threads, or at most ``at_once``.
     """
     if len(tasks) == 1:
         return [function(tasks[0])]
-    with ThreadPoolExecutor(n_threads(), initializer=run_serially_in_this_thread) as pool:
+    threads = n_threads() if at_once is None else min(n_threads(), at_once)
+    with ThreadPoolExecutor(threads, initializer=run_serially_in_this_thread) as pool:
         return list(pool.map(function, tasks))
 
 

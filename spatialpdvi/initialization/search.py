@@ -29,9 +29,9 @@ from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["SCALES", "Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
+__all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
-SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
+_SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
 _CUT_SCALES = (8, 20, 45)  # the same, for cutting a domain in two
 _BRIEF, _MOST = 25, 150  # rounds of a first fit, and of a fit to the end
@@ -77,7 +77,7 @@ class Found(NamedTuple):
     ended_at: float
     n_proposed: int  # proposals that were refitted
     n_accepted: int  # of these, with the lowest F so far
-    posterior: np.ndarray | None = None  # phi (n, K) float32; of several searches the mean, None for part of a section
+    posterior: np.ndarray  # (n, K) float32: phi; of several searches the mean, of brief fits the shares of their votes
 
 
 class Landscape:
@@ -246,7 +246,7 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
 
 
 def composition_labels(
-    landscape: Landscape, *, seed: int, scales: Sequence[int] = SCALES, each: int = _EACH
+    landscape: Landscape, *, seed: int, scales: Sequence[int] = _SCALES, each: int = _EACH
 ) -> list[np.ndarray]:
     """Return k-means labels (n,) of the square roots of state posteriors averaged over so many neighbours.
 
@@ -456,7 +456,7 @@ def _posterior(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
 def _profiles(landscape: Landscape, scales: Sequence[int]) -> list[np.ndarray]:
     """Square roots (n, C) of state posteriors averaged over each spot and its nearest, one for each scale."""
     means = neighbor_averages(landscape.responsibility, landscape.coordinates, scales, samples=[np.arange(landscape.n)])
-    return [np.sqrt(mean) for mean in means]
+    return [np.sqrt(mean, out=mean) for mean in means]
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

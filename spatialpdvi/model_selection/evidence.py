@@ -21,6 +21,7 @@ from spatialpdvi.initialization.compositions import landscape_of
 from spatialpdvi.initialization.search import Fit, Landscape, composition_labels, members, unions
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
+from spatialpdvi.options.states import SEARCHED
 
 __all__ = ["SPARE", "Level", "complete_evidence", "levels", "levels_of", "share_of_evidence", "strength_of_evidence"]
 
@@ -28,6 +29,8 @@ SPARE = 2  # domains of the first fit, more than the largest number; more domain
 _BRIEF = 25  # rounds of the first fits, before the best is continued
 _TRIED = 2  # unions that are fitted at each number
 _ROUNDS = 30  # with a Dirichlet posterior
+_PIECE = 150  # spots of one connected piece of a large section, at most
+_SCALE = 30  # spots that compositions are averaged over for the domains of which a sample has pieces
 _PRIOR = 1.0  # spots: a prior that grows with the section, as in a fit, would pay for domains that it resembles
 
 
@@ -61,8 +64,13 @@ def levels(
         Of the starts, and of the sample of a large section.
     """
     rng = np.random.default_rng(seed)
-    spots, landscape = landscape_of(states, coordinates, graph, most + SPARE, rng=rng)
-    landscape = landscape.with_prior_of(_PRIOR)
+    k, spots = most + SPARE, np.arange(coordinates.shape[0])
+    if spots.size > SEARCHED:
+        whole = landscape_of(states, coordinates, graph, k)
+        (labels,) = composition_labels(whole, seed=int(rng.integers(2**32)), scales=(_SCALE,), each=1)
+        spots = _sample(coordinates, labels, rng)
+        del whole
+    landscape = landscape_of(states, coordinates, graph, k, spots=spots).with_prior_of(_PRIOR)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]
     fit = landscape.go_on(min(first, key=lambda fit: fit.neg_elbo))
@@ -78,6 +86,33 @@ def levels(
         tried = [_united(landscape, fit, *pair) for pair in sorted(costs, key=costs.__getitem__)[:_TRIED]]
         fit = min(tried, key=lambda fit: fit.neg_elbo)
         landscape = landscape.with_domains(fit.phi.shape[1])
+
+
+def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """At most 10,000 spots (ascending) of a larger section, in connected pieces.
+
+    Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
+    """
+    pieces = [np.arange(coordinates.shape[0])]
+    while pieces[0].size > _PIECE:
+        pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
+    n_chosen = SEARCHED // pieces[0].size
+    order = rng.permutation(len(pieces))
+    chosen = dict.fromkeys(order[: n_chosen // 2])
+    main = np.array([np.bincount(labels[piece]).argmax() for piece in pieces])
+    by_domain = [iter(order[main[order] == domain]) for domain in np.unique(main)]
+    while len(chosen) < n_chosen:
+        for turn in by_domain:
+            chosen.update(dict.fromkeys([piece for piece in [next(turn, None)] if piece is not None]))
+    return np.sort(np.concatenate([pieces[i] for i in list(chosen)[:n_chosen]]))
+
+
+def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A piece cut at the median of its longer side; the first half is never the smaller one."""
+    xy = coordinates[piece]
+    ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
+    middle = -(-piece.size // 2)
+    return ranked[:middle], ranked[middle:]
 
 
 def complete_evidence(landscape: Landscape, fit: Fit) -> float:

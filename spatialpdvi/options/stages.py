@@ -80,7 +80,7 @@ class StateSettings(_Settings):
     n_domains: int
     n_states: int  # C
     if_distinct: bool  # whether there are no states where single spots do not tell them apart
-    search: int
+    search: int | None  # rounds; None for the default
     seed: int
     memory: str | None = None
 

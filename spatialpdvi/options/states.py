@@ -1,9 +1,10 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
-__all__ = ["OF_STATES", "SEARCHED", "n_state_sets", "states_of_section", "wanted_states"]
+__all__ = ["OF_STATES", "SEARCHED", "n_state_sets", "search_rounds", "states_of_section", "wanted_states"]
 
 OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
-SEARCHED = 10_000  # spots of a section, or of a sample of it, that are searched; at most
+SEARCHED = 10_000  # spots of a section at most that is searched with several sets of states and with proposals
+_ROUNDS = 10  # of proposals
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
 _SPOTS_EACH = 20  # at least, on average
 _SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
@@ -42,8 +43,26 @@ def wanted_states(states: int | str, n_spots: int, k: int) -> int:
 
 
 def n_state_sets(n_spots: int) -> int:
-    """Return how many sets of states are learnt and searched: five, or one for a section that is searched by sample.
+    """Return how many sets of states are learnt: five, or one for a section of more than 10,000 spots.
 
     States that are learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
     """
     return _SETS if n_spots <= SEARCHED else 1
+
+
+def search_rounds(search: int | None, n_spots: int) -> int:
+    """Return how many rounds of proposals the option ``search`` asks for in a section of this size.
+
+    By default these are 10, and none for more than 10,000 spots: there proposals take longer than the fit, and what
+    brief fits of all spots agree on is as good without them.
+
+    Parameters
+    ----------
+    search
+        A number; None for the default.
+    n_spots
+        n.
+    """
+    if search is not None:
+        return search
+    return _ROUNDS if n_spots <= SEARCHED else 0

@@ -80,7 +80,7 @@ def test_every_small_bin_has_the_domain_of_the_large_one_around_it(here):
     assert abs(len(before) - (here / "bin20.h5ad").stat().st_size) < 1e5
 
 
-@pytest.mark.parametrize("kind", ["h5ad", "zarr"])
+@pytest.mark.parametrize("kind", ["h5ad", pytest.param("zarr", marks=pytest.mark.longest)])
 def test_cells_and_every_command_on_them(here, kind):
     cells = ad.read_h5ad("cells.h5ad")
     cells.obs["stage"] = np.where(cells.obsm["spatial"][:, 0] < 1000, "a", "b")

@@ -430,7 +430,7 @@ class TestFiles:
         assert adata.obs["pdvi_domain"].cat.categories.tolist() == ["0", "1", "2"]
         assert not {"edits", "levels"} & set(adata.uns["pdvi"])
 
-    @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+    @pytest.mark.parametrize("ending", ["h5ad", pytest.param("zarr", marks=pytest.mark.longest)])
     def test_files_are_edited_as_memory_is(self, fits, tmp_path, ending):
         adata = fits[6].copy()
         path = tmp_path / f"a.{ending}"

@@ -305,7 +305,7 @@ def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, f
 
 def test_a_model_of_sections_that_were_centred_centres(section):
     both = ad.concat({"a": section, "b": section.copy()}, label="slice", index_unique="-")
-    model = spatialpdvi.fit(both, sample_key="slice", correct="center", **OPTIONS).model
+    model = spatialpdvi.fit(both, sample_key="slice", correct="center", states="off", **OPTIONS).model
     assert predict(section.copy(), model=model).params["correct"] == "center"
     assert predict(section.copy(), model=model, correct="none").params["correct"] == "none"
     with pytest.raises(InputError, match=r"Expected `correct` to be one of none, center, harmony, found 'combat'"):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from spatialpdvi.initialization import consensus
-from spatialpdvi.initialization.consensus import match_labels
+from spatialpdvi.initialization.consensus import match_labels, vote_shares
 
 module = importlib.import_module("spatialpdvi.initialization.consensus")  # the name is that of the function as well
 
@@ -129,3 +129,11 @@ def test_labels_of_a_small_type_have_the_same_consensus():
     np.testing.assert_array_equal(wide.labels, small.labels)
     assert small.labels.dtype == np.int64
     np.testing.assert_array_equal(wide.agreement, small.agreement)
+
+
+def test_shares_of_votes_are_those_of_the_agreement():
+    _, restarts = _restarts()
+    found = consensus(restarts, 4)
+    shares = vote_shares(restarts, found.labels, 4)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(shares[np.arange(900), found.labels], found.agreement, rtol=1e-6)

@@ -15,7 +15,7 @@ from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import states_of_section
+from spatialpdvi.options.states import search_rounds, states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.runtime.rows import slices
 
@@ -214,7 +214,6 @@ def test_the_last_round_offers_every_search_what_the_others_found():
     to = match_labels(alone[2].posterior.argmax(axis=1), start.labels, 4)  # as before the round
     np.testing.assert_allclose(found.posterior[:, to], alone[2].posterior, atol=1e-6)
     assert adjusted_rand_index(truth, start.labels) > 0.9
-    assert search_sets(sets[:1], xy, [graph], 4, labels=(truth,), rounds=1, seed=0)[2].posterior is None
 
 
 def test_what_another_search_found_is_taken_for_a_lower_f_and_as_many_domains():
@@ -260,52 +259,66 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.4, 0.4, 0.4], if_distinct=False) == [0.4, 0.4, 0.4]
 
 
-def test_a_large_section_is_searched_on_pieces_of_all_its_domains(monkeypatch):
-    _, states, truth, xy, graph = _landscape(side=40)
-    monkeypatch.setattr(module, "SEARCHED", 600)
-    monkeypatch.setattr(module, "_PIECE", 60)
-    spots = module._sample(xy, truth, np.random.default_rng(0))
-    assert 500 <= spots.size <= 600
-    assert (np.diff(spots) > 0).all()
-    assert np.unique(truth[spots]).size == 4
-    start, found, *_ = search_compositions(states, xy, graph, 4, labels=(truth,), rounds=2, seed=0)
-    assert found.labels.size == spots.size
-    assert start.labels.size == truth.size
-    assert adjusted_rand_index(truth, start.labels) > 0.8
-    # the sample's compositions are where the fit of the whole section began
-    np.testing.assert_allclose(softmax(start.lam.theta, axis=1), found.composition, atol=0.1)
-
-
 def _wrong_in(truth, stripe, rng):
     """The truth, where a quarter of the spots are drawn and a stripe is lost to the next one."""
     labels = np.where(rng.random(truth.size) < 0.25, rng.integers(4, size=truth.size), truth)
     return np.where(truth == stripe, (stripe + 1) % 4, labels).astype(np.int8)
 
 
-def test_brief_fits_of_a_large_section_agree_on_more_than_their_starts_do():
-    landscape, _, truth, *_ = _landscape(side=40)
-    rng = np.random.default_rng(0)
-    given = [_wrong_in(truth, stripe, rng) for stripe in range(3)]
-    agreed = module._agreed(landscape, given, seed=0)
-    assert adjusted_rand_index(truth, agreed) > max(adjusted_rand_index(truth, labels) for labels in given) + 0.1
-    np.testing.assert_array_equal(agreed, module._agreed(landscape, given, seed=0))
-
-
-def test_what_a_sample_found_gives_way_to_what_fits_of_all_spots_agree_on(monkeypatch):
+@pytest.fixture
+def large(monkeypatch):
+    """What a search takes of a section that counts as large, with its truth."""
     _, states, truth, xy, graph = _landscape(side=40)
     monkeypatch.setattr(module, "SEARCHED", 600)
-    monkeypatch.setattr(module, "_PIECE", 60)
-    best = module.lowest
-
-    def poor(landscape, starts, **settings):  # of four domains, three are one
-        found = best(landscape, starts, **settings)
-        return found._replace(composition=found.composition[[0, 1, 1, 1]])
-
     rng = np.random.default_rng(0)
-    labels = [_wrong_in(truth, stripe, rng) for stripe in range(3)]
-    monkeypatch.setattr(module, "lowest", poor)
-    start, *_ = search_compositions(states, xy, graph, 4, labels=labels, rounds=1, seed=0)
-    assert adjusted_rand_index(truth, start.labels) > 0.8
-    monkeypatch.setattr(module, "_agreed", lambda *_, **__: np.zeros(truth.size, dtype=np.int64))
-    start, *_ = search_compositions(states, xy, graph, 4, labels=labels, rounds=1, seed=0)
-    assert adjusted_rand_index(truth, start.labels) < 0.8
+    return truth, (states, xy, graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)]
+
+
+def test_brief_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
+    truth, given, labels = large
+    start, found, *_ = search_compositions(*given, labels=labels, rounds=0, seed=0)
+    assert adjusted_rand_index(truth, start.labels) > max(adjusted_rand_index(truth, own) for own in labels) + 0.1
+    np.testing.assert_array_equal(start.labels, found.labels)
+    np.testing.assert_allclose(softmax(start.lam.theta, axis=1), found.composition)
+    assert (found.n_proposed, found.n_accepted) == (0, 0)
+    votes = 6.0 * found.posterior  # of three labellings and of averages at three scales
+    np.testing.assert_allclose(votes, votes.round(), atol=1e-5)
+    np.testing.assert_allclose(votes.sum(axis=1), 6.0, rtol=1e-6)
+    assert (found.posterior.argmax(axis=1) == found.labels).mean() > 0.9
+
+
+def test_a_large_section_has_the_same_bits_for_any_number_of_threads(large, monkeypatch):
+    _, given, labels = large
+    ends = []
+    for threads in (1, 4):
+        monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
+        ends.append(search_sets(given[:1], given[1], [given[2]], 4, labels=labels, rounds=0, seed=3))
+    (number, start, found), (_, other_start, other_found) = ends
+    assert number == 0
+    np.testing.assert_array_equal(start.lam.theta, other_start.lam.theta)
+    np.testing.assert_array_equal(found.posterior, other_found.posterior)
+    assert found.ended_at == other_found.ended_at
+
+
+def test_proposals_on_a_large_section_are_made_where_they_are_asked_for(large, monkeypatch):
+    truth, given, labels = large
+    agree = module.consensus
+
+    def without_a_domain(votes, k):
+        agreed = agree(votes, k)
+        return agreed._replace(labels=np.where(agreed.labels == 2, 1, agreed.labels))
+
+    monkeypatch.setattr(module, "consensus", without_a_domain)
+    brief = search_compositions(*given, labels=labels, rounds=0, seed=0).found
+    found = search_compositions(*given, labels=labels, rounds=2, seed=0).found
+    assert found.n_proposed > 0
+    assert found.started_at == brief.started_at
+    assert found.ended_at < brief.ended_at
+    assert lacking(found.labels, 4) == 0 < lacking(brief.labels, 4)
+    np.testing.assert_array_equal(found.posterior, brief.posterior)
+    assert adjusted_rand_index(truth, found.labels) > 0.8
+
+
+@pytest.mark.parametrize(("search", "n", "rounds"), [(None, 10_000, 10), (None, 10_001, 0), (3, 10_001, 3), (0, 50, 0)])
+def test_large_sections_have_no_proposals_by_default(search, n, rounds):
+    assert search_rounds(search, n) == rounds

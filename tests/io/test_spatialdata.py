@@ -162,6 +162,7 @@ def test_a_fit_goes_into_its_table_and_spatialdata_reads_it(store, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["section.zarr"]
 
 
+@pytest.mark.parametrize("store", [pytest.param(2, marks=pytest.mark.longest), 3], indirect=True)
 def test_every_command_that_writes_does_so_into_the_store(store, tmp_path):
     bins, cells = store / "tables" / TABLE, store / "tables" / OTHER
     run("fit", store, "--table", TABLE, *FIT, "--save-model", tmp_path / "model.npz")
@@ -234,6 +235,7 @@ def test_a_failure_leaves_the_old_store(store, tmp_path, monkeypatch, step):
 
 
 @pytest.mark.parametrize("step", ["writing._edit", "writing.renew_summary", "folders._exchange"])
+@pytest.mark.parametrize("store", [pytest.param(2, marks=pytest.mark.longest), 3], indirect=True)
 def test_a_killed_writer_leaves_the_old_store(store, tmp_path, step):
     code = (
         "import os, signal, sys\n"

@@ -13,6 +13,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import learn_states
 from spatialpdvi.initialization.search import Landscape
+from spatialpdvi.model_selection import evidence as module
 from spatialpdvi.model_selection.bound import PottsNormaliser
 from spatialpdvi.model_selection.evidence import (
     Level,
@@ -116,12 +117,22 @@ def test_levels_are_nested_and_the_same_again(stripes):
 
 def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
     coordinates, _, x = stripes
-    monkeypatch.setattr("spatialpdvi.initialization.compositions.SEARCHED", 500)
-    monkeypatch.setattr("spatialpdvi.initialization.compositions._PIECE", 60)
+    monkeypatch.setattr(module, "SEARCHED", 500)
+    monkeypatch.setattr(module, "_PIECE", 60)
     spots, found = _levels(coordinates, x, 6)
     assert 300 < spots.size <= 500
     assert (np.diff(spots) > 0).all()
     assert all(level.labels.size == spots.size for level in found)
+
+
+def test_a_sample_has_pieces_of_every_domain(stripes, monkeypatch):
+    coordinates = stripes[0]
+    monkeypatch.setattr(module, "SEARCHED", 200)
+    monkeypatch.setattr(module, "_PIECE", 20)
+    labels = np.zeros(len(coordinates), dtype=int)
+    labels[(coordinates < 6).all(axis=1)] = 1  # a domain that a random piece would hardly meet
+    for seed in range(5):
+        assert (labels[module._sample(coordinates, labels, np.random.default_rng(seed))] == 1).any()
 
 
 def test_share_of_a_missing_number_is_that_of_the_one_below():

@@ -156,7 +156,9 @@ def test_linear_response_is_the_derivative_of_the_fixed_point(coupled):
             first = m if first is None else first
             # rho is held at the fixed point's own value below, and has no response here
             offset = 0.5 * ((m**2) * noise).sum(axis=1)
-            phi = softmax((x * noise) @ m.T - offset + graph @ phi + perturbation, axis=1)
+            old, phi = phi, softmax((x * noise) @ m.T - offset + graph @ phi + perturbation, axis=1)
+            if np.abs(phi - old).max() < 1e-14:
+                break
         return phi, m, rho
 
     phi, m, rho = solve(np.zeros((n, k)))
