@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
 from spatialpdvi.options.stages import are_tall, default_n_patches
-from spatialpdvi.options.states import SEARCHED, n_state_sets
+from spatialpdvi.options.states import SAMPLED, SEARCHED, n_state_sets
 
 __all__ = [
     "EPOCHS",
@@ -128,7 +128,7 @@ class Work:
     labelled: bool = False
     markers: bool = False
     states: int = 0  # cell states that domains share; 0 for none
-    search: int = 10  # rounds
+    search: int = 10  # rounds, of a sample where a section is large
 
     @property
     def kept(self) -> int:
@@ -181,14 +181,9 @@ class Work:
             learnt = self.sets * some * self.states * self.width
             stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
         if self.searches:
-            spots = self.n * self.k
             is_large = self.n > SEARCHED
-            rounds = _BEFORE + self.search if self.search or not is_large else 0
-            stages["search"] = {
-                "searched sets": self.sets,
-                "searched": self.sets * spots * rounds,
-                "whole": spots * is_large,
-            }
+            searched = self.sets * (SAMPLED if is_large else self.n) * self.k * (_BEFORE + self.search)
+            stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": self.n * self.k * is_large}
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
@@ -279,7 +274,7 @@ def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, floa
         processor = sum(
             SECONDS[stage].get(term, 0.0) * size / getattr(speed, rate_of(term)) for term, size in terms.items()
         )
-        # sets of states are searched side by side; where there is one, brief fits of all spots are made two at a time
+        # sets of states are searched side by side; a single one has two tasks at a time, a sample and brief fits
         busy = min(threads, 2) if stage == "search" and work.sets == 1 else threads
         share = PARALLEL[stage]
         seconds[stage] = processor * (1.0 - share + share / busy)

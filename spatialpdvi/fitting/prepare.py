@@ -17,6 +17,7 @@ from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layer
 from spatialpdvi.initialization import (
     Consensus,
     Found,
+    Sample,
     Start,
     States,
     ambiguity,
@@ -37,7 +38,7 @@ from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
-from spatialpdvi.options.states import n_state_sets, search_rounds, wanted_states
+from spatialpdvi.options.states import SAMPLED, SEARCHED, n_state_sets, search_rounds, wanted_states
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -216,7 +217,8 @@ def compose(
         edges = _edges(section, sets, graph)
         start = start_from_composition(sets[0], labels, k)
     else:
-        n, per_spot = unsmoothed.shape[0], _SEARCH_BYTES + 4 * settings.n_states + 24 * k
+        n = unsmoothed.shape[0]
+        per_spot = _SEARCH_BYTES + 4 * settings.n_states + 24 * k
         warn_of_limit(
             FIXED_BYTES + per_spot * n,
             settings.memory,
@@ -225,6 +227,7 @@ def compose(
         )
         with progress.stage("search") as stage:
             edges = _edges(section, sets, graph)
+            sample = _sample(section, sets[0], graph, settings.seed) if n > SEARCHED else None
             with single_threaded():
                 best, start, found = search_sets(
                     sets,
@@ -234,6 +237,7 @@ def compose(
                     labels=(labels, *initialization.restarts),
                     rounds=search_rounds(settings.search, n),
                     seed=settings.seed,
+                    sample=sample,
                 )
             accepted = f", {found.n_accepted} of {found.n_proposed} proposals accepted" if found.n_proposed else ""
             stage.note(f"F {found.ended_at - found.started_at:+.1f} nats{accepted}")
@@ -468,3 +472,15 @@ def _warn_of_collapse(agreed: Consensus, k: int) -> None:
             f"similar to all others instead. Lower {option('k')} to fit domains on which restarts agree."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _sample(section: Section, states: States, settings: GraphSettings, seed: int) -> Sample:
+    """Some spots of a large section, each joined to its nearest among them.
+
+    Spots that are drawn one by one have the tissue's domains with all their borders. In pieces of a section borders are
+    missing, and domains of whole pieces cost no edges.
+    """
+    spots = np.sort(np.random.default_rng(seed).choice(section.coordinates.shape[0], SAMPLED, replace=False))
+    samples = None if section.samples is None else section.samples[spots].remove_unused_categories()
+    some = section._replace(coordinates=section.coordinates[spots], samples=samples, graph=None)
+    return Sample(spots, layered_edges(some, states.features[spots], join_spots(some, settings), settings))

@@ -1,6 +1,7 @@
 """Where a fit starts: restarts on smoothed features, their consensus, and the parameters that follow from it."""
 
 from spatialpdvi.initialization.compositions import (
+    Sample,
     search_compositions,
     search_sets,
     settle_labels,
@@ -15,6 +16,7 @@ from spatialpdvi.initialization.states import States, ambiguity, are_distinct, l
 __all__ = [
     "Consensus",
     "Found",
+    "Sample",
     "Start",
     "States",
     "ambiguity",

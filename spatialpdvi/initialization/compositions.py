@@ -1,6 +1,6 @@
 """The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
 from spatialpdvi.initialization.restarts import side_by_side
-from spatialpdvi.initialization.search import Found, Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -21,6 +21,7 @@ from spatialpdvi.problems.potts_mixture import data_term as state_term
 from spatialpdvi.runtime.rows import slices
 
 __all__ = [
+    "Sample",
     "Searched",
     "landscape_of",
     "search_compositions",
@@ -35,6 +36,14 @@ _SWEEPS = 5
 _AGREEING = 3  # of the given labels from which a large section is fitted briefly
 _FEW = 4  # rounds of such a fit
 _AT_ONCE = 2  # such fits at a time: each has several posteriors of the whole section in memory
+_VOTES = 2  # of the search of a sample, beside one of each brief fit
+
+
+class Sample(NamedTuple):
+    """Spots of a large section, joined as if there were no others."""
+
+    spots: np.ndarray  # (m,) ascending
+    graph: sp.csr_matrix  # (m, m) weights of the edges
 
 
 class Searched(NamedTuple):
@@ -55,6 +64,7 @@ def search_sets(
     labels: Sequence[np.ndarray],
     rounds: int,
     seed: int,
+    sample: Sample | None = None,
 ) -> tuple[int, Start, Found]:
     """Search with several sets of states, and return the number of the set that is nearest to their consensus, with it.
 
@@ -68,12 +78,17 @@ def search_sets(
     Parameters
     ----------
     sets
-        Of the same section, learnt with different seeds; one alone where it has more than 10,000 spots.
+        Of the same section, learnt with different seeds; one alone where a sample is searched.
     graphs
         Symmetric CSR (n, n) of the edges' weights, one for each set.
-    coordinates, k, labels, rounds, seed
+    coordinates, k, labels, rounds, seed, sample
         As for `search_compositions`.
     """
+    if sample is not None:
+        only = search_compositions(
+            sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
+        )
+        return 0, only.start, only.found
     shared = rounds > 0 and len(sets) > 1
 
     def search(own: int) -> Searched:
@@ -81,9 +96,6 @@ def search_sets(
             sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds - shared, seed=seed
         )
 
-    if len(sets) == 1:
-        only = search(0)
-        return 0, only.start, only.found
     results = side_by_side(search, range(len(sets)))
     alone = [own.found for own in results]
     if shared:
@@ -117,8 +129,9 @@ def search_compositions(
     labels: Sequence[np.ndarray],
     rounds: int,
     seed: int,
+    sample: Sample | None = None,
 ) -> Searched:
-    """Search for the domains with the lowest F; a section of more than 10,000 spots begins at what brief fits agree on.
+    """Search for the domains with the lowest F, of all spots or of a sample of a large section.
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
@@ -137,47 +150,61 @@ def search_compositions(
         the others, of which some are taken.
     rounds, seed
         As for `spatialpdvi.initialization.search.lowest`.
+    sample
+        Spots of a large section: these alone are searched, and brief fits of all spots are made besides (`_agreed`).
     """
     rng = np.random.default_rng(seed)
-    landscape = landscape_of(states, coordinates, graph, k)
     others = rng.permutation(np.arange(1, len(labels)))
-    given = [labels[i].astype(np.int64) for i in (0, *others[:_RESTARTS])]
+    given = [labels[i] for i in (0, *others[:_RESTARTS])]
     of_starts, of_search, of_brief = (int(one) for one in rng.integers(2**32, size=3))
-    if landscape.n <= SEARCHED:
-        found = lowest(landscape, composition_labels(landscape, seed=of_starts) + given, rounds=rounds, seed=of_search)
+
+    def searched(landscape: Landscape, spots: np.ndarray | slice) -> Found:
+        starts = composition_labels(landscape, seed=of_starts) + [own[spots].astype(np.int64) for own in given]
+        return lowest(landscape, starts, rounds=rounds, seed=of_search)
+
+    landscape = landscape_of(states, coordinates, graph, k)
+    if sample is None:
+        found = searched(landscape, slice(None))
     else:
-        found = _agreed(landscape, given[:_AGREEING], seed=of_brief)
-        if rounds:
-            better = lowest(landscape, [found.labels], rounds=rounds, seed=of_search)
-            found = better._replace(started_at=found.started_at, posterior=found.posterior)
+        part = landscape_of(states, coordinates, sample.graph, k, spots=sample.spots)
+        found = _agreed(landscape, given[:_AGREEING], lambda: searched(part, sample.spots), seed=of_brief)
     return Searched(_start(states, found.labels, found.composition), found, landscape, states)
 
 
-def _agreed(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> Found:
-    """The consensus of brief fits from the labels (n,), and from compositions averaged at each scale, fitted briefly.
+def _agreed(
+    landscape: Landscape, labels: Sequence[np.ndarray], search_sample: Callable[[], Found], *, seed: int
+) -> Found:
+    """What brief fits of all spots agree on, fitted briefly.
 
-    The starts err in different places, and a few rounds take each to the optimum of F near it. Proposals on top of that
-    gain nothing on large sections (docs/lab_notebook.md). What is found has the shares of the fits' votes as its
-    posterior: their disagreement says where other answers are about as good.
+    They are made from the labels (n,), from compositions averaged at each scale, and from the compositions that a
+    search of the sample has found. Starts err in different places, and a few rounds take each to the optimum of F near
+    it. The search of a sample is right more often than a single start, and has two votes of eight: with half of them,
+    domains that the sample lacks would be lost. What is found has the shares of the votes as its posterior, since their
+    disagreement says where other answers are about as good.
     """
     k, small = landscape.k, np.min_scalar_type(landscape.k - 1)
+    starts = [own.astype(np.int64) for own in labels] + composition_labels(landscape, seed=seed, each=1)
 
-    def brief(start: np.ndarray) -> tuple[float, np.ndarray]:
-        fit = landscape.fit(start[landscape.order], rounds=_FEW)
-        return fit.neg_elbo, fit.labels.astype(small)  # without its posteriors
+    def brief(start: np.ndarray | None) -> tuple[Fit, Found | None]:
+        """A fit without its posteriors, from labels or from the sample."""
+        found = search_sample() if start is None else None
+        if found is None:
+            assert start is not None
+            fit = landscape.fit(start[landscape.order], rounds=_FEW)
+        else:
+            fit = landscape.fit_from(found.composition, rounds=_FEW)
+        return fit._replace(phi=np.empty((0, k)), labels=fit.labels.astype(small)), found
 
-    starts = [*labels, *composition_labels(landscape, seed=seed, each=1)]
-    fits = side_by_side(brief, starts, at_once=_AT_ONCE)
-    votes = [own for _, own in fits]
+    (of_sample, found), *others = side_by_side(brief, [None, *starts], at_once=_AT_ONCE)
+    assert found is not None
+    votes = [of_sample.labels] * _VOTES + [fit.labels for fit, _ in others]
     fit = landscape.fit(consensus(votes, k).labels, rounds=_FEW)
-    return Found(
-        landscape.as_given(fit.labels),
-        fit.composition,
-        min(neg_elbo for neg_elbo, _ in fits),
-        fit.neg_elbo,
-        0,
-        0,
-        landscape.as_given(vote_shares(votes, fit.labels, k)),
+    return found._replace(
+        labels=landscape.as_given(fit.labels),
+        composition=fit.composition,
+        started_at=min(fit.neg_elbo for fit, _ in others),
+        ended_at=fit.neg_elbo,
+        posterior=landscape.as_given(vote_shares(votes, fit.labels, k)),
     )
 
 
@@ -220,10 +247,10 @@ def landscape_of(
 
     Parameters
     ----------
-    states
-        Of the section.
-    coordinates, graph
-        As for `search_compositions`.
+    states, coordinates
+        Of the section, as for `search_compositions`.
+    graph
+        Symmetric CSR of the weights of the edges between these spots.
     k
         K.
     spots
@@ -235,7 +262,7 @@ def landscape_of(
     if spots is None:
         return Landscape(likelihood, coordinates, graph, k, prior_weight)
     share = spots.size / likelihood.shape[0]  # of the prior too, so that F of the spots is this part of the section's
-    return Landscape(likelihood[spots], coordinates[spots], graph[spots][:, spots], k, share * prior_weight)
+    return Landscape(likelihood[spots], coordinates[spots], graph, k, share * prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:

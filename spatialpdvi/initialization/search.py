@@ -35,6 +35,7 @@ _SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for comp
 _EACH = 3  # composition starts at each scale
 _CUT_SCALES = (8, 20, 45)  # the same, for cutting a domain in two
 _BRIEF, _MOST = 25, 150  # rounds of a first fit, and of a fit to the end
+_HELD = 3  # sweeps with the compositions of another section, or of a sample
 _FINISHED = 6  # first fits that are fitted to the end
 _SETTLED = 2e-4  # mean total variation distance of a round
 _KEPT = 12  # fits
@@ -125,6 +126,16 @@ class Landscape:
         relative, share = self.states.relative, self._share
         found = sum(phi[rows].T @ _posterior(relative[rows], share) for rows in slices(self.n))
         return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
+
+    def fit_from(self, composition: np.ndarray, *, rounds: int) -> Fit:
+        """Fit from compositions (K, C): first the posteriors alone, from those of single spots."""
+        data_term = self.states.domain_term(composition)
+        phi = np.empty_like(data_term)
+        for rows in slices(self.n):
+            phi[rows] = softmax(data_term[rows], axis=1)
+        for _ in range(_HELD):
+            self.sweep(phi, data_term)
+        return self._settle(phi, composition, rounds, np.inf)
 
     def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""

@@ -70,6 +70,7 @@ def levels(
         (labels,) = composition_labels(whole, seed=int(rng.integers(2**32)), scales=(_SCALE,), each=1)
         spots = _sample(coordinates, labels, rng)
         del whole
+        graph = graph[spots][:, spots]
     landscape = landscape_of(states, coordinates, graph, k, spots=spots).with_prior_of(_PRIOR)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]

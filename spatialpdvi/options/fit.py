@@ -244,8 +244,8 @@ class FitOptions:
     search: int | None = _option(
         None,
         f"Rounds of the search for the lowest F with {option('states')}. Each proposes changes of the best domains so "
-        "far and fits the most promising ones; 0 takes the best of the starts. Default: 10, and 0 for more than 10,000 "
-        "spots, where the fit begins at what brief fits of all spots agree on.",
+        "far and fits the most promising ones; 0 takes the best of the starts. Default: 10, and 3 for more than 10,000 "
+        "spots, of which a sample is searched.",
         group="Start",
     )
 

@@ -1,10 +1,11 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
-__all__ = ["OF_STATES", "SEARCHED", "n_state_sets", "search_rounds", "states_of_section", "wanted_states"]
+__all__ = ["OF_STATES", "SAMPLED", "SEARCHED", "n_state_sets", "search_rounds", "states_of_section", "wanted_states"]
 
 OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
-SEARCHED = 10_000  # spots of a section at most that is searched with several sets of states and with proposals
-_ROUNDS = 10  # of proposals
+SEARCHED = 10_000  # spots at most of a section that is searched as a whole, with several sets of states
+SAMPLED = 5_000  # spots of a larger section that are searched
+_ROUNDS, _ROUNDS_OF_SAMPLE = 10, 3  # of proposals
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
 _SPOTS_EACH = 20  # at least, on average
 _SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
@@ -53,8 +54,7 @@ def n_state_sets(n_spots: int) -> int:
 def search_rounds(search: int | None, n_spots: int) -> int:
     """Return how many rounds of proposals the option ``search`` asks for in a section of this size.
 
-    By default these are 10, and none for more than 10,000 spots: there proposals take longer than the fit, and what
-    brief fits of all spots agree on is as good without them.
+    By default these are 10, and 3 for more than 10,000 spots, of which a sample is searched.
 
     Parameters
     ----------
@@ -65,4 +65,4 @@ def search_rounds(search: int | None, n_spots: int) -> int:
     """
     if search is not None:
         return search
-    return _ROUNDS if n_spots <= SEARCHED else 0
+    return _ROUNDS if n_spots <= SEARCHED else _ROUNDS_OF_SAMPLE

@@ -3,13 +3,14 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
-from spatialpdvi.initialization import are_distinct, learn_states, search_compositions, search_sets
+from spatialpdvi.initialization import Sample, are_distinct, learn_states, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
@@ -266,33 +267,33 @@ def _wrong_in(truth, stripe, rng):
 
 
 @pytest.fixture
-def large(monkeypatch):
-    """What a search takes of a section that counts as large, with its truth."""
+def large():
+    """What a search takes of a section of which a sample is searched, with its truth."""
     _, states, truth, xy, graph = _landscape(side=40)
-    monkeypatch.setattr(module, "SEARCHED", 600)
     rng = np.random.default_rng(0)
-    return truth, (states, xy, graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)]
+    spots = np.sort(rng.choice(truth.size, 600, replace=False))
+    sample = Sample(spots, scale_weights(mutual_knn(xy[spots], 10), beta=1.0))
+    return truth, (states, xy, graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)], sample
 
 
-def test_brief_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
-    truth, given, labels = large
-    start, found, *_ = search_compositions(*given, labels=labels, rounds=0, seed=0)
+def test_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
+    truth, given, labels, sample = large
+    start, found, *_ = search_compositions(*given, labels=labels, rounds=1, seed=0, sample=sample)
     assert adjusted_rand_index(truth, start.labels) > max(adjusted_rand_index(truth, own) for own in labels) + 0.1
     np.testing.assert_array_equal(start.labels, found.labels)
     np.testing.assert_allclose(softmax(start.lam.theta, axis=1), found.composition)
-    assert (found.n_proposed, found.n_accepted) == (0, 0)
-    votes = 6.0 * found.posterior  # of three labellings and of averages at three scales
+    votes = 8.0 * found.posterior  # two of the sample, of three labellings and of averages at three scales
     np.testing.assert_allclose(votes, votes.round(), atol=1e-5)
-    np.testing.assert_allclose(votes.sum(axis=1), 6.0, rtol=1e-6)
+    np.testing.assert_allclose(votes.sum(axis=1), 8.0, rtol=1e-6)
     assert (found.posterior.argmax(axis=1) == found.labels).mean() > 0.9
 
 
 def test_a_large_section_has_the_same_bits_for_any_number_of_threads(large, monkeypatch):
-    _, given, labels = large
+    _, (states, xy, graph, k), labels, sample = large
     ends = []
     for threads in (1, 4):
         monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
-        ends.append(search_sets(given[:1], given[1], [given[2]], 4, labels=labels, rounds=0, seed=3))
+        ends.append(search_sets([states], xy, [graph], k, labels=labels, rounds=1, seed=3, sample=sample))
     (number, start, found), (_, other_start, other_found) = ends
     assert number == 0
     np.testing.assert_array_equal(start.lam.theta, other_start.lam.theta)
@@ -300,25 +301,52 @@ def test_a_large_section_has_the_same_bits_for_any_number_of_threads(large, monk
     assert found.ended_at == other_found.ended_at
 
 
-def test_proposals_on_a_large_section_are_made_where_they_are_asked_for(large, monkeypatch):
-    truth, given, labels = large
-    agree = module.consensus
+@pytest.mark.parametrize("of_sample", [True, False])
+def test_neither_a_sample_nor_the_fits_of_all_spots_decide_alone(large, monkeypatch, of_sample):
+    truth, given, labels, sample = large
+    if of_sample:  # which then lacks all domains but two
+        best = module.lowest
 
-    def without_a_domain(votes, k):
-        agreed = agree(votes, k)
-        return agreed._replace(labels=np.where(agreed.labels == 2, 1, agreed.labels))
+        def poor(landscape, starts, **settings):
+            found = best(landscape, starts, **settings)
+            return found._replace(composition=found.composition[[0, 1, 1, 1]])
 
-    monkeypatch.setattr(module, "consensus", without_a_domain)
-    brief = search_compositions(*given, labels=labels, rounds=0, seed=0).found
-    found = search_compositions(*given, labels=labels, rounds=2, seed=0).found
-    assert found.n_proposed > 0
-    assert found.started_at == brief.started_at
-    assert found.ended_at < brief.ended_at
-    assert lacking(found.labels, 4) == 0 < lacking(brief.labels, 4)
-    np.testing.assert_array_equal(found.posterior, brief.posterior)
-    assert adjusted_rand_index(truth, found.labels) > 0.8
+        monkeypatch.setattr(module, "lowest", poor)
+    else:
+        labels = [np.zeros(truth.size, dtype=np.int8)] * 3
+    start, *_ = search_compositions(*given, labels=labels, rounds=1, seed=0, sample=sample)
+    assert adjusted_rand_index(truth, start.labels) > 0.8
 
 
-@pytest.mark.parametrize(("search", "n", "rounds"), [(None, 10_000, 10), (None, 10_001, 0), (3, 10_001, 3), (0, 50, 0)])
-def test_large_sections_have_no_proposals_by_default(search, n, rounds):
+def test_a_fit_from_compositions_is_that_of_the_domains_that_have_them():
+    landscape, _, truth, *_ = _landscape()
+    known = landscape.fit(truth[landscape.order])
+    fit = landscape.fit_from(known.composition, rounds=20)
+    assert adjusted_rand_index(fit.labels, known.labels) > 0.98
+    assert fit.neg_elbo == pytest.approx(known.neg_elbo, rel=1e-3)
+
+
+def test_the_sample_of_a_joint_fit_joins_no_spots_of_two_sections(monkeypatch):
+    from spatialpdvi.fitting import prepare
+    from spatialpdvi.io.section.section import Section
+    from spatialpdvi.options.fit import FitOptions
+    from spatialpdvi.options.stages import GraphSettings
+
+    xy, _, x = _section()
+    codes = (np.arange(len(xy)) % 3 == 0).astype(int)  # two sections that lie upon each other
+    categories = pd.Categorical.from_codes(codes, ["a", "b"])
+    empty = dict.fromkeys(Section._fields)
+    section = Section(**empty | {"coordinates": xy, "samples": categories})
+    monkeypatch.setattr(prepare, "SAMPLED", 300)
+    spots, graph = prepare._sample(section, learn_states(x, 6, seed=0), GraphSettings.of(FitOptions(k=4)), seed=1)
+    assert spots.size == 300
+    assert (np.diff(spots) > 0).all()
+    rows, columns = graph.nonzero()
+    assert rows.size > 300
+    np.testing.assert_array_equal(codes[spots[rows]], codes[spots[columns]])
+    np.testing.assert_allclose((graph - graph.T).data, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("search", "n", "rounds"), [(None, 10_000, 10), (None, 10_001, 3), (9, 10_001, 9), (0, 50, 0)])
+def test_a_sample_has_fewer_rounds_by_default(search, n, rounds):
     assert search_rounds(search, n) == rounds
