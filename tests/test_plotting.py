@@ -448,6 +448,7 @@ class TestSpots:
         assert strips.marker == whole.marker or strips.marker == pytest.approx(whole.marker, abs=1e-6)
 
 
+@pytest.mark.cli
 class TestManySpots:
     """Spots that others hide are left out, which must not change a pixel."""
 

@@ -152,6 +152,7 @@ def test_cells_of_a_gem_lie_at_the_mean_of_their_molecules(tmp_path, molecules, 
     assert "bin_size" not in adata.uns["binning"]
 
 
+@pytest.mark.cli
 def test_a_zarr_store_has_the_same(tmp_path, molecules, monkeypatch):
     path = write_gef(tmp_path / "in.gef", molecules)
     one = _bin(path, tmp_path, bin_size=10)

@@ -34,8 +34,8 @@ def _refusal(section, chosen, checkpoint, tmp_path):
     "more",
     [
         {},
-        {"restarts": "best", "max_epochs": 9},
-        {"solver": "cavi", "step_factor": None},
+        pytest.param({"restarts": "best", "max_epochs": 9}, marks=pytest.mark.slow),
+        pytest.param({"solver": "cavi", "step_factor": None}, marks=pytest.mark.slow),
         pytest.param(
             {"states": 6, "search": 1, "step_factor": 4.0},
             marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore:Only 3 of 4 domains have spots")],

@@ -130,6 +130,7 @@ def test_schedules_are_those_of_the_theorem():
 SMALL = {"hidden": (8,), "iterations": 12, "chunk": 30, "pool": 75, "switch_every": 3, "pairs": 20, "noises": 50}
 
 
+@pytest.mark.cli
 def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads():
     code = (
         "from test_implicit import *\n"
