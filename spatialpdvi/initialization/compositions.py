@@ -174,7 +174,7 @@ def search_compositions(
 def _agreed(
     landscape: Landscape, labels: Sequence[np.ndarray], search_sample: Callable[[], Found], *, seed: int
 ) -> Found:
-    """What brief fits of all spots agree on, fitted briefly.
+    """What brief fits of all spots agree on, or one of them that has a lower F and lacks no more domains.
 
     They are made from the labels (n,), from compositions averaged at each scale, and from the compositions that a
     search of the sample has found. Starts err in different places, and a few rounds take each to the optimum of F near
@@ -197,12 +197,16 @@ def _agreed(
 
     (of_sample, found), *others = side_by_side(brief, [None, *starts], at_once=_AT_ONCE)
     assert found is not None
-    votes = [of_sample.labels] * _VOTES + [fit.labels for fit, _ in others]
+    fits = [of_sample, *(fit for fit, _ in others)]
+    votes = [of_sample.labels] * (_VOTES - 1) + [fit.labels for fit in fits]
     fit = landscape.fit(consensus(votes, k).labels, rounds=_FEW)
+    # where domains are easy to tell apart, a single fit may be better than what all agree on
+    better = [own for own in fits if own.neg_elbo < fit.neg_elbo and lacking(own.labels, k) <= lacking(fit.labels, k)]
+    fit = min(better, key=lambda own: own.neg_elbo, default=fit)
     return found._replace(
-        labels=landscape.as_given(fit.labels),
+        labels=landscape.as_given(fit.labels.astype(np.int64)),
         composition=fit.composition,
-        started_at=min(fit.neg_elbo for fit, _ in others),
+        started_at=min(own.neg_elbo for own in fits),
         ended_at=fit.neg_elbo,
         posterior=landscape.as_given(vote_shares(votes, fit.labels, k)),
     )

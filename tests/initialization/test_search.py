@@ -318,6 +318,23 @@ def test_neither_a_sample_nor_the_fits_of_all_spots_decide_alone(large, monkeypa
     assert adjusted_rand_index(truth, start.labels) > 0.8
 
 
+def test_a_single_fit_is_taken_for_a_lower_f_and_as_many_domains(large, monkeypatch):
+    truth, given, labels, sample = large
+    agree, united = module.consensus, {}
+
+    def without_a_domain(votes, k):
+        agreed = agree(votes, k)
+        united["labels"] = np.where(agreed.labels == 2, 1, agreed.labels)
+        return agreed._replace(labels=united["labels"])
+
+    monkeypatch.setattr(module, "consensus", without_a_domain)
+    start, found, *_ = search_compositions(*given, labels=[truth, *labels], rounds=0, seed=0, sample=sample)
+    assert lacking(united["labels"], 4) == 1
+    assert lacking(start.labels, 4) == 0
+    assert adjusted_rand_index(truth, start.labels) > 0.9
+    assert found.ended_at == found.started_at
+
+
 def test_a_fit_from_compositions_is_that_of_the_domains_that_have_them():
     landscape, _, truth, *_ = _landscape()
     known = landscape.fit(truth[landscape.order])
