@@ -57,7 +57,7 @@ def test_mean_field_is_stationary_and_no_other_diagonal_gaussian_is_better(rival
     rng = np.random.default_rng(0)
     features = np.column_stack([np.ones(40), rng.normal(size=(40, 2))])
     labels = (rng.random(40) < 0.4).astype(float)
-    draws = rng.normal(size=(40_000, 3))
+    draws = rng.normal(size=(200_000, 3))
 
     def divergence(m, s):
         eta = (m + s * draws) @ features.T

@@ -473,7 +473,8 @@ class TestManySpots:
         # the names of parts of an SVG are random
         return re.findall(rb'href="data:image/png;base64,([^"]+)"', content) if path.suffix == ".svg" else content
 
-    @pytest.mark.parametrize(("name", "dpi"), [*((name, 20) for name in PLACES), ("hexagons", 30), ("cells", 30)])
+    @pytest.mark.parametrize("name", PLACES)
+    @pytest.mark.parametrize("dpi", [20, 30])
     def test_blocks_have_the_pixels_of_the_whole(self, tmp_path, monkeypatch, name, dpi):
         places = turned(lattice(150, 140), 0.3) if name == "turned lattice" else self.PLACES[name]
         drawn = count_drawn(monkeypatch)

@@ -260,13 +260,13 @@ def landscape_of(
     spots
         (m,) ascending; all by default.
     """
-    likelihood, prior_weight = _likelihood(states), _prior_weight(states)
-    if likelihood.shape[0] > SEARCHED:
+    n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states, spots), _prior_weight(states)
+    if n > SEARCHED:
         likelihood = likelihood.astype(np.float32)
     if spots is None:
         return Landscape(likelihood, coordinates, graph, k, prior_weight)
-    share = spots.size / likelihood.shape[0]  # of the prior too, so that F of the spots is this part of the section's
-    return Landscape(likelihood[spots], coordinates[spots], graph, k, share * prior_weight)
+    share = spots.size / n  # of the prior too, so that F of the spots is this part of the section's
+    return Landscape(likelihood, coordinates[spots], graph, k, share * prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
@@ -337,9 +337,10 @@ def _prior_weight(states: States) -> np.ndarray:
     return np.asarray(weight * share / share.sum())
 
 
-def _likelihood(states: States) -> np.ndarray:
-    """Likelihood (n, C) of each spot in each state, relative to its likeliest."""
+def _likelihood(states: States, spots: np.ndarray | None = None) -> np.ndarray:
+    """Likelihood (n, C) of each spot, or of some (m,), in each state, relative to its likeliest."""
+    features = states.features if spots is None else states.features[spots]
     noise = 1.0 / states.hyperparameters.noise_sd**2
-    logs = state_term(wrap_features(states.features), PottsGlobals(states.lam.m, states.lam.rho), noise)
+    logs = state_term(wrap_features(features), PottsGlobals(states.lam.m, states.lam.rho), noise)
     logs -= logs.max(axis=1, keepdims=True)
     return np.asarray(np.exp(logs, out=logs))

@@ -15,7 +15,7 @@ half the labels of the most typical restart are left (the restart with the large
 of that restart are taken instead, and `Consensus.collapsed` is set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -111,11 +111,21 @@ def renumbered(posterior: np.ndarray, labels: np.ndarray, reference: np.ndarray)
 
 def vote_shares(votes: Sequence[np.ndarray], labels: np.ndarray, k: int) -> np.ndarray:
     """Return the share (n, k) float32 of the labellings (n,) that, matched to labels (n,), place a spot in a domain."""
-    shares = np.zeros((labels.size, k), dtype=np.float32)
-    spots = np.arange(labels.size)
-    for own in votes:
-        shares[spots, match_labels(own, labels, k)[own]] += 1.0
-    return shares / np.float32(len(votes))
+    shares = np.empty((labels.size, k), dtype=np.float32)
+    for block, counts in _counts(votes, labels, k):
+        shares[block] = counts / len(votes)
+    return shares
+
+
+def _counts(votes: Sequence[np.ndarray] | np.ndarray, labels: np.ndarray, k: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield how many votes, matched to the labels (n,), each spot of a block has for each class: the block, (m, k)."""
+    matching = [match_labels(own, labels, k) for own in votes]
+    for block in slices(labels.size, _BLOCK):
+        counts = np.zeros((labels[block].size, k), dtype=np.int64)
+        spots = np.arange(len(counts))
+        for own, matched in zip(votes, matching, strict=True):
+            counts[spots, matched[own[block]]] += 1
+        yield block, counts
 
 
 def _agreement(votes: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, float]:
@@ -124,14 +134,9 @@ def _agreement(votes: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarra
     The labels were made from the restarts, so that their agreement is too high; two restarts are independent.
     """
     n_restarts, n = votes.shape
-    matching = np.stack([match_labels(own, labels, k) for own in votes])
     pairs, same = 0, np.zeros(n, dtype=np.float32)
-    for block in slices(n, _BLOCK):
-        counts = np.zeros((labels[block].size, k), dtype=np.int64)
-        spots = np.arange(len(counts))
-        for own, matched in zip(votes, matching, strict=True):
-            counts[spots, matched[own[block]]] += 1
-        same[block] = counts[spots, labels[block]]
+    for block, counts in _counts(votes, labels, k):
+        same[block] = counts[np.arange(len(counts)), labels[block]]
         pairs += int((counts * (counts - 1)).sum())
     pair_agreement = pairs / (n * n_restarts * (n_restarts - 1)) if n_restarts > 1 else 1.0
     return (same / n_restarts).astype(np.float32), pair_agreement
