@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
 from spatialpdvi.options.stages import are_tall, default_n_patches
-from spatialpdvi.options.states import SAMPLED, SEARCHED, n_state_sets
+from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets
 
 __all__ = [
     "EPOCHS",
@@ -181,7 +181,7 @@ class Work:
             learnt = self.sets * some * self.states * self.width
             stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
         if self.searches:
-            is_large = self.n > SEARCHED
+            is_large = self.n >= SAMPLED_FROM
             searched = self.sets * (SAMPLED if is_large else self.n) * self.k * (_BEFORE + self.search)
             stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": self.n * self.k * is_large}
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}

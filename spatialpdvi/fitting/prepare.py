@@ -38,7 +38,14 @@ from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
-from spatialpdvi.options.states import SAMPLED, SEARCHED, n_state_sets, search_rounds, wanted_states
+from spatialpdvi.options.states import (
+    SAMPLED,
+    SAMPLED_FROM,
+    n_deciding_sets,
+    n_state_sets,
+    search_rounds,
+    wanted_states,
+)
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -227,7 +234,7 @@ def compose(
         )
         with progress.stage("search") as stage:
             edges = _edges(section, sets, graph)
-            sample = _sample(section, sets[0], graph, settings.seed) if n > SEARCHED else None
+            sample = _sample(section, sets[0], graph, settings.seed) if n >= SAMPLED_FROM else None
             with single_threaded():
                 best, start, found = search_sets(
                     sets,
@@ -262,8 +269,7 @@ def learn_sets(
 ) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds that single spots do not tell them apart.
 
-    ``auto`` looks at as many sets as a fit learns. Those of a small section differ: by one set alone, the model of a
-    section near the limit would depend on the seed. Trends are the mean of those within all these sets; unless they
+    ``auto`` looks at several sets (`n_deciding_sets`). Trends are the mean of those within all these sets; unless they
     are small, states are learnt again without them, and what is left of the trends is looked for within these.
 
     Parameters
@@ -273,14 +279,14 @@ def learn_sets(
     settings
         Of the states.
     n_sets
-        How many sets to return, at most as many as a fit learns.
+        How many sets to return, at most as many as ``auto`` looks at.
     progress
         Shows the stage "states".
     covariates
         With which features drift; None to leave them as they are.
     """
     with progress.stage("states") as stage, single_threaded():
-        n_learnt = n_state_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
+        n_learnt = n_deciding_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
         seeds = (settings.seed, *np.random.default_rng(settings.seed).integers(2**32, size=n_learnt - 1))
         sets: list[States] = []
         for seed in seeds:

@@ -13,7 +13,7 @@ from spatialpdvi.initialization.search import Fit, Found, Landscape, composition
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import SEARCHED
+from spatialpdvi.options.states import SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
@@ -72,6 +72,7 @@ def search_sets(
     cannot be compared. The consensus of the domains that they give varies less from seed to seed than those of one set
     do, and is right more often than the average of them. Where it lacks more domains than the nearest search does,
     before or after it is fitted, because the searches disagree on small ones, the domains of that search are returned.
+    In sections that are not small, brief fits vote as well (`_brief_starts`), and their consensus is kept.
     What is found has the mean of the searches' posteriors before the last round, when they still know nothing of each
     other, each matched to the domains of the start.
 
@@ -101,13 +102,16 @@ def search_sets(
     if shared:
         given = [found.labels for found in alone]
         results = side_by_side(lambda own: _exchanged(own, given), results)
-    agreed = consensus([own.start.labels for own in results], k).labels
+    votes = [own.start.labels for own in results]
+    if coordinates.shape[0] > SMALL:
+        votes += _brief_labels(results[0].landscape, labels, seed=seed)
+    agreed = consensus(votes, k).labels
     nearest = int(np.argmax([adjusted_rand_index(agreed, own.start.labels) for own in results]))
     states, start, found = sets[nearest], results[nearest].start, [own.found for own in results]
     landscape, left = results[nearest].landscape, [agreed]
     if shared:  # a domain on which searches half agree may vanish in the fit, over hundreds of epochs
         left.append(landscape.fit(agreed[landscape.order]).labels)
-    if max(lacking(labels, k) for labels in left) <= lacking(start.labels, k):
+    if len(votes) > len(results) or max(lacking(labels, k) for labels in left) <= lacking(start.labels, k):
         start = start_from_composition(states, agreed, k)
     return (
         nearest,
@@ -212,6 +216,19 @@ def _agreed(
     )
 
 
+def _brief_labels(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> list[np.ndarray]:
+    """Labels (n,) of brief fits from the first of the given labels, two others, and compositions at each scale."""
+    rng = np.random.default_rng(seed)
+    given = [labels[i] for i in (0, *rng.permutation(np.arange(1, len(labels)))[: _AGREEING - 1])]
+    starts = [own.astype(np.int64) for own in given]
+    starts += composition_labels(landscape, seed=int(rng.integers(2**32)), each=1)
+
+    def brief(start: np.ndarray) -> np.ndarray:
+        return landscape.as_given(landscape.fit(start[landscape.order], rounds=_FEW).labels)
+
+    return side_by_side(brief, starts, at_once=_AT_ONCE)
+
+
 def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
     """Take the domains of another search where, fitted with these states, they have a lower F and lack no more domains.
 
@@ -261,7 +278,7 @@ def landscape_of(
         (m,) ascending; all by default.
     """
     n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states, spots), _prior_weight(states)
-    if n > SEARCHED:
+    if n >= SAMPLED_FROM:
         likelihood = likelihood.astype(np.float32)
     if spots is None:
         return Landscape(likelihood, coordinates, graph, k, prior_weight)

@@ -21,7 +21,6 @@ from spatialpdvi.initialization.compositions import landscape_of
 from spatialpdvi.initialization.search import Fit, Landscape, composition_labels, members, unions
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
-from spatialpdvi.options.states import SEARCHED
 
 __all__ = ["SPARE", "Level", "complete_evidence", "levels", "levels_of", "share_of_evidence", "strength_of_evidence"]
 
@@ -29,7 +28,8 @@ SPARE = 2  # domains of the first fit, more than the largest number; more domain
 _BRIEF = 25  # rounds of the first fits, before the best is continued
 _TRIED = 2  # unions that are fitted at each number
 _ROUNDS = 30  # with a Dirichlet posterior
-_PIECE = 150  # spots of one connected piece of a large section, at most
+_SAMPLED = 10_000  # spots at most that are looked at; of a larger section these are a sample
+_PIECE = 150  # spots of one connected piece of it, at most
 _SCALE = 30  # spots that compositions are averaged over for the domains of which a sample has pieces
 _PRIOR = 1.0  # spots: a prior that grows with the section, as in a fit, would pay for domains that it resembles
 
@@ -65,7 +65,7 @@ def levels(
     """
     rng = np.random.default_rng(seed)
     k, spots = most + SPARE, np.arange(coordinates.shape[0])
-    if spots.size > SEARCHED:
+    if spots.size > _SAMPLED:
         whole = landscape_of(states, coordinates, graph, k)
         (labels,) = composition_labels(whole, seed=int(rng.integers(2**32)), scales=(_SCALE,), each=1)
         spots = _sample(coordinates, labels, rng)
@@ -97,7 +97,7 @@ def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generato
     pieces = [np.arange(coordinates.shape[0])]
     while pieces[0].size > _PIECE:
         pieces = [half for piece in pieces for half in _halves(coordinates, piece)]
-    n_chosen = SEARCHED // pieces[0].size
+    n_chosen = _SAMPLED // pieces[0].size
     order = rng.permutation(len(pieces))
     chosen = dict.fromkeys(order[: n_chosen // 2])
     main = np.array([np.bincount(labels[piece]).argmax() for piece in pieces])

@@ -1,14 +1,27 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
-__all__ = ["OF_STATES", "SAMPLED", "SEARCHED", "n_state_sets", "search_rounds", "states_of_section", "wanted_states"]
+__all__ = [
+    "OF_STATES",
+    "SAMPLED",
+    "SAMPLED_FROM",
+    "SMALL",
+    "n_deciding_sets",
+    "n_state_sets",
+    "search_rounds",
+    "states_of_section",
+    "wanted_states",
+]
 
 OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
-SEARCHED = 10_000  # spots at most of a section that is searched as a whole, with several sets of states
-SAMPLED = 5_000  # spots of a larger section that are searched
+SMALL = 10_000  # spots at most of a section that is searched with all sets of states, without brief fits beside
+SAMPLED_FROM = 20_000  # spots of a section on: a sample of it is searched, smaller ones are searched as a whole
+SAMPLED = 5_000  # spots of such a sample
 _ROUNDS, _ROUNDS_OF_SAMPLE = 10, 3  # of proposals
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
 _SPOTS_EACH = 20  # at least, on average
 _SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+_FEWER_SETS = 3  # of sections that are not small
+_DECIDING_SETS = 3  # at least, on whose ambiguity `auto` decides
 
 
 def states_of_section(n_spots: int, k: int) -> int:
@@ -44,17 +57,28 @@ def wanted_states(states: int | str, n_spots: int, k: int) -> int:
 
 
 def n_state_sets(n_spots: int) -> int:
-    """Return how many sets of states are learnt: five, or one for a section of more than 10,000 spots.
+    """Return how many sets of states are learnt: five, three beyond 10,000 spots, and one from 20,000 on.
 
     States that are learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
     """
-    return _SETS if n_spots <= SEARCHED else 1
+    if n_spots <= SMALL:
+        return _SETS
+    return _FEWER_SETS if n_spots < SAMPLED_FROM else 1
+
+
+def n_deciding_sets(n_spots: int) -> int:
+    """Return how many sets of states ``auto`` looks at to decide whether single spots tell states apart.
+
+    These are all that a fit learns, and three at least: by one set alone, the model of a section near the limit would
+    depend on the seed.
+    """
+    return max(_DECIDING_SETS, n_state_sets(n_spots))
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:
     """Return how many rounds of proposals the option ``search`` asks for in a section of this size.
 
-    By default these are 10, and 3 for more than 10,000 spots, of which a sample is searched.
+    By default these are 10, and 3 from 20,000 spots on, of which a sample is searched.
 
     Parameters
     ----------
@@ -65,4 +89,4 @@ def search_rounds(search: int | None, n_spots: int) -> int:
     """
     if search is not None:
         return search
-    return _ROUNDS if n_spots <= SEARCHED else _ROUNDS_OF_SAMPLE
+    return _ROUNDS if n_spots < SAMPLED_FROM else _ROUNDS_OF_SAMPLE

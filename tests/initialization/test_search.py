@@ -16,7 +16,7 @@ from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import search_rounds, states_of_section
+from spatialpdvi.options.states import n_deciding_sets, n_state_sets, search_rounds, states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.runtime.rows import slices
 
@@ -240,6 +240,38 @@ def test_what_another_search_found_is_taken_for_a_lower_f_and_as_many_domains():
     assert module._exchanged(worst, [united]).found.labels is better.found.labels
 
 
+def test_in_a_section_that_is_not_small_brief_fits_vote_as_well(monkeypatch):
+    xy, truth, x = _section(side=40)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
+    graphs = [scale_weights(mutual_knn(xy, 10), beta=1.0)] * 3
+    rng = np.random.default_rng(0)
+    labels = [_wrong_in(truth, stripe, rng) for stripe in range(3)]
+    agree, votes = module.consensus, []
+
+    def counted(given, k):
+        votes.append(list(given))
+        return agree(given, k)
+
+    monkeypatch.setattr(module, "consensus", counted)
+    settings = {"labels": labels, "rounds": 1, "seed": 0}
+    small = search_sets(sets, xy, graphs, 4, **settings)
+    monkeypatch.setattr(module, "SMALL", 100)
+    ends = []
+    for threads in (1, 4):
+        monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
+        ends.append(search_sets(sets, xy, graphs, 4, **settings))
+    assert [len(given) for given in votes] == [3, 9, 9]  # three labellings and averages at three scales
+    for own, same in zip(votes[0], votes[1], strict=False):
+        np.testing.assert_array_equal(own, same)
+    brief = votes[1][3:]
+    assert min(adjusted_rand_index(truth, own) for own in brief) > 0.6
+    assert adjusted_rand_index(truth, ends[0][1].labels) > 0.9
+    np.testing.assert_array_equal(ends[0][1].labels, agree(votes[1], 4).labels)  # even where a search lacks less
+    np.testing.assert_array_equal(ends[0][1].lam.theta, ends[1][1].lam.theta)
+    np.testing.assert_array_equal(ends[0][2].posterior, ends[1][2].posterior)
+    assert ends[0][2].n_proposed == small[2].n_proposed
+
+
 def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     from spatialpdvi.fitting import prepare
     from spatialpdvi.options.stages import StateSettings
@@ -258,6 +290,12 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.1, 0.4, 0.4, 0.1, 0.4]) == []
     assert learnt([0.4, 0.4, 0.4]) == []  # no more are learnt than decide
     assert learnt([0.4, 0.4, 0.4], if_distinct=False) == [0.4, 0.4, 0.4]
+    assert [(n_deciding_sets(n), n_state_sets(n)) for n in (10_000, 10_001, 19_999, 20_000)] == [
+        (5, 5),
+        (3, 3),
+        (3, 3),
+        (3, 1),
+    ]
 
 
 def _wrong_in(truth, stripe, rng):
@@ -364,6 +402,6 @@ def test_the_sample_of_a_joint_fit_joins_no_spots_of_two_sections(monkeypatch):
     np.testing.assert_allclose((graph - graph.T).data, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("search", "n", "rounds"), [(None, 10_000, 10), (None, 10_001, 3), (9, 10_001, 9), (0, 50, 0)])
+@pytest.mark.parametrize(("search", "n", "rounds"), [(None, 19_999, 10), (None, 20_000, 3), (9, 20_000, 9), (0, 50, 0)])
 def test_a_sample_has_fewer_rounds_by_default(search, n, rounds):
     assert search_rounds(search, n) == rounds

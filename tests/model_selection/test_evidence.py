@@ -117,7 +117,7 @@ def test_levels_are_nested_and_the_same_again(stripes):
 
 def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
     coordinates, _, x = stripes
-    monkeypatch.setattr(module, "SEARCHED", 500)
+    monkeypatch.setattr(module, "_SAMPLED", 500)
     monkeypatch.setattr(module, "_PIECE", 60)
     spots, found = _levels(coordinates, x, 6)
     assert 300 < spots.size <= 500
@@ -127,7 +127,7 @@ def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
 
 def test_a_sample_has_pieces_of_every_domain(stripes, monkeypatch):
     coordinates = stripes[0]
-    monkeypatch.setattr(module, "SEARCHED", 200)
+    monkeypatch.setattr(module, "_SAMPLED", 200)
     monkeypatch.setattr(module, "_PIECE", 20)
     labels = np.zeros(len(coordinates), dtype=int)
     labels[(coordinates < 6).all(axis=1)] = 1  # a domain that a random piece would hardly meet
