@@ -72,7 +72,7 @@ def search_sets(
     cannot be compared. The consensus of the domains that they give varies less from seed to seed than those of one set
     do, and is right more often than the average of them. Where it lacks more domains than the nearest search does,
     before or after it is fitted, because the searches disagree on small ones, the domains of that search are returned.
-    In sections that are not small, brief fits vote as well (`_brief_starts`), and their consensus is kept.
+    In sections that are not small, brief fits (`_brief_starts`) vote as well, and the consensus is returned always.
     What is found has the mean of the searches' posteriors before the last round, when they still know nothing of each
     other, each matched to the domains of the start.
 
@@ -102,17 +102,15 @@ def search_sets(
     if shared:
         given = [found.labels for found in alone]
         results = side_by_side(lambda own: _exchanged(own, given), results)
+    is_small = coordinates.shape[0] <= SMALL
     votes = [own.start.labels for own in results]
-    if coordinates.shape[0] > SMALL:
+    if not is_small:
         votes += _brief_labels(results[0].landscape, labels, seed=seed)
     agreed = consensus(votes, k).labels
     nearest = int(np.argmax([adjusted_rand_index(agreed, own.start.labels) for own in results]))
-    states, start, found = sets[nearest], results[nearest].start, [own.found for own in results]
-    landscape, left = results[nearest].landscape, [agreed]
-    if shared:  # a domain on which searches half agree may vanish in the fit, over hundreds of epochs
-        left.append(landscape.fit(agreed[landscape.order]).labels)
-    if len(votes) > len(results) or max(lacking(labels, k) for labels in left) <= lacking(start.labels, k):
-        start = start_from_composition(states, agreed, k)
+    start, found = results[nearest].start, [own.found for own in results]
+    if not is_small or _keeps_domains(agreed, results[nearest], fitted=shared):
+        start = start_from_composition(sets[nearest], agreed, k)
     return (
         nearest,
         start,
@@ -171,7 +169,7 @@ def search_compositions(
         found = searched(landscape, slice(None))
     else:
         part = landscape_of(states, coordinates, sample.graph, k, spots=sample.spots)
-        found = _agreed(landscape, given[:_AGREEING], lambda: searched(part, sample.spots), seed=of_brief)
+        found = _agreed(landscape, given, lambda: searched(part, sample.spots), seed=of_brief)
     return Searched(_start(states, found.labels, found.composition), found, landscape, states)
 
 
@@ -180,14 +178,14 @@ def _agreed(
 ) -> Found:
     """What brief fits of all spots agree on, or one of them that has a lower F and lacks no more domains.
 
-    They are made from the labels (n,), from compositions averaged at each scale, and from the compositions that a
-    search of the sample has found. Starts err in different places, and a few rounds take each to the optimum of F near
-    it. The search of a sample is right more often than a single start, and has two votes of eight: with half of them,
-    domains that the sample lacks would be lost. What is found has the shares of the votes as its posterior, since their
-    disagreement says where other answers are about as good.
+    They are made from labels (`_brief_starts`), and from the compositions that a search of the sample has found. Starts
+    err in different places, and a few rounds take each to the optimum of F near it. The search of a sample is right
+    more often than a single start, and has two votes of eight: with half of them, domains that the sample lacks would
+    be lost. What is found has the shares of the votes as its posterior, since their disagreement says where other
+    answers are about as good.
     """
     k, small = landscape.k, np.min_scalar_type(landscape.k - 1)
-    starts = [own.astype(np.int64) for own in labels] + composition_labels(landscape, seed=seed, each=1)
+    starts = _brief_starts(landscape, labels, seed=seed)
 
     def brief(start: np.ndarray | None) -> tuple[Fit, Found | None]:
         """A fit without its posteriors, from labels or from the sample."""
@@ -216,17 +214,32 @@ def _agreed(
     )
 
 
+def _brief_starts(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> list[np.ndarray]:
+    """Labels (n,) to start brief fits from: the first of those given, and of compositions averaged at each scale."""
+    return [own.astype(np.int64) for own in labels[:_AGREEING]] + composition_labels(landscape, seed=seed, each=1)
+
+
 def _brief_labels(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> list[np.ndarray]:
-    """Labels (n,) of brief fits from the first of the given labels, two others, and compositions at each scale."""
+    """Labels (n,) of brief fits, where the given labels are the consensus of restarts, and these."""
     rng = np.random.default_rng(seed)
-    given = [labels[i] for i in (0, *rng.permutation(np.arange(1, len(labels)))[: _AGREEING - 1])]
-    starts = [own.astype(np.int64) for own in given]
-    starts += composition_labels(landscape, seed=int(rng.integers(2**32)), each=1)
+    given = [labels[i] for i in (0, *rng.permutation(np.arange(1, len(labels))))]
+    starts = _brief_starts(landscape, given, seed=int(rng.integers(2**32)))
 
     def brief(start: np.ndarray) -> np.ndarray:
         return landscape.as_given(landscape.fit(start[landscape.order], rounds=_FEW).labels)
 
     return side_by_side(brief, starts, at_once=_AT_ONCE)
+
+
+def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:
+    """Whether a consensus (n,) lacks no more domains than a search found, also after it is fitted with its states.
+
+    A domain on which searches half agree may vanish in the fit, over hundreds of epochs.
+    """
+    landscape, most = own.landscape, lacking(own.start.labels, own.landscape.k)
+    if lacking(agreed, landscape.k) > most:
+        return False
+    return not fitted or lacking(landscape.fit(agreed[landscape.order]).labels, landscape.k) <= most
 
 
 def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
