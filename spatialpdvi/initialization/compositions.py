@@ -33,7 +33,7 @@ __all__ = [
 _PRIOR = 1e-3  # of the number of spots: the weight of a domain's prior, in spots
 _RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
-_AGREEING = 3  # of the given labels from which a large section is fitted briefly
+_AGREEING = 3  # of the given labels from which brief fits start
 _FEW = 4  # rounds of such a fit
 _AT_ONCE = 2  # such fits at a time: each has several posteriors of the whole section in memory
 _VOTES = 2  # of the search of a sample, beside one of each brief fit
@@ -156,8 +156,7 @@ def search_compositions(
         Spots of a large section: these alone are searched, and brief fits of all spots are made besides (`_agreed`).
     """
     rng = np.random.default_rng(seed)
-    others = rng.permutation(np.arange(1, len(labels)))
-    given = [labels[i] for i in (0, *others[:_RESTARTS])]
+    given = _mixed(labels, rng)[: 1 + _RESTARTS]
     of_starts, of_search, of_brief = (int(one) for one in rng.integers(2**32, size=3))
 
     def searched(landscape: Landscape, spots: np.ndarray | slice) -> Found:
@@ -214,6 +213,11 @@ def _agreed(
     )
 
 
+def _mixed(labels: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """The first of the labels, which the others agree on, and these in random order."""
+    return [labels[i] for i in (0, *rng.permutation(np.arange(1, len(labels))))]
+
+
 def _brief_starts(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> list[np.ndarray]:
     """Labels (n,) to start brief fits from: the first of those given, and of compositions averaged at each scale."""
     return [own.astype(np.int64) for own in labels[:_AGREEING]] + composition_labels(landscape, seed=seed, each=1)
@@ -222,8 +226,7 @@ def _brief_starts(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: i
 def _brief_labels(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: int) -> list[np.ndarray]:
     """Labels (n,) of brief fits, where the given labels are the consensus of restarts, and these."""
     rng = np.random.default_rng(seed)
-    given = [labels[i] for i in (0, *rng.permutation(np.arange(1, len(labels))))]
-    starts = _brief_starts(landscape, given, seed=int(rng.integers(2**32)))
+    starts = _brief_starts(landscape, _mixed(labels, rng), seed=int(rng.integers(2**32)))
 
     def brief(start: np.ndarray) -> np.ndarray:
         return landscape.as_given(landscape.fit(start[landscape.order], rounds=_FEW).labels)

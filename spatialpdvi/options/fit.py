@@ -245,7 +245,7 @@ class FitOptions:
         None,
         f"Rounds of the search for the lowest F with {option('states')}. Each proposes changes of the best domains so "
         "far and fits the most promising ones; 0 takes the best of the starts. Default: 10, and 3 from 20,000 "
-        "spots, of which a sample is searched.",
+        "spots on, of which a sample is searched.",
         group="Start",
     )
 
