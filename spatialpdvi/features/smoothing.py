@@ -13,6 +13,8 @@ from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import SmoothingSettings
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.threads import in_blocks
 
 __all__ = ["CANDIDATES", "SCALES", "SmoothedFeatures", "neighbor_averages", "predictive_neighbors", "smooth_features"]
 
@@ -20,7 +22,8 @@ SCALES = (0.5, 1.0, 2.0)  # of the section's own number of neighbours: the scale
 CANDIDATES = (4, 6, 8, 12, 18, 25, 30, 40, 50, 60, 80, 100)  # neighbours
 _NEAR_BEST = 0.005  # relative to the least error: the fewest neighbours within it are taken
 _SAMPLED = 20_000  # spots on which the error is estimated, at most
-_BLOCK = 50_000
+_BLOCK = 50_000  # spots whose neighbours are in memory at a time
+_AT_A_TIME = 1 << 11  # spots that a thread averages at a time
 
 
 class SmoothedFeatures(NamedTuple):
@@ -82,17 +85,33 @@ def neighbor_averages(
     means = [np.empty_like(features) for _ in counts]
     for spots in samples:
         tree = cKDTree(coordinates[spots])
-        for first in range(0, spots.size, _BLOCK):
-            block = np.arange(first, min(first + _BLOCK, spots.size))
+        for block in slices(spots.size, _BLOCK):
             own = spots[block]
-            index = spots[nearest_spots(tree, block, max(counts))] if max(counts) else own[:, None][:, :0]
-            total = features[own].astype(np.float64)
-            for taken in range(index.shape[1] + 1):
-                if taken:
-                    total += features[index[:, taken - 1]]
-                for mean, count in zip(means, counts, strict=True):
-                    if min(count, index.shape[1]) == taken:
-                        mean[own] = total / (taken + 1)
+            index = own[:, None][:, :0]
+            if max(counts):
+                index = spots[nearest_spots(tree, np.arange(block.start, block.stop), max(counts))]
+            for mean, part in zip(means, _first_averaged(features, own, index, counts), strict=True):
+                mean[own] = part
+    return means
+
+
+def _first_averaged(
+    features: np.ndarray, own: np.ndarray, index: np.ndarray, counts: Sequence[int]
+) -> list[np.ndarray]:
+    """Means (b, d) over each of the spots ``own`` (b,) and the first ``counts`` of its neighbours ``index`` (b, q)."""
+    means = [np.empty((own.size, features.shape[1]), dtype=features.dtype) for _ in counts]
+
+    def average(rows: slice) -> None:
+        near = index[rows]
+        total = features[own[rows]].astype(np.float64)
+        for taken in range(near.shape[1] + 1):
+            if taken:
+                total += features[near[:, taken - 1]]
+            for mean, count in zip(means, counts, strict=True):
+                if min(count, near.shape[1]) == taken:
+                    mean[rows] = total / (taken + 1)
+
+    in_blocks(average, own.size, _AT_A_TIME)
     return means
 
 

@@ -6,11 +6,12 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.kernels.graph import order_neighbours
 from spatialpdvi.runtime.rows import slices
-from spatialpdvi.runtime.threads import nearest
+from spatialpdvi.runtime.threads import in_blocks, nearest
 
 __all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
+_AT_A_TIME = 1 << 13  # spots of which a thread searches the neighbours at a time
 _SPARE = 16  # spots queried beyond the k-th, to find its ties: on lattices there are at most 12
 
 
@@ -84,10 +85,14 @@ def order_nearest(
     if q < 1:
         empty = np.empty((spots.size, 0))
         return empty, empty.astype(np.int64)
-    distance, index = nearest(tree, tree.data[spots], q + 1)
     rank, near = np.empty((spots.size, q)), np.empty((spots.size, q), dtype=np.int64)
-    # relative to the n_neighbors-th distance: the same for any unit of the coordinates
-    order_neighbours(distance, index, spots, n_neighbors, _SAME, rank, near)
+
+    def search(rows: slice) -> None:
+        distance, index = tree.query(tree.data[spots[rows]], k=q + 1)
+        # relative to the n_neighbors-th distance: the same for any unit of the coordinates
+        order_neighbours.serial(distance, index, spots[rows], n_neighbors, _SAME, rank[rows], near[rows])
+
+    in_blocks(search, spots.size, _AT_A_TIME)
     return rank, near
 
 

@@ -19,6 +19,7 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.threads import own_loops_on_all_threads
 
 __all__ = [
     "Sample",
@@ -86,9 +87,10 @@ def search_sets(
         As for `search_compositions`.
     """
     if sample is not None:
-        only = search_compositions(
-            sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
-        )
+        with own_loops_on_all_threads():
+            only = search_compositions(
+                sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
+            )
         return 0, only.start, only.found
     shared = rounds > 0 and len(sets) > 1
 

@@ -28,6 +28,7 @@ from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.threads import in_blocks
 
 __all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
@@ -42,6 +43,7 @@ _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
 _EM = 49  # rounds, of the shares of the states in the section
+_TOGETHER = 100_000  # spots of which a thread adds up the posteriors: sums of large sections depend on it
 _LOCAL = 14  # rounds of a fit within one domain
 _SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
@@ -452,8 +454,14 @@ def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
     """The share (C,) of each state among all spots, without domains, by EM."""
     n, n_states = likelihood.shape
     share = np.full(n_states, 1.0 / n_states)
+    spots = np.empty((-(-n // _TOGETHER), n_states))
+
+    def expect(rows: slice) -> None:
+        spots[rows.start // _TOGETHER] = _posterior(likelihood[rows], share).sum(axis=0)
+
     for _ in range(_EM):
-        share = sum(_posterior(likelihood[rows], share).sum(axis=0) for rows in slices(n)) / n
+        in_blocks(expect, n, _TOGETHER)
+        share = spots.sum(axis=0) / n
     return share
 
 

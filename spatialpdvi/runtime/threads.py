@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["ahead", "in_blocks", "n_threads", "nearest", "single_threaded"]
+__all__ = ["ahead", "in_blocks", "n_threads", "nearest", "own_loops_on_all_threads", "single_threaded"]
 
 _T = TypeVar("_T")
 
@@ -32,6 +32,20 @@ def single_threaded() -> Iterator[None]:
     try:
         with threadpool_limits(1):
             yield
+    finally:
+        numba.set_num_threads(before)
+
+
+@contextmanager
+def own_loops_on_all_threads() -> Iterator[None]:
+    """Inside `single_threaded`, run this package's compiled loops in parallel: their sums are of fixed blocks."""
+    import numba
+
+    before = numba.get_num_threads()
+    largest: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba is imported
+    numba.set_num_threads(min(n_threads(), largest))
+    try:
+        yield
     finally:
         numba.set_num_threads(before)
 
@@ -73,6 +87,9 @@ def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:
 
     After Ctrl-C the blocks that have begun are finished, and no other begins.
     """
+    if 0 < n <= size:
+        task(slice(0, n))
+        return
     with ThreadPoolExecutor(n_threads()) as pool:
         for _ in pool.map(task, (slice(first, min(first + size, n)) for first in range(0, n, size))):
             pass  # an exception of a block is raised here

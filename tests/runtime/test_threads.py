@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.kernels import dispatch as twins
-from spatialpdvi.runtime.threads import ahead, in_blocks, single_threaded
+from spatialpdvi.runtime.threads import ahead, in_blocks, own_loops_on_all_threads, single_threaded
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -40,6 +40,14 @@ def test_threads_are_asked_to_spin_briefly_unless_the_user_chose(monkeypatch, ch
     assert tuple(map(os.environ.get, NAMES)) == chosen
 
 
+def test_own_loops_run_on_all_threads_among_others_that_may_not(monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1000")  # more than numba was imported with
+    with single_threaded():
+        with own_loops_on_all_threads():
+            assert numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS
+        assert numba.get_num_threads() == 1
+
+
 def test_blocks_cover_all_rows_once_and_raise_what_one_of_them_raises():
     seen = np.zeros(1003, dtype=int)
 
@@ -49,6 +57,9 @@ def test_blocks_cover_all_rows_once_and_raise_what_one_of_them_raises():
     in_blocks(count, seen.size, 10)
     assert (seen == 1).all()
     in_blocks(count, 0, 10)
+    in_blocks(count, 7, 10)
+    assert (seen[:7] == 2).all()
+    assert (seen[7:] == 1).all()
 
     def fail(rows):
         if rows.start == 20:
