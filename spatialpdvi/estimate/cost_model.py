@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
 from spatialpdvi.options.stages import are_tall, default_n_patches
-from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets
+from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_deciding_sets, n_state_sets
 
 __all__ = [
     "EPOCHS",
@@ -24,21 +24,21 @@ __all__ = [
 ]
 
 # seconds of one thread for one unit of each term of `Work.terms`. By hand: "values again", from a fit of ten million
-# spots; "searched", of real sections alone, since searches of easy ones end early; and the memory of states, search,
-# graph and fit, from large sections
+# spots; "states" and "search", from real and hard sections, since searches of easy ones end early; and the memory of
+# states, search, graph and fit, from large sections
 SECONDS = {
     "start-up": {"once": 1.47},
     "read": {"spots": 5.0e-08, "packed": 2.39e-09, "bytes": 3.79e-09},
     "genes": {"once": 0.199, "values": 1.39e-08, "kept": 0.0, "genes": 1.01e-05, "packed": 2.39e-09},
-    "PCA": {"once": 0.038, "kept": 4.95e-08, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
+    "PCA": {"once": 0.038, "kept": 1.2e-07, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
-    "start": {"once": 0.204, "trained": 4.86e-09, "labelled": 0.0, "votes": 4.6e-09},
-    "states": {"learnt sets": 0.0054, "learnt": 1.16e-08},
-    "search": {"searched sets": 0.247, "searched": 1.26e-06, "whole": 5.2e-06},
+    "start": {"once": 0.204, "trained": 1.6e-08, "labelled": 0.0, "votes": 4.6e-09},
+    "states": {"learnt sets": 0.05, "learnt": 5.5e-08, "spots": 3.0e-06},
+    "search": {"searched sets": 0.35, "searched": 3.5e-08, "whole": 5.2e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {
         "once": 0.0659,
-        "updates": 1.52e-09,
+        "updates": 2.0e-09,
         "state updates": 1.91e-09,
         "gene updates": 2.84e-09,
         "copies": 4.13e-08,
@@ -52,7 +52,7 @@ PARALLEL = {
     "start-up": 0.23,
     "read": 1.0,
     "genes": 0.76,
-    "PCA": 0.82,
+    "PCA": 0.3,
     "smooth": 1.0,
     "start": 1.0,
     "states": 0.67,
@@ -72,7 +72,7 @@ MEMORY = {
     "smooth": {"once": 339000000.0, "spots": 968.0, "counts": 1.0, "fitted genes": 1.42},
     "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
     "states": {"once": 343000000.0, "spots": 700.0, "counts": 1.0},
-    "search": {"once": 371000000.0, "spots": 2400.0, "counts": 1.0},
+    "search": {"once": 371000000.0, "spots": 2400.0, "counts": 1.0, "searched": 14.0},
     "graph": {"once": 370000000.0, "spots": 950.0, "counts": 1.0, "fitted genes": 1.44},
     "fit": {"once": 363000000.0, "spots": 780.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.52},
     "scores": {"once": 365000000.0, "spots": 1040.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.55},
@@ -98,6 +98,7 @@ _BEFORE = 4  # rounds of a search that its starts take as long as
 _ROUNDS = 3  # of a visit
 _SOLVER_BYTES = 20.0  # of a posterior: two copies in float64 and one in float32
 _POSTERIOR_BYTES = 12.0  # the posterior and the calibrated one in float32, and one that is being made
+_SEARCHED_AT_ONCE = 3  # sets of states of a section that is not large
 _SPARE = 16  # neighbours that are searched for beyond those needed
 
 
@@ -178,11 +179,14 @@ class Work:
             "votes": self.restarts * self.n * self.k,
         }
         if self.states:
-            learnt = self.sets * some * self.states * self.width
-            stages["states"] = {"learnt sets": self.sets, "learnt": learnt}
+            sets = n_deciding_sets(self.n)
+            learnt = sets * some * self.states * self.width
+            stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
         if self.searches:
             is_large = self.n >= SAMPLED_FROM
-            searched = self.sets * (SAMPLED if is_large else self.n) * self.k * (_BEFORE + self.search)
+            spots = SAMPLED if is_large else self.n
+            # a fit has more rounds the longer a section is, since borders move by about one spot in each
+            searched = self.sets * spots**1.5 * self.k * (_BEFORE + self.search)
             stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": self.n * self.k * is_large}
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost as much as about twenty features
@@ -222,7 +226,9 @@ class Work:
         if self.states:
             stages["states"] = common | {"counts": after}
         if self.searches:
-            stages["search"] = common | {"counts": after}
+            is_large = self.n >= SAMPLED_FROM
+            values = _SEARCHED_AT_ONCE * self.n * (self.k + self.states) * (not is_large)
+            stages["search"] = common | {"counts": after, "searched": 8.0 * values}
         stages["graph"] = common | genes | {"counts": after}
         stages["fit"] = common | {"posteriors": _SOLVER_BYTES * self.n * self.k} | genes | {"counts": after}
         for name in ("scores", "write"):
