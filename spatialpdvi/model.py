@@ -98,10 +98,10 @@ class Model:
         return f"Model({k} domains, {d} features of {made_of})"
 
     @staticmethod
-    def stored_options(options: FitOptions, *, smooth: int, with_states: bool) -> dict[str, Any]:
-        """Return the options of a fit that its model stores, with the number of neighbours that was chosen."""
+    def stored_options(options: FitOptions, *, smooth: int, n_neighbors: int, with_states: bool) -> dict[str, Any]:
+        """Return the options of a fit that its model stores, with the numbers of neighbours that were chosen."""
         stored = _STORED_WITH_STATES if with_states else _STORED
-        return {name: getattr(options, name) for name in stored} | {"smooth": smooth}
+        return {name: getattr(options, name) for name in stored} | {"smooth": smooth, "n_neighbors": n_neighbors}
 
     def fit_options(self, **chosen: Any) -> FitOptions:
         """Return the options with which a section is prepared: the model's, and those that belong to the section."""

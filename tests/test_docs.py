@@ -14,7 +14,7 @@ from documented import PAGE
 from spatialpdvi import FitOptions
 from spatialpdvi.cli import main
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.options.stages import default_n_patches
+from spatialpdvi.options.stages import default_n_neighbors, default_n_patches
 from spatialpdvi.options.states import search_rounds
 from spatialpdvi.solvers import SolverSettings
 
@@ -147,6 +147,7 @@ def test_the_defaults_on_the_page_are_those_of_a_fit():
     # options that are None until something else decides: what decides, where the page states a number
     decided = {name: getattr(solver, name) for name in ("batch_patches", "inner_rounds", "step_factor")}
     decided |= {"n_pcs": options.components_of(2), "n_patches": default_n_patches(150_000)}
+    decided["n_neighbors"] = default_n_neighbors()
     decided["search"] = search_rounds(options.search, 10_000)
     for field in fields(FitOptions):
         if field.default is MISSING:

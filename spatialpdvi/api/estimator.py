@@ -47,7 +47,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     tau
         Weight of feature similarity in the edge weights.
     n_neighbors
-        Number k of neighbours in the mutual k-nearest-neighbour graph; not used if a graph is given.
+        Number k of neighbours in the mutual k-nearest-neighbour graph; not used if a graph is given. None joins 10, or
+        as many as features are averaged over if that is fewer, but at least 6.
     smooth
         Number of nearest spots over which features are averaged; 0 turns smoothing off, None chooses the number that
         best predicts the features of a spot from its neighbours.
@@ -103,7 +104,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         *,
         beta: float = 1.0,
         tau: float = 1.0,
-        n_neighbors: int = 10,
+        n_neighbors: int | None = None,
         smooth: int | None = None,
         whiten: bool = True,
         n_init: int = 6,

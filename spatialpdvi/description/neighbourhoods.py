@@ -18,7 +18,7 @@ from scipy.stats import false_discovery_control, norm
 from spatialpdvi.errors import InputError
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.io.results.described import SectionDomains
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.stages import default_n_neighbors
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["FEWEST_SPOTS", "contact_table", "load_squidpy", "section_graph", "variable_genes"]
@@ -62,7 +62,7 @@ def section_graph(section: SectionDomains) -> tuple[sp.csr_matrix, str]:
     if section.graph is not None:
         graph, source = section.graph.copy(), "stored by the fit"
     else:
-        k = section.n_neighbors or FitOptions.n_neighbors
+        k = section.n_neighbors or default_n_neighbors()
         graph, source = mutual_knn(section.coordinates, k), f"mutual neighbours among the {k} nearest"
     graph.data = np.ones(graph.nnz)
     return graph, source

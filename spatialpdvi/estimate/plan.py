@@ -17,7 +17,7 @@ from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.stages import are_tall
+from spatialpdvi.options.stages import are_tall, default_n_neighbors
 from spatialpdvi.options.states import search_rounds, wanted_states
 from spatialpdvi.runtime.memory import memory_limit, show_size
 
@@ -70,7 +70,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "epochs": epochs,
             "n_init": options.n_init,
             "smooth": options.smooth,
-            "n_neighbors": options.n_neighbors,
+            "n_neighbors": options.n_neighbors or default_n_neighbors(),
             "flow_neighbors": options.flow_neighbors,
             "given_start": options.init is not None,
             "search": search_rounds(options.search, source.n_obs),

@@ -101,6 +101,7 @@ def make_model(
     space, hyperparameters = prepared.features.space, prepared.start.hyperparameters
     fitted, rotation = prepared.initialization.fitted, prepared.initialization.rotation
     assert space is not None
+    assert prepared.n_neighbors is not None  # the graph was not given
     assert isinstance(fitted, np.ndarray)
     found, shared = prepared.initialization.states, None
     if found is None:
@@ -117,7 +118,10 @@ def make_model(
         reach=float(np.quantile(distance, _REACH)),
         # states are those of single spots: nothing is averaged before they are found
         options=Model.stored_options(
-            options, smooth=0 if shared else prepared.features.found["smooth"], with_states=shared is not None
+            options,
+            smooth=0 if shared else prepared.features.found["smooth"],
+            n_neighbors=prepared.n_neighbors,
+            with_states=shared is not None,
         ),
         version=__version__,
         colours=colours,

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from spatialpdvi.initialization import (
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
-from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings
+from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings, default_n_neighbors
 from spatialpdvi.options.states import (
     SAMPLED,
     SAMPLED_FROM,
@@ -93,6 +94,7 @@ class Prepared(NamedTuple):
     graph: SpatialGraph
     features: SmoothedFeatures  # without those at every scale, which restarts alone need
     codes: np.ndarray | None  # (n,) known labels in patch order, -1 where there is none
+    n_neighbors: int | None  # nearest spots that are joined; None where the graph was given
 
     @property
     def start(self) -> Start:
@@ -120,7 +122,7 @@ class Prepared(NamedTuple):
     def found(self) -> dict[str, Any]:
         """Return what the stages found, for the parameters of a result."""
         agreed, states, searched = self.initialization.agreed, self.initialization.states, self.initialization.searched
-        found = self.features.found
+        found = self.features.found | {"n_neighbors": self.n_neighbors}
         if states is not None:
             found = found | {"n_states": int(states.share.size), "detrended": states.detrended}
         if searched is not None:
@@ -351,7 +353,8 @@ def prepare(
     order, patches = graph.patching.order, graph.patching.patches
     problem = start.problem(wrap_features(fitted[order]), patches)
     codes = None if section.labels is None else section.labels.codes[order].astype(np.int64)
-    return Prepared(problem, initialization, graph, features, codes)
+    n_neighbors = settings.n_neighbors if section.graph is None else None
+    return Prepared(problem, initialization, graph, features, codes, n_neighbors)
 
 
 def prepare_start(
@@ -393,6 +396,10 @@ def prepare_start(
         start = compose(section, unsmoothed, start, states, covariates=covariates, graph=settings, progress=progress)
         if options.states == "auto" and start.states is not None:
             _warn_of_idle(options)
+    if settings.n_neighbors is None and section.graph is None:
+        averaged = start.states is None and isinstance(features.fitted, np.ndarray)
+        n_neighbors = default_n_neighbors(features.found["smooth"] if averaged else None)
+        settings = replace(settings, n_neighbors=n_neighbors)
     return prepare(section, features, start, settings, progress)
 
 

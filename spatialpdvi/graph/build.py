@@ -14,7 +14,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.graph.weights import weigh_by_layers, weigh_edges
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.stages import GraphSettings, default_n_patches
+from spatialpdvi.options.stages import GraphSettings, default_n_neighbors, default_n_patches
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import nearest
 
@@ -90,7 +90,7 @@ def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:
     """
     if section.graph is None:
         samples = section.blocks(across=settings.across_sections)
-        return _join_neighbors(section.coordinates, samples, settings.n_neighbors)
+        return _join_neighbors(section.coordinates, samples, settings.n_neighbors or default_n_neighbors())
     if section.samples is None or settings.across_sections:
         return section.graph
     return _within_samples(section.graph, np.asarray(section.samples.codes))

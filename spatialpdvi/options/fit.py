@@ -202,8 +202,11 @@ class FitOptions:
         group="Start",
     )
 
-    n_neighbors: int = _option(
-        10, "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots.", group="Graph"
+    n_neighbors: int | None = _option(
+        None,
+        "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots. Default: 10; where every domain "
+        "has one Gaussian, as many as features are averaged over if that is fewer, but at least 6.",
+        group="Graph",
     )
     flow_neighbors: int = _option(
         100, "Number of nearest spots from which each flow direction is estimated.", group="Graph"

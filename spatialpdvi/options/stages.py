@@ -12,11 +12,14 @@ __all__ = [
     "StartSettings",
     "StateSettings",
     "are_tall",
+    "default_n_neighbors",
     "default_n_patches",
 ]
 
 _TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
 _WIDEST = 5_000  # genes whose products take .2 GB
+_N_NEIGHBORS = 10
+_SURROUNDING = 6  # nearest spots on hexagonal lattices, and on average those around a cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ class StateSettings(_Settings):
 class GraphSettings(_Settings):
     """How spots are joined, how edges are weighed, and how many patches the section is divided into."""
 
-    n_neighbors: int
+    n_neighbors: int | None  # None for the default
     flow_neighbors: int
     tau: float
     anisotropy: float
@@ -104,6 +107,21 @@ class GraphSettings(_Settings):
     n_patches: int | None  # None for the default
     batch_patches: int | None  # None for the default of the solver
     cross_patch_edges: bool
+
+
+def default_n_neighbors(averaged: int | None = None) -> int:
+    """Return how many nearest spots of a spot are joined to it by default.
+
+    There are ten. Where the features of a domain's one Gaussian are averages over fewer spots, which were chosen
+    because tissue changes within them, there are as many, and at least the six that surround a spot: edges that reach
+    further would blur layers that the averages keep.
+
+    Parameters
+    ----------
+    averaged
+        Number of nearest spots over which the fitted features are averaged; None, or 0, where they are not.
+    """
+    return min(_N_NEIGHBORS, max(_SURROUNDING, averaged)) if averaged else _N_NEIGHBORS
 
 
 def are_tall(shape: tuple[int, int]) -> bool:

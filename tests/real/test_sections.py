@@ -19,6 +19,7 @@ FLOORS = {
     "dlpfc_151676": (7, 0.36, {}),
     "dlpfc_151508_pca_only": (7, 0.48, PCS),
     "dlpfc_151670_pca_only": (5, 0.55, PCS),
+    "st_mob_rep12": (4, 0.50, {}),  # 0.46 with edges that reach across its narrow layers
 }
 
 
