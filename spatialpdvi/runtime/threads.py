@@ -85,7 +85,7 @@ def ahead(items: Iterator[_T]) -> Iterator[_T]:
 def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:
     """Call ``task`` with each block of at most ``size`` of n rows, on all threads; it writes to its own rows.
 
-    After Ctrl-C the blocks that have begun are finished, and no other begins.
+    A single block needs no other thread. After Ctrl-C the blocks that have begun are finished, and no other begins.
     """
     if 0 < n <= size:
         task(slice(0, n))
