@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import spatialpdvi
 from spatialpdvi.graph.flow import border_directions, flow_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
@@ -270,33 +269,3 @@ def test_a_handful_of_spots_has_forms_of_zero_or_finite_ones(n):
     rng = np.random.default_rng(n)
     points = rng.random((n, 2))
     assert np.isfinite(_forms(points, rng.normal(size=(n, 3)), mutual_knn(points, 3))).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "joined"),
-    [
-        ({"smooth": 4}, 6),
-        ({"smooth": 8}, 8),
-        ({"smooth": 25}, 10),
-        ({"smooth": 0}, 10),
-        ({"smooth": 4, "n_neighbors": 12}, 12),
-        ({"smooth": 4, "states": 5, "search": 0}, 10),  # compositions are fitted to single spots
-        ({"n_pcs": 0, "rep": None}, 10),  # genes are not averaged
-    ],
-)
-def test_one_gaussian_each_joins_no_more_spots_than_its_features_average(toy_section, options, joined):
-    """But at least those around a spot; what was joined is in the result and in its model."""
-    defaults = {"k": 4, "rep": "X_pca", "states": "off", "max_epochs": 1}
-    result = spatialpdvi.fit(toy_section.copy(), **(defaults | options))
-    assert result.params["n_neighbors"] == joined
-    assert result.params["n_edges"] == mutual_knn(toy_section.obsm["spatial"], joined).nnz // 2
-    if result.model is not None:
-        assert result.model.options["n_neighbors"] == joined
-
-
-def test_the_fit_of_a_given_graph_has_no_number_of_neighbours(toy_section):
-    section = toy_section.copy()
-    section.obsp["near"] = mutual_knn(section.obsm["spatial"], 3)
-    result = spatialpdvi.fit(section, k=4, rep="X_pca", states="off", smooth=4, graph="near", max_epochs=1)
-    assert "n_neighbors" not in result.params
-    assert result.params["n_edges"] == section.obsp["near"].nnz // 2
