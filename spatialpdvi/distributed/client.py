@@ -241,7 +241,8 @@ def connect(where: str) -> Iterator[Cluster]:
             "Install it with: pip install 'spatialpdvi[dask]'.",
         )
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised here as an error
-    logging.getLogger("asyncio").addFilter(_is_worth_logging)
+    for library in ("asyncio", "tornado.application"):
+        logging.getLogger(library).addFilter(_is_worth_logging)
     # borders of patches are sent in every epoch, and no user can send them in another way
     warnings.filterwarnings("ignore", "Sending large graph", module="distributed.client")
     local = re.fullmatch(r"local:(\d+)", where)
@@ -317,9 +318,14 @@ def _size(value: Any) -> int:
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """False for messages of asyncio that a signal ended one of Dask's waits: the user knows that already."""
+    """False for messages that a signal ended one of Dask's waits: the user knows that already.
+
+    Such a wait is cancelled by Dask's `sync`, which fails, and is logged, where the wait had not begun.
+    """
     from distributed.client import AllExit
 
+    if "sync.<locals>.cancel" in record.getMessage():
+        return False
     return record.exc_info is None or not isinstance(record.exc_info[1], AllExit)
 
 

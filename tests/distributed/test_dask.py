@@ -1,8 +1,11 @@
 """The same bits on a Dask cluster of any size, also where a worker dies."""
 
+import logging
 import os
 import re
 import signal
+from functools import partial
+from types import CellType, CodeType, FunctionType
 
 import numpy as np
 import pytest
@@ -220,3 +223,17 @@ def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair)
 def test_an_address_without_a_cluster_is_an_error(where, found):
     with pytest.raises(InputError, match=found), connect(where):
         pass
+
+
+def test_only_the_end_of_a_wait_that_a_signal_cut_short_is_kept_from_the_log(caplog):
+    """Where the signal comes before a wait has begun, Dask's own cancellation of it fails, which tornado logs."""
+    from distributed.utils import sync
+
+    inner = [code for code in sync.__code__.co_consts if isinstance(code, CodeType) and code.co_name == "cancel"]
+    ended = FunctionType(inner[0], {}, closure=(CellType(),) * len(inner[0].co_freevars))
+    ended.__qualname__ = f"{sync.__qualname__}.<locals>.cancel"
+    with connect("local:1"):
+        for callback in (partial(ended), partial(int, "no number")):
+            logging.getLogger("tornado.application").error("Exception in callback %r", callback)
+    assert "no number" in caplog.text
+    assert "<locals>.cancel" not in caplog.text
