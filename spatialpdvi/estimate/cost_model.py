@@ -152,6 +152,11 @@ class Work:
         """Whether the domains with the lowest F are searched for."""
         return self.states > 0 and not self.given_start
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a sample of the spots is searched, and not all of them."""
+        return self.n >= SAMPLED_FROM
+
     def terms(self) -> dict[str, dict[str, float]]:
         """Return for each stage the sizes that its time grows with, by name."""
         some = min(self.n, _TRAINED_ON)
@@ -183,11 +188,11 @@ class Work:
             learnt = sets * some * self.states * self.width
             stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
         if self.searches:
-            is_large = self.n >= SAMPLED_FROM
-            spots = SAMPLED if is_large else self.n
+            spots = SAMPLED if self.is_sampled else self.n
             # a fit has more rounds the longer a section is, since borders move by about one spot in each
             searched = self.sets * spots**1.5 * self.k * (_BEFORE + self.search)
-            stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": self.n * self.k * is_large}
+            whole = self.n * self.k * self.is_sampled
+            stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": whole}
         stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
@@ -226,8 +231,7 @@ class Work:
         if self.states:
             stages["states"] = common | {"counts": after}
         if self.searches:
-            is_large = self.n >= SAMPLED_FROM
-            values = _SEARCHED_AT_ONCE * self.n * (self.k + self.states) * (not is_large)
+            values = _SEARCHED_AT_ONCE * self.n * (self.k + self.states) * (not self.is_sampled)
             stages["search"] = common | {"counts": after, "searched": 8.0 * values}
         stages["graph"] = common | genes | {"counts": after}
         stages["fit"] = common | {"posteriors": _SOLVER_BYTES * self.n * self.k} | genes | {"counts": after}

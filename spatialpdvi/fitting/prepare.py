@@ -396,7 +396,7 @@ def prepare_start(
         start = compose(section, unsmoothed, start, states, covariates=covariates, graph=settings, progress=progress)
         if options.states == "auto" and start.states is not None:
             _warn_of_idle(options)
-    if settings.n_neighbors is None and section.graph is None:
+    if settings.n_neighbors is None:
         averaged = start.states is None and isinstance(features.fitted, np.ndarray)
         n_neighbors = default_n_neighbors(features.found["smooth"] if averaged else None)
         settings = replace(settings, n_neighbors=n_neighbors)
