@@ -56,7 +56,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Whether to rotate and scale the features so that the noise within domains has the same variance in all
         directions.
     n_init
-        Number of Gaussian mixture restarts at each of three smoothing scales. The fit starts from their consensus.
+        Number of Gaussian mixture restarts at each of three smoothing scales; the fit starts from their consensus. None
+        stands for 48 up to 3,125 spots, then for fewer, and for 6 from 25,000 spots on.
     solver
         One of `spatialpdvi.options.fit.SOLVERS`.
     max_epochs
@@ -107,7 +108,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         n_neighbors: int | None = None,
         smooth: int | None = None,
         whiten: bool = True,
-        n_init: int = 6,
+        n_init: int | None = None,
         solver: str = "p2dvi",
         max_epochs: int = 500,
         tol: float = 1e-4,

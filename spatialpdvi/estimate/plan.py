@@ -17,7 +17,7 @@ from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
-from spatialpdvi.options.stages import are_tall, default_n_neighbors
+from spatialpdvi.options.stages import StartSettings, are_tall, default_n_neighbors
 from spatialpdvi.options.states import search_rounds, wanted_states
 from spatialpdvi.runtime.memory import memory_limit, show_size
 
@@ -68,7 +68,6 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "file_bytes": file_status(location.table())[0],
             "k": options.n_domains,
             "epochs": epochs,
-            "n_init": options.n_init,
             "smooth": options.smooth,
             "n_neighbors": options.n_neighbors or default_n_neighbors(),
             "flow_neighbors": options.flow_neighbors,
@@ -79,6 +78,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         read = _plan_counts if options.rep is None else _plan_features
         where, layout, needed, sizes = read(source, options, memory)
         states = _states(options, source.n_obs, layout)
+        common["n_init"] = StartSettings.of(options, source.n_obs, searched=states > 0).n_init
         if states and options.states == "auto":
             assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
     work = Work(**common, **sizes, states=states, markers=markers and options.rep is None)

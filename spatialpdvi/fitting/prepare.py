@@ -187,11 +187,10 @@ def initialize(
 
 def compose(
     section: Section,
-    unsmoothed: np.ndarray,
+    sets: Sequence[States],
     initialization: Initialization,
     settings: StateSettings,
     *,
-    covariates: Covariates | None,
     graph: GraphSettings,
     progress: Progress,
 ) -> Initialization:
@@ -201,32 +200,25 @@ def compose(
     ----------
     section
         Read and checked.
-    unsmoothed
-        (n, d) dense features of single spots: what is fitted, in the coordinates of its states.
+    sets
+        Of states, from `learn_sets`; one where labels are given.
     initialization
         From `initialize`. Its labels and its restarts are among those that the search starts from; given labels are
-        kept, and nothing is searched. It is returned as it is where ``auto`` finds no states.
+        kept, and nothing is searched.
     settings
-        Of this stage.
-    covariates
-        With which features drift; None to leave them as they are.
+        Of the states.
     graph
         Settings of the spots that are joined, and of their edges' weights.
     progress
-        Shows the stages "states" and "search".
+        Shows the stage "search".
     """
     k, labels = settings.n_domains, initialization.start.labels
-    given = initialization.agreed is None
-    n_sets = 1 if given else n_state_sets(unsmoothed.shape[0])
-    sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
-    if not sets:
-        return initialization
     found, best = None, 0
-    if given:
+    if initialization.agreed is None:
         edges = _edges(section, sets, graph)
         start = start_from_composition(sets[0], labels, k)
     else:
-        n = unsmoothed.shape[0]
+        n = section.coordinates.shape[0]
         per_spot = _SEARCH_BYTES + 4 * settings.n_states + 24 * k
         warn_of_limit(
             FIXED_BYTES + per_spot * n,
@@ -368,6 +360,8 @@ def prepare_start(
 ) -> Prepared:
     """Do all that lies between features and a solver: `initialize`, `compose` where there are states, `prepare`.
 
+    States come first, since the search that follows makes starts of its own, and needs fewer restarts beside them.
+
     Parameters
     ----------
     section
@@ -387,14 +381,18 @@ def prepare_start(
         Where there are more states than spots, or the features are sparse and states were requested.
     """
     settings = GraphSettings.of(options)
-    start = initialize(features, section.init_labels, StartSettings.of(options), progress, checkpoint=checkpoint)
+    n, of_states = section.coordinates.shape[0], StateSettings.of(options, number_of_states(section, raw, options))
+    sets: list[States] = []
+    if of_states.n_states:
+        n_sets = 1 if options.init is not None else n_state_sets(n)
+        covariates = covariates_of(section, raw, options)
+        sets = learn_sets(np.asarray(raw.fitted), of_states, n_sets, progress, covariates=covariates)
+    of_start = StartSettings.of(options, n, searched=bool(sets))
+    start = initialize(features, section.init_labels, of_start, progress, checkpoint=checkpoint)
     features = features._replace(by_scale=())  # large, and clustered by now
-    n_states = number_of_states(section, raw, options)
-    if n_states:
-        states = StateSettings.of(options, n_states)
-        unsmoothed, covariates = np.asarray(raw.fitted), covariates_of(section, raw, options)
-        start = compose(section, unsmoothed, start, states, covariates=covariates, graph=settings, progress=progress)
-        if options.states == "auto" and start.states is not None:
+    if sets:
+        start = compose(section, sets, start, of_states, graph=settings, progress=progress)
+        if options.states == "auto":
             _warn_of_idle(options)
     if settings.n_neighbors is None:
         averaged = start.states is None and isinstance(features.fitted, np.ndarray)

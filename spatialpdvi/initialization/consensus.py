@@ -3,10 +3,12 @@ r"""The consensus of several labellings: a latent class model of the labels (Daw
 Restart r gives spot i the label l_ri. Given the spot's class c_i = k, labels of different restarts are taken as
 independent, ``p(l_ri = l | c_i = k) = pi_rkl``; EM alternates
 
-    gamma_ik \propto p_k  prod_r pi_{r, k, l_ri}^{1 / sqrt(R)}        pi_rkl \propto 1/2 + sum_i gamma_ik [l_ri = l]
+    gamma_ik \propto p_k  prod_r pi_{r, k, l_ri}^w        pi_rkl \propto 1/2 + sum_i gamma_ik [l_ri = l]
 
 A restart that disagrees with the others has flat rows of pi and little influence, and one that has merged two domains
-still votes for the pair. The power 1/sqrt(R) is ours: R restarts on one tissue are not R independent witnesses.
+still votes for the pair. The power w = min(1 / sqrt(R), 5 / R) is ours: R restarts on one tissue are not R independent
+witnesses, and all together they never count as more than five. Without that limit, hundreds of restarts would make
+classes of the spots where they differ in the same way, instead of the domains on which they agree.
 EM has many optima, and a vote that is matched to one restart inherits the mistakes of that restart. EM is therefore
 run from several restarts, and the run with the highest likelihood is taken.
 
@@ -36,6 +38,8 @@ _STEPS = 50
 _SETTLED = 1e-3  # largest change of gamma
 _LEFT = 0.5  # of the labels of a restart: a consensus of fewer has collapsed
 _OWN_LABEL = 0.9  # weight of a restart's own label where EM starts from it
+_WITNESSES = 5.0  # that restarts count as together, at most
+_ALIKE = 48  # restarts that are compared with each other, at most
 
 
 class Consensus(NamedTuple):
@@ -43,7 +47,7 @@ class Consensus(NamedTuple):
 
     labels: np.ndarray  # (n,) int64 in 0..K-1
     agreement: np.ndarray  # (n,) float32: share of restarts that, matched to the labels, give the spot this label
-    similarity: float  # mean ARI between two restarts, NaN for a single one
+    similarity: float  # mean ARI between two restarts, of 48 at most; NaN for a single one
     pair_agreement: float  # chance that two restarts, matched to the labels, agree on a spot; 1 for a single one
     collapsed: int | None = None  # number of classes left, where the labels are those of one restart for that reason
 
@@ -69,9 +73,8 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     """Return the consensus of several labellings (n,) of the same spots, each in 0..k-1."""
     votes = np.stack(restarts)
     some = votes[:, :: max(1, votes.shape[1] // _COMPARED)]
-    chosen = np.unique(np.linspace(0, len(votes) - 1, _EM_STARTS).round().astype(int))
     sampled = _profiles(some, k)
-    runs = (_expect(sampled, _weighted(sampled.labels[:, r], k)) for r in chosen)
+    runs = (_expect(sampled, _weighted(sampled.labels[:, r], k)) for r in _spread(len(votes), _EM_STARTS))
     classes = max(runs, key=lambda run: run.likelihood)
     many = _profiles(votes[:, :: -(-votes.shape[1] // _LEARNT_FROM)], k)
     gamma, _ = _posterior(many, classes.table, classes.share)
@@ -79,13 +82,19 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     labels = classes.gamma.argmax(axis=1)[many.where]
     if labels.size < votes.shape[1]:
         labels = _labels(votes, classes, k)
-    similarity = _similarity(some)
-    typical = votes[similarity.mean(axis=1).argmax()]
+    alike = _spread(len(votes), _ALIKE)
+    similarity = _similarity(some[alike])
+    typical = votes[alike[similarity.mean(axis=1).argmax()]]
     left, collapsed = np.unique(labels).size, None
     if left < _LEFT * np.unique(typical).size:
         labels, collapsed = typical.astype(np.int64), left
     agreement, pair_agreement = _agreement(votes, labels, k)
     return Consensus(labels, agreement, _mean_similarity(similarity), pair_agreement, collapsed)
+
+
+def _spread(n_restarts: int, most: int) -> np.ndarray:
+    """Numbers of at most so many restarts, evenly among all."""
+    return np.unique(np.linspace(0, n_restarts - 1, most).round().astype(int))
 
 
 def _labels(votes: np.ndarray, classes: _Classes, k: int) -> np.ndarray:
@@ -192,13 +201,14 @@ def _weighted(labels: np.ndarray, k: int) -> np.ndarray:
 def _expect(profiles: _Profiles, gamma: np.ndarray) -> _Classes:
     """Run EM from gamma (u, K) until it settles."""
     n_restarts, k = profiles.labels.shape[1], gamma.shape[1]
+    power = min(1.0 / np.sqrt(n_restarts), _WITNESSES / n_restarts)
     sums = np.empty((N_CHUNKS, n_restarts, k, k))
     for _ in range(_STEPS):
         label_weights(profiles.labels, gamma, profiles.weight, sums)
         given = sums.sum(axis=0)
         share = np.log(given[0].sum(axis=0) / profiles.weight.sum() + 1e-9)
         given += 0.5
-        table = np.log(given / given.sum(axis=1, keepdims=True)) / np.sqrt(n_restarts)
+        table = np.log(given / given.sum(axis=1, keepdims=True)) * power
         before = gamma
         gamma, likelihood = _posterior(profiles, table, share)
         if np.abs(gamma - before).max() < _SETTLED:

@@ -25,7 +25,7 @@ from scipy.special import softmax
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.kernels.mixture import evaluate_spots, sweep
+from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import in_blocks
@@ -157,10 +157,10 @@ class Landscape:
 
     def _sweep_settles(self, phi: np.ndarray, composition: np.ndarray) -> bool:
         """Do one sweep in place, and return whether it hardly moved the posteriors."""
-        before = phi.astype(np.float32)
+        before, moved = phi.astype(np.float32), np.empty(N_CHUNKS)
         self.sweep(phi, self.states.domain_term(composition))
-        moved = sum(np.abs(phi[rows] - before[rows]).sum() for rows in slices(self.n))
-        return bool(0.5 * moved < _SETTLED * self.n)
+        movement(before, phi, moved)
+        return bool(moved.sum() < _SETTLED * self.n)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
         """Return F of (C3) without the states' own terms."""

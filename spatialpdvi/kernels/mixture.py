@@ -42,6 +42,7 @@ __all__ = [
     "data_term_dense",
     "evaluate_spots",
     "log_likelihoods",
+    "movement",
     "relative_likelihoods",
     "responsibilities",
     "settle",
@@ -315,6 +316,21 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
         if done == 0:
             break
         left -= done
+
+
+@parallel_if_large(lambda before, phi, sums: phi.size)
+def movement(before, phi, sums):
+    """Sum by chunks how far the posteriors have moved, in total variation: ``1/2 sum_ik |phi_ik - before_ik|``."""
+    # IN before, phi (n, K); OUT sums (N_CHUNKS,) float64
+    n, n_domains = phi.shape
+    for c in prange(N_CHUNKS):
+        total = 0.0
+        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+            distance = 0.0
+            for k in range(n_domains):
+                distance += abs(phi[i, k] - before[i, k])
+            total += distance
+        sums[c] = 0.5 * total
 
 
 @parallel_if_large(lambda x, phi, counts, sums: x.size * -(-phi.shape[1] // WIDTH))

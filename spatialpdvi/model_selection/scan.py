@@ -232,7 +232,7 @@ def _scan_halves(section: Section, options: FitOptions, raw: RawFeatures, progre
         replication = Replication(section, raw, FeatureSettings.of(options, counts[-1]), across=options.across_sections)
         for k in counts:
             stage.advance(len(rows), len(counts))
-            tried = replace(options, k=k, n_init=min(options.n_init, _RESTARTS), states="off")
+            tried = replace(options, k=k, n_init=min(options.n_init or _RESTARTS, _RESTARTS), states="off")
             row, found = _fit_one(section, tried, raw, replication=replication)
             rows.append(row)
             domains.append(found)

@@ -189,10 +189,11 @@ class FitOptions:
         "consensus of the restarts.",
         group="Start",
     )
-    n_init: int = _option(
-        6,
+    n_init: int | None = _option(
+        None,
         "Number of Gaussian mixture restarts at each of three smoothing scales. A third as many k-means restarts are "
-        "added.",
+        "added. Default: 6 where domains share cell states; otherwise 48, fewer from 3,125 spots on, and 6 from 25,000 "
+        "spots on or where the best restart is kept.",
         group="Start",
     )
     restarts: str = _option(

@@ -12,12 +12,15 @@ __all__ = [
     "StartSettings",
     "StateSettings",
     "are_tall",
+    "default_n_init",
     "default_n_neighbors",
     "default_n_patches",
 ]
 
 _TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
 _WIDEST = 5_000  # genes whose products take .2 GB
+_FEWEST_RESTARTS, _MOST_RESTARTS = 6, 48  # `n_init`: mixtures at each scale
+_RESTARTED_SPOTS = 150_000  # by all mixtures of a scale, which take about as long for any number of spots
 _N_NEIGHBORS = 10
 _SURROUNDING = 6  # nearest spots on hexagonal lattices, and on average those around a cell
 
@@ -75,6 +78,13 @@ class StartSettings(_Settings):
     whiten: bool
     seed: int
 
+    @classmethod
+    def of(cls, options: FitOptions, n_spots: int = 1, *, searched: bool = False) -> Self:
+        """Take the settings from the options of a fit of so many spots, which is followed by a search or not."""
+        shared = {f.name: getattr(options, f.name) for f in fields(cls) if f.name != "n_init"}
+        few = searched or options.restarts == "best"
+        return cls(n_init=options.n_init or default_n_init(n_spots, few=few), **shared)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StateSettings(_Settings):
@@ -107,6 +117,24 @@ class GraphSettings(_Settings):
     n_patches: int | None  # None for the default
     batch_patches: int | None  # None for the default of the solver
     cross_patch_edges: bool
+
+
+def default_n_init(n_spots: int, *, few: bool = False) -> int:
+    """Return how many Gaussian mixture restarts there are at each scale by default.
+
+    There are 48 up to 3,125 spots, then as many as take about the same time, and at least 6. The more there are, the
+    less their consensus depends on the seed.
+
+    Parameters
+    ----------
+    n_spots
+        n.
+    few
+        Whether 6 are enough: where a search follows, which has other starts too, or a fit from each restart.
+    """
+    if few:
+        return _FEWEST_RESTARTS
+    return min(_MOST_RESTARTS, max(_FEWEST_RESTARTS, _RESTARTED_SPOTS // n_spots))
 
 
 def default_n_neighbors(averaged: int | None = None) -> int:

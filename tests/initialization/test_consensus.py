@@ -75,6 +75,25 @@ def test_a_single_restart_is_its_own_consensus():
     assert np.isnan(found.similarity)
 
 
+def test_hundreds_of_restarts_count_as_five_witnesses():
+    _, restarts = _restarts(wrong=0.5, n_restarts=25)
+    few = module._expect(*_begun(restarts))
+    many = module._expect(*_begun(restarts * 8))
+    np.testing.assert_allclose(many.gamma, few.gamma, atol=1e-3)
+    np.testing.assert_allclose(many.table[:25] * 8, few.table, rtol=1e-2)
+
+
+def _begun(restarts):
+    profiles = module._profiles(np.stack(restarts), 4)
+    return profiles, module._weighted(profiles.labels[:, 0], 4)
+
+
+def test_the_similarity_of_many_restarts_is_that_of_some_among_all():
+    _, restarts = _restarts(n=300, wrong=0.2, n_restarts=120)
+    pairs = [adjusted_rand_score(a, b) for i, a in enumerate(restarts) for b in restarts[:i]]
+    assert consensus(restarts, 4).similarity == pytest.approx(np.mean(pairs), abs=0.02)
+
+
 def test_empty_classes_are_fine():
     said = np.array([0, 0, 1, 1, 1, 0])
     found = consensus([said, said, 1 - said], 4)

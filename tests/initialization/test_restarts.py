@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import pytest
 
+import spatialpdvi
 from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels, restarts
 from spatialpdvi.initialization.consensus import _distinct_columns
+from spatialpdvi.options.stages import default_n_init
 from spatialpdvi.runtime.threads import single_threaded
 
 
@@ -32,6 +34,20 @@ def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
     assert len(together) == len(alone) == 18
     for a, b in zip(together, alone, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("n", "expected"), [(2, 48), (3_125, 48), (5_000, 30), (25_000, 6), (10**7, 6)])
+def test_small_sections_have_more_restarts(n, expected):
+    assert default_n_init(n) == expected
+    assert default_n_init(n, few=True) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, 192), ({"restarts": "best"}, 24), ({"states": 8}, 24), ({"n_init": 4}, 18)]
+)
+def test_a_fit_has_as_many_restarts_as_its_options_say(toy_section, given, expected):
+    options = {"rep": "X_pca", "states": "off", "max_epochs": 3, "tol": 1.0, "tol_objective": 1.0, "search": 0, **given}
+    assert spatialpdvi.fit(toy_section, k=4, **options).params["n_restarts"] == expected
 
 
 def test_a_mixture_labels_spots_as_scikit_learn_does(views):
