@@ -32,8 +32,8 @@ SECONDS = {
     "genes": {"once": 0.199, "values": 1.39e-08, "kept": 0.0, "genes": 1.01e-05, "packed": 2.39e-09},
     "PCA": {"once": 0.038, "kept": 1.2e-07, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
-    "start": {"once": 0.204, "trained": 1.6e-08, "labelled": 0.0, "votes": 4.6e-09},
     "states": {"learnt sets": 0.05, "learnt": 5.5e-08, "spots": 3.0e-06},
+    "start": {"once": 0.204, "trained": 1.6e-08, "labelled": 0.0, "votes": 4.6e-09},
     "search": {"searched sets": 0.35, "searched": 3.5e-08, "whole": 5.2e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {
@@ -54,8 +54,8 @@ PARALLEL = {
     "genes": 0.76,
     "PCA": 0.3,
     "smooth": 1.0,
-    "start": 1.0,
     "states": 0.67,
+    "start": 1.0,
     "search": 1.0,
     "graph": 1.0,
     "fit": 1.0,
@@ -70,8 +70,8 @@ MEMORY = {
     "genes": {"once": 315000000.0, "spots": 514.0, "counts": 1.0, "kept": 0.359, "genes": 6960.0},
     "PCA": {"once": 335000000.0, "spots": 321.0, "counts": 1.0, "kept": 0.843},
     "smooth": {"once": 339000000.0, "spots": 968.0, "counts": 1.0, "fitted genes": 1.42},
-    "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
     "states": {"once": 343000000.0, "spots": 700.0, "counts": 1.0},
+    "start": {"once": 340000000.0, "spots": 945.0, "counts": 1.0, "fitted genes": 2.73},
     "search": {"once": 371000000.0, "spots": 2400.0, "counts": 1.0, "searched": 14.0},
     "graph": {"once": 370000000.0, "spots": 950.0, "counts": 1.0, "fitted genes": 1.44},
     "fit": {"once": 363000000.0, "spots": 780.0, "posteriors": 1.0, "counts": 1.0, "fitted genes": 2.52},
@@ -178,15 +178,15 @@ class Work:
         queries = some * _SCALE_NEIGHBOURS if self.smooth is None else 0
         stages["smooth"] = once | {"scale queries": queries, "neighbours": self.n * (2 * smooth + _SPARE)}
         mixed = self.k * self.width
+        if self.states:
+            sets = n_deciding_sets(self.n)
+            learnt = sets * some * self.states * self.width
+            stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
         stages["start"] = once | {
             "trained": self.restarts * some * mixed,
             "labelled": self.restarts * self.n * mixed,
             "votes": self.restarts * self.n * self.k,
         }
-        if self.states:
-            sets = n_deciding_sets(self.n)
-            learnt = sets * some * self.states * self.width
-            stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
         if self.searches:
             spots = SAMPLED if self.is_sampled else self.n
             # a fit has more rounds the longer a section is, since borders move by about one spot in each
@@ -226,10 +226,10 @@ class Work:
             stages["genes"] = common | {"counts": counts, "kept": kept, "genes": self.genes}
             stages["PCA"] = common | {"counts": 0.0 if self.block_bytes else counts, "kept": kept}
         after = 0.0 if self.block_bytes else counts
-        for name in ("smooth", "start"):
-            stages[name] = common | genes | {"counts": after}
+        stages["smooth"] = common | genes | {"counts": after}
         if self.states:
             stages["states"] = common | {"counts": after}
+        stages["start"] = common | genes | {"counts": after}
         if self.searches:
             values = _SEARCHED_AT_ONCE * self.n * (self.k + self.states) * (not self.is_sampled)
             stages["search"] = common | {"counts": after, "searched": 8.0 * values}
