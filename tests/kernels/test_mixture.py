@@ -183,6 +183,18 @@ def test_statistics_have_the_same_bits_from_both_versions():
     np.testing.assert_array_equal(out[0][1], out[1][1])
 
 
+@pytest.mark.parametrize("n", [0, 3, 5000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_movement_is_the_total_variation_with_the_same_bits_from_both_versions(n, dtype):
+    rng = np.random.default_rng(n)
+    before, phi = rng.dirichlet(np.ones(5), size=n).astype(dtype), rng.dirichlet(np.ones(5), size=n)
+    serial, parallel = np.full((2, mixture.N_CHUNKS), np.nan)
+    mixture.movement.serial(before, phi, serial)
+    mixture.movement.parallel(before, phi, parallel)
+    assert serial.sum() == pytest.approx(0.5 * np.abs(phi - before).sum())
+    np.testing.assert_array_equal(serial, parallel)
+
+
 def test_the_version_is_chosen_by_the_amount_of_work(monkeypatch):
     chosen = []
     for name in ("serial", "parallel"):
