@@ -41,7 +41,7 @@ def _refusal(section, chosen, checkpoint, tmp_path):
             marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore:Only 3 of 4 domains have spots")],
         ),
         pytest.param({"solver": "adam", "step_factor": None, "max_epochs": 30}, marks=pytest.mark.slow),
-        pytest.param({"label_key": "annotation", "init": "annotation", "n_init": 6}, marks=pytest.mark.slow),
+        pytest.param({"label_key": "annotation", "init": "annotation", "n_init": None}, marks=pytest.mark.slow),
     ],
 )
 def test_stopped_again_and_again_it_ends_with_the_same_result(section, options, folder, tmp_path, more):

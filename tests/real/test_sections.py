@@ -78,7 +78,9 @@ def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_pat
         assert scores["ece_calibrated"] < 0.12
         assert scores["ece"] > 0.15 > scores["ece_calibrated"]
     assert found.scores["ari"] > 0.48
-    assert 0.1 < found.params["shift"] < 0.45
+    # a section itself has less than 0.05, and from 0.45 on there is a warning; between them, it depends on which of
+    # several fits of about equal F the rounding of a processor leads to
+    assert 0.05 < found.params["shift"] < 0.45
     assert found.params["outside"] < 0.01
 
 
