@@ -70,17 +70,19 @@ def test_white_matter_has_the_genes_of_myelin(real_data, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:The section lacks .* of the model:spatialpdvi.errors.InputWarning")
 @pytest.mark.filterwarnings("ignore:.* spots? ha(s|ve) no neighbour:spatialpdvi.errors.InputWarning")
-def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_path):
-    fitted = fit_file(real_data / "dlpfc_151673.h5ad", FitOptions(k=7), output=tmp_path / "fit.h5ad")
+@pytest.mark.parametrize("states", ["auto", "off"])
+def test_a_kept_model_is_sure_of_another_section_as_it_may_be(real_data, tmp_path, states):
+    fitted = fit_file(real_data / "dlpfc_151673.h5ad", FitOptions(k=7, states=states), output=tmp_path / "fit.h5ad")
+    own = predict_file(real_data / "dlpfc_151673.h5ad", model=fitted.model, output=tmp_path / "own.h5ad")
     found = predict_file(real_data / "dlpfc_151676.h5ad", model=fitted.model, output=tmp_path / "out.h5ad")
     for result in (fitted, found):
         scores = result.scores["calibration"]
         assert scores["ece_calibrated"] < 0.12
         assert scores["ece"] > 0.15 > scores["ece_calibrated"]
     assert found.scores["ari"] > 0.48
-    # a section itself has less than 0.05, and from 0.45 on there is a warning; between them, it depends on which of
-    # several fits of about equal F the rounding of a processor leads to
-    assert 0.05 < found.params["shift"] < 0.45
+    assert 4 * own.params["shift"] < found.params["shift"] < 0.45
+    if states == "off":  # with states it is 0.07 to 0.12, by seed and processor: several fits have about equal F
+        assert found.params["shift"] > 0.1
     assert found.params["outside"] < 0.01
 
 
