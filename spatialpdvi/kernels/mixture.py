@@ -275,12 +275,18 @@ def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
 
 
 @compiled
+def _change(phi, i, before, a):
+    """How far the posterior of spot ``i`` is from ``before[a]``: twice their distance in total variation."""
+    change = 0.0
+    for k in range(phi.shape[1]):
+        change += abs(phi[i, k] - before[a, k])
+    return change
+
+
+@compiled
 def _await_update(a, i, before, phi, indptr, indices, waiting):
     """Mark the neighbours of spot ``i`` within the patch if its posterior has moved from ``before[a]``."""
-    distance = 0.0
-    for k in range(phi.shape[1]):
-        distance += abs(phi[i, k] - before[a, k])
-    if 0.5 * distance > _MOVED:
+    if 0.5 * _change(phi, i, before, a) > _MOVED:
         for e in range(indptr[i], indptr[i + 1]):
             if indices[e] < waiting.size:
                 waiting[indices[e]] = True
@@ -322,14 +328,11 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
 def movement(before, phi, sums):
     """Sum by chunks how far the posteriors have moved, in total variation: ``1/2 sum_ik |phi_ik - before_ik|``."""
     # IN before, phi (n, K); OUT sums (N_CHUNKS,) float64
-    n, n_domains = phi.shape
+    n = phi.shape[0]
     for c in prange(N_CHUNKS):
         total = 0.0
         for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
-            distance = 0.0
-            for k in range(n_domains):
-                distance += abs(phi[i, k] - before[i, k])
-            total += distance
+            total += _change(phi, i, before, i)
         sums[c] = 0.5 * total
 
 

@@ -138,8 +138,8 @@ def test_many_spots_are_labelled_by_what_em_learns_from_some(monkeypatch):
 def test_blocks_have_the_labels_of_the_whole():
     _, restarts = _restarts(n=2000)
     votes = np.stack(restarts).astype(np.uint8)
-    classes = module._expect(module._profiles(votes, 4), module._weighted(module._profiles(votes, 4).labels[:, 0], 4))
-    profiles = module._profiles(votes, 4)
+    profiles, gamma = _begun(restarts)
+    classes = module._expect(profiles, gamma)
     np.testing.assert_array_equal(module._labels(votes, classes, 4), classes.gamma.argmax(axis=1)[profiles.where])
 
 
