@@ -17,7 +17,6 @@ from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.prepare import Initialization, Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import SolverRun, engine_of, solve
-from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import in_unit_range, kmeans_labels, renumbered
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
@@ -159,7 +158,7 @@ def fit_features(
         features=start.fitted,
         store_features=start.rotation is not None or not prepared.features.as_given,
         graph=prepared.graph.patching.graph,
-        flow=flow_directions(prepared.graph.normals, section.coordinates.shape[1]),
+        find_flow=prepared.graph.borders.directions,
         trace=domains.trace,
         certificate=domains.certificate,
         scores=scores,

@@ -232,7 +232,7 @@ def compose(
             with single_threaded():
                 best, start, found = search_sets(
                     sets,
-                    section.coordinates,
+                    section.coordinates_apart(across=graph.across_sections),
                     edges,
                     k,
                     labels=(labels, *initialization.restarts),

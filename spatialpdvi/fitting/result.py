@@ -1,7 +1,8 @@
 """The result of a fit, spots in the user's order and domains by size, and the elements of AnnData that it becomes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +69,8 @@ class FitResult:
         Whether the features are written beside the result, because they are not a matrix of the file already.
     graph
         Symmetric CSR (n, n) of the weights ``beta r_ij`` that entered the objective.
-    flow
-        Flow directions (n, 2), or border normals (n, 3) of a 3-D section.
+    find_flow
+        Returns what `flow` is, which takes long on large sections and of which compositions have no other use.
     trace
         Columns of equal length, one entry per epoch.
     certificate
@@ -117,7 +118,7 @@ class FitResult:
     features: np.ndarray | sp.csr_matrix
     store_features: bool
     graph: sp.csr_matrix
-    flow: np.ndarray
+    find_flow: Callable[[], np.ndarray]
     trace: dict[str, np.ndarray]
     certificate: Certificate
     scores: dict[str, Any]
@@ -136,6 +137,11 @@ class FitResult:
         n, d = self.features.shape
         state = "converged" if self.certificate.converged else "not converged"
         return f"FitResult({n:,} spots, {d} features, {self.n_domains} domains, {state})"
+
+    @cached_property
+    def flow(self) -> np.ndarray:
+        """Flow directions (n, 2), or border normals (n, 3) of a 3-D section."""
+        return self.find_flow()
 
     @property
     def n_domains(self) -> int:
@@ -173,7 +179,7 @@ class FitResult:
             features=self.features[spots],
             store_features=True,
             graph=self.graph[spots][:, spots].tocsr(),
-            flow=self.flow[spots],
+            find_flow=partial(_flow_of, self, spots),
             kept=kept,
         )
 
@@ -243,6 +249,11 @@ class FitResult:
             "composition": self.states.composition,
             "prior_weight": self.states.prior_weight,
         }
+
+
+def _flow_of(result: FitResult, spots: np.ndarray) -> np.ndarray:
+    """Return the flow directions at some spots."""
+    return result.flow[spots]
 
 
 def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray, lam: Blocks) -> StateResult | None:

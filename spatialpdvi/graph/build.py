@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputWarning, option
-from spatialpdvi.graph.flow import border_directions
+from spatialpdvi.graph.flow import Borders
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
@@ -26,7 +26,7 @@ _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section
 class SpatialGraph(NamedTuple):
     """The edges of a section, divided into patches."""
 
-    normals: np.ndarray  # (n, 3) border normals between start labels
+    borders: Borders  # between start labels
     patching: Patching
     n_across: int | None  # edges between sections; None where none are allowed
 
@@ -61,21 +61,19 @@ def build_graph(
         Of the edges of a mixture of compositions, from `layered_edges`.
     """
     xy, samples = section.coordinates, section.blocks(across=settings.across_sections)
+    borders = Borders(xy, labels, samples, settings.flow_neighbors)
     with progress.stage("graph") as stage:
-        normals = np.empty((xy.shape[0], 3))
-        for spots in samples:
-            normals[spots] = border_directions(xy[spots], labels[spots], settings.flow_neighbors)
         pattern = join_spots(section, settings) if weights is None else weights
         if settings.beta > 0.0:
             _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
         if weights is None:
-            weights = weigh_edges(pattern, xy, normals, features=features, tau=settings.tau, beta=settings.beta)
+            weights = weigh_edges(pattern, xy, borders.normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
         patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
         n_across = _count_across(section, patching.graph) if settings.across_sections else None
         across = "" if n_across is None else f", {n_across:,} of them across sections"
         stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
-    return SpatialGraph(normals, patching, n_across)
+    return SpatialGraph(borders, patching, n_across)
 
 
 def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:

@@ -1,15 +1,55 @@
 """Directions along domain borders, from the start labels around each spot (docs/math.md)."""
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 from scipy.spatial import cKDTree
 
 from spatialpdvi.graph.neighbors import median_spacing, nearest_spots
 from spatialpdvi.kernels.graph import border_normals
 
-__all__ = ["MIN_SIDE", "border_directions", "flow_directions"]
+__all__ = ["MIN_SIDE", "Borders", "border_directions", "flow_directions"]
 
 MIN_SIDE = 5  # spots that either side of a border must have around a spot for its direction to be meaningful
 _BLOCK = 50_000  # spots queried at a time: bounds the neighbour lists to some 40 MB
+
+
+class Borders:
+    """The borders between the start labels of sections, whose directions are found when they are first asked for.
+
+    They follow from the nearest hundred spots of each, which takes long on large sections, and edges of compositions do
+    not depend on them.
+
+    Parameters
+    ----------
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    labels
+        (n,) of the start.
+    samples
+        Spots of each section: borders are those within it.
+    n_neighbors
+        Spots around each spot, itself included.
+    """
+
+    def __init__(
+        self, coordinates: np.ndarray, labels: np.ndarray, samples: Sequence[np.ndarray], n_neighbors: int
+    ) -> None:
+        self._coordinates, self._labels, self._samples = coordinates, labels, samples
+        self._n_neighbors = n_neighbors
+
+    @cached_property
+    def normals(self) -> np.ndarray:
+        """Unit normals (n, 3), 0 where undefined."""
+        normals = np.empty((self._labels.size, 3))
+        for spots in self._samples:
+            normals[spots] = border_directions(self._coordinates[spots], self._labels[spots], self._n_neighbors)
+        return normals
+
+    def directions(self) -> np.ndarray:
+        """Return the flow directions (n, 2), or border normals (n, 3) of a 3-D section."""
+        return flow_directions(self.normals, self._coordinates.shape[1])
 
 
 def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: int = 100) -> np.ndarray:

@@ -16,14 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.graph.neighbors import means_along_edges, nearest_spots
 from spatialpdvi.kernels.graph import gradient_products
 from spatialpdvi.runtime.rows import slices
 
 __all__ = ["layer_forms"]
 
 _NEIGHBORS = 30  # besides the spot itself, from which gradients are found
-_ROUNDS = 6  # of means over the neighbours in the graph, which together reach as far as 60 nearest spots
+_ROUNDS = 6  # of means over the neighbours in the graph
 _DOUBT = 0.3  # of what noise adds to the gradients of one spot: about what is left of it in the mean, by chance
 _BLOCK = 50_000
 
@@ -60,20 +60,12 @@ def layer_forms(
             near = nearest_spots(tree, block, _NEIGHBORS)
             gradient_products(own_padded, near, block, own_features, found, subtracted)
             tensors[spots[block]], noise[spots[block], 0] = found, subtracted
-    averaged = _averaged(np.hstack([tensors[:, :n_axes, :n_axes].reshape(n, -1), noise]), pattern)
+    of_spots = np.hstack([tensors[:, :n_axes, :n_axes].reshape(n, -1), noise])
+    (averaged,) = means_along_edges(of_spots, pattern, (_ROUNDS,))
     forms = np.empty((n, n_axes, n_axes))
     for rows in slices(n, _BLOCK):
         forms[rows] = _traceless(averaged[rows, :-1].reshape(-1, n_axes, n_axes), _DOUBT * averaged[rows, -1])
     return forms
-
-
-def _averaged(values: np.ndarray, pattern: sp.csr_matrix) -> np.ndarray:
-    """Means (n, p) over the neighbourhood of each spot, by rounds of means over the spot and its neighbours."""
-    joined = sp.csr_matrix((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
-    size = 1.0 + np.diff(joined.indptr)[:, None]
-    for _ in range(_ROUNDS):
-        values = (values + joined @ values) / size
-    return values
 
 
 def _traceless(tensors: np.ndarray, doubt: np.ndarray) -> np.ndarray:

@@ -1,14 +1,16 @@
-"""Nearest spots in space, and the mutual k-nearest-neighbour graph."""
+"""Nearest spots in space, the mutual k-nearest-neighbour graph, and means over the neighbours in a graph."""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.kernels.graph import order_neighbours
+from spatialpdvi.kernels.graph import means_over_neighbours, order_neighbours
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import in_blocks, nearest
 
-__all__ = ["median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
+__all__ = ["means_along_edges", "median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
 _AT_A_TIME = 1 << 13  # spots of which a thread searches the neighbours at a time
@@ -94,6 +96,33 @@ def order_nearest(
 
     in_blocks(search, spots.size, _AT_A_TIME)
     return rank, near
+
+
+def means_along_edges(values: np.ndarray, pattern: sp.csr_matrix, rounds: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yield means (n, p) over the neighbourhood of each spot, by rounds of means over the spot and its neighbours.
+
+    Where spots are joined to about ten others, six rounds reach as far as the 60 nearest spots, in a fraction of the
+    time that it takes to find these; and they stay within a section, as the edges do.
+
+    Parameters
+    ----------
+    values
+        (n, p) float; means have their type.
+    pattern
+        Symmetric CSR (n, n): which spots are joined, whatever the weights.
+    rounds
+        Numbers of rounds, ascending, after each of which the means are yielded. They are overwritten when the next are
+        asked for.
+    """
+    spare, done = [np.empty_like(values), np.empty_like(values)], 0
+    for wanted in rounds:
+        while done < wanted:
+            means = spare.pop(0)
+            means_over_neighbours(values, pattern.indptr, pattern.indices, means)
+            if done:
+                spare.append(values)
+            values, done = means, done + 1
+        yield values
 
 
 def median_spacing(coordinates: np.ndarray) -> float:

@@ -13,7 +13,7 @@ parents do in a memetic algorithm.
 All loops are over a fixed number of steps, and none depends on the clock or on the number of threads.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -23,12 +23,13 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.features.smoothing import neighbor_averages
+from spatialpdvi.graph.neighbors import means_along_edges
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
+from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices
-from spatialpdvi.runtime.threads import in_blocks
 
 __all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
 
@@ -43,7 +44,7 @@ _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
 _EM = 49  # rounds, of the shares of the states in the section
-_TOGETHER = 100_000  # spots of which a thread adds up the posteriors: sums of large sections depend on it
+_COUNTED = 100_000  # spots from which the shares are learnt, at most
 _LOCAL = 14  # rounds of a fit within one domain
 _SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
@@ -93,7 +94,7 @@ class Landscape:
     coordinates
         (n, 2) or (n, 3), any unit.
     graph
-        Symmetric CSR (n, n) of the edges' weights.
+        Symmetric CSR (n, n) of the edges' weights; the attribute of this name is in the order of the landscape.
     k
         K.
     prior_weight
@@ -109,13 +110,8 @@ class Landscape:
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
         self.coordinates = coordinates[self.order]
         self.k, self.prior_weight = k, prior_weight
-        self._given_graph = graph
+        self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
         self._share = _share_without_domains(self.states.relative)
-
-    @cached_property
-    def graph(self) -> sp.csr_matrix:
-        """The edges' weights (n, n) in the order of the landscape, which a fit alone does not need."""
-        return self._given_graph[self.order][:, self.order].tocsr()
 
     @cached_property
     def responsibility(self) -> np.ndarray:
@@ -144,27 +140,29 @@ class Landscape:
         return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
 
     def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
-        """Continue from posteriors, which are overwritten."""
+        """Continue from posteriors, which are overwritten.
+
+        Every round needs room for as many values as there are posteriors, twice. It is taken from the system once,
+        since memory of a large section that is new takes longer to get than what is written to it to compute.
+        """
+        room, before, moved = np.empty_like(phi), np.empty(phi.shape, dtype=np.float32), np.empty(N_CHUNKS)
         for turn in range(rounds):
-            composition = self.composed(members(self.states, phi, composition))
-            if self._sweep_settles(phi, composition):
+            composition = self.composed(members(self.states, phi, composition, out=room))
+            np.copyto(before, phi, casting="same_kind")
+            self.sweep(phi, self.states.domain_term(composition, out=room))
+            movement(before, phi, moved)
+            if moved.sum() < _SETTLED * self.n:
                 break
             behind = _BEHIND.get(turn)
-            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
+            if behind is not None and self.neg_elbo(phi, composition, out=room) > give_up_above + behind * self.n:
                 break
-        composition = self.composed(members(self.states, phi, composition))
-        return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
+        del before  # F takes as much
+        composition = self.composed(members(self.states, phi, composition, out=room))
+        return Fit(self.neg_elbo(phi, composition, out=room), phi.argmax(axis=1), phi, composition)
 
-    def _sweep_settles(self, phi: np.ndarray, composition: np.ndarray) -> bool:
-        """Do one sweep in place, and return whether it hardly moved the posteriors."""
-        before, moved = phi.astype(np.float32), np.empty(N_CHUNKS)
-        self.sweep(phi, self.states.domain_term(composition))
-        movement(before, phi, moved)
-        return bool(moved.sum() < _SETTLED * self.n)
-
-    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
-        """Return F of (C3) without the states' own terms."""
-        return self.term_of_spots(phi, self.states.domain_term(composition)) + self.prior(composition)
+    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None) -> float:
+        """Return F of (C3) without the states' own terms; ``out`` (n, K) is room for the data term."""
+        return self.term_of_spots(phi, self.states.domain_term(composition, out=out)) + self.prior(composition)
 
     def sweep(self, phi: np.ndarray, data_term: np.ndarray) -> None:
         """Do one Gauss-Seidel sweep over the posteriors, in place (E3)."""
@@ -221,9 +219,11 @@ def lacking(labels: np.ndarray, k: int) -> int:
     return int((np.bincount(labels, minlength=k) < max(_SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
 
 
-def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
-    """Return M (K, C), how many spots of each domain are in each state (C2)."""
-    return states.members(states.weighted(phi, composition), composition)
+def members(
+    states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return M (K, C), how many spots of each domain are in each state (C2); ``out`` (n, K) is room for the way."""
+    return states.members(states.weighted(phi, composition, out=out), composition)
 
 
 def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
@@ -297,7 +297,7 @@ class _Search:
         self.n_proposed = self.n_accepted = 0
         self._tried: set[tuple[int, int, int]] = set()
         self._turn = 0
-        self._profiles = _profiles(landscape, _CUT_SCALES)
+        self._profiles = list(_profiles(landscape, _CUT_SCALES))
 
     @property
     def best(self) -> Fit:
@@ -451,17 +451,12 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
 
 
 def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
-    """The share (C,) of each state among all spots, without domains, by EM."""
-    n, n_states = likelihood.shape
+    """The share (C,) of each state among the spots, of large sections some, without domains, by EM."""
+    some = np.ascontiguousarray(likelihood[:: -(-likelihood.shape[0] // _COUNTED)])
+    n, n_states = some.shape
     share = np.full(n_states, 1.0 / n_states)
-    spots = np.empty((-(-n // _TOGETHER), n_states))
-
-    def expect(rows: slice) -> None:
-        spots[rows.start // _TOGETHER] = _posterior(likelihood[rows], share).sum(axis=0)
-
     for _ in range(_EM):
-        in_blocks(expect, n, _TOGETHER)
-        share = spots.sum(axis=0) / n
+        share = _posterior(some, share).sum(axis=0) / n
     return share
 
 
@@ -472,10 +467,18 @@ def _posterior(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
     return posterior
 
 
-def _profiles(landscape: Landscape, scales: Sequence[int]) -> list[np.ndarray]:
-    """Square roots (n, C) of state posteriors averaged over each spot and its nearest, one for each scale."""
-    means = neighbor_averages(landscape.responsibility, landscape.coordinates, scales, samples=[np.arange(landscape.n)])
-    return [np.sqrt(mean, out=mean) for mean in means]
+def _profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yield square roots (n, C) of state posteriors averaged over each spot and as many around it, for each scale.
+
+    Of a large section, the mean over a spot and the d joined to it is taken r times, which weighs spots by a Gaussian
+    about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as all else here.
+    """
+    values, n = landscape.responsibility, landscape.n
+    if n < SAMPLED_FROM:
+        yield from map(np.sqrt, neighbor_averages(values, landscape.coordinates, scales, samples=[np.arange(n)]))
+        return
+    rounds = [max(1, round(scale / (1.0 + landscape.graph.nnz / n))) for scale in scales]
+    yield from map(np.sqrt, means_along_edges(values.astype(np.float32), landscape.graph, rounds))
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

@@ -16,6 +16,7 @@ __all__ = [
     "flow_term",
     "follows_other_cells",
     "gradient_products",
+    "means_over_neighbours",
     "order_neighbours",
     "quadratic_form",
 ]
@@ -80,6 +81,21 @@ def border_normals(coordinates, neighbours, labels, own_labels, own, ridge, min_
             out[i, 0] = wx / length
             out[i, 1] = wy / length
             out[i, 2] = wz / length
+
+
+@parallel_if_large(lambda values, indptr, indices, out: indices.size * values.shape[1])
+def means_over_neighbours(values, indptr, indices, out):
+    """Average the values of each spot and its neighbours in a graph."""
+    # IN values (n, p), CSR pattern of the graph; OUT out (n, p) of their type
+    n, p = values.shape
+    for i in prange(n):
+        out[i, :] = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            for f in range(p):
+                out[i, f] += values[j, f]
+        for f in range(p):
+            out[i, f] = (values[i, f] + out[i, f]) / (1.0 + indptr[i + 1] - indptr[i])
 
 
 @parallel_if_large(lambda distance, *rest: 4 * distance.size)

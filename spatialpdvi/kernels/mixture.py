@@ -58,6 +58,7 @@ _LEAST = 1e-300  # the least relative likelihood of a domain: the logarithm need
 _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
 _TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
+_TOGETHER = 512  # spots whose posteriors and features stay in the cache while all their sums are made
 _MOVED = 1e-3  # total variation distance from which a spot's neighbours are updated again
 _AGAIN = 5  # updates of `settle` for each spot of a patch on average, at most
 
@@ -343,31 +344,35 @@ def statistics_dense(x, phi, counts, sums):
     n, d = x.shape
     n_domains = phi.shape[1]
     for c in prange(N_CHUNKS):
-        start, stop = c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS
-        for k in range(0, n_domains, WIDTH):
-            left = n_domains - k
-            total = fill(0.0)
-            for i in range(start, stop):
-                total = plus(total, load(phi, i * n_domains + k, left, 0.0))
-            store(counts, c * n_domains + k, left, total)
-            for f in range(0, d, 4):
-                # four features share each load of phi; beyond the last feature, the last is computed again
-                f1, f2, f3 = min(f + 1, d - 1), min(f + 2, d - 1), min(f + 3, d - 1)
-                s0 = fill(0.0)
-                s1 = s0
-                s2 = s0
-                s3 = s0
+        counts[c, :] = 0.0
+        sums[c, :, :] = 0.0
+        for start in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS, _TOGETHER):
+            stop = min(start + _TOGETHER, (c + 1) * n // N_CHUNKS)
+            for k in range(0, n_domains, WIDTH):
+                left = n_domains - k
+                here = c * n_domains + k
+                total = load(counts, here, left, 0.0)
                 for i in range(start, stop):
-                    p = load(phi, i * n_domains + k, left, 0.0)
-                    s0 = fma(p, fill(np.float64(x[i, f])), s0)
-                    s1 = fma(p, fill(np.float64(x[i, f1])), s1)
-                    s2 = fma(p, fill(np.float64(x[i, f2])), s2)
-                    s3 = fma(p, fill(np.float64(x[i, f3])), s3)
+                    total = plus(total, load(phi, i * n_domains + k, left, 0.0))
+                store(counts, here, left, total)
                 row = c * d * n_domains + k
-                store(sums, row + f * n_domains, left, s0)
-                store(sums, row + f1 * n_domains, left, s1)
-                store(sums, row + f2 * n_domains, left, s2)
-                store(sums, row + f3 * n_domains, left, s3)
+                for f in range(0, d, 4):
+                    # four features share each load of phi; beyond the last feature, the last is computed again
+                    f1, f2, f3 = min(f + 1, d - 1), min(f + 2, d - 1), min(f + 3, d - 1)
+                    s0 = load(sums, row + f * n_domains, left, 0.0)
+                    s1 = load(sums, row + f1 * n_domains, left, 0.0)
+                    s2 = load(sums, row + f2 * n_domains, left, 0.0)
+                    s3 = load(sums, row + f3 * n_domains, left, 0.0)
+                    for i in range(start, stop):
+                        p = load(phi, i * n_domains + k, left, 0.0)
+                        s0 = fma(p, fill(np.float64(x[i, f])), s0)
+                        s1 = fma(p, fill(np.float64(x[i, f1])), s1)
+                        s2 = fma(p, fill(np.float64(x[i, f2])), s2)
+                        s3 = fma(p, fill(np.float64(x[i, f3])), s3)
+                    store(sums, row + f * n_domains, left, s0)
+                    store(sums, row + f1 * n_domains, left, s1)
+                    store(sums, row + f2 * n_domains, left, s2)
+                    store(sums, row + f3 * n_domains, left, s3)
 
 
 @parallel_if_large(lambda data, indices, indptr, phi, counts, sums: (indptr[-1] - indptr[0]) * phi.shape[1])

@@ -194,6 +194,7 @@ def _evidence(
     """The table of a section whose domains are compositions of states, and the evidence in nats a spot."""
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
+    apart = section.coordinates_apart(across=settings.across_sections)
     shares: list[np.ndarray] = []
     strengths: list[float] = []
     tables: list[dict[str, np.ndarray]] = []
@@ -201,7 +202,7 @@ def _evidence(
         for states in sets:
             stage.advance(len(shares), len(sets))
             edges = layered_edges(section, states.features, pattern, settings)
-            _, found = levels(states, section.coordinates, edges, counts[-1], seed=options.seed)
+            _, found = levels(states, apart, edges, counts[-1], seed=options.seed)
             shares.append(share_of_evidence(found, counts))
             strengths.append(strength_of_evidence(found))
             tables.append(_measured(found, counts))

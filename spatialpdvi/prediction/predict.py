@@ -20,7 +20,6 @@ from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult, state_result
 from spatialpdvi.fitting.solve import trace_columns
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
-from spatialpdvi.graph.flow import flow_directions
 from spatialpdvi.initialization import Start, one_hot, settle_labels, trends_within
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
@@ -209,7 +208,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         features=features,
         store_features=True,
         graph=patching.graph,
-        flow=flow_directions(graph.normals, section.coordinates.shape[1]),
+        find_flow=graph.borders.directions,
         trace=trace_columns(trace, []),
         certificate=certificate,
         scores=scored,

@@ -25,7 +25,13 @@ from scipy.special import log_softmax, softmax
 
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.kernels.globals import augmented_composition
-from spatialpdvi.kernels.mixture import log_likelihoods, relative_likelihoods, responsibilities, settle
+from spatialpdvi.kernels.mixture import (
+    data_term_dense,
+    log_likelihoods,
+    relative_likelihoods,
+    responsibilities,
+    settle,
+)
 from spatialpdvi.problems.features import Features, wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, data_term
 
@@ -222,20 +228,23 @@ class StateLikelihoods(NamedTuple):
         """Return those of some spots."""
         return type(self)(self.relative[spots], self.tops[spots])
 
-    def domain_term(self, composition: np.ndarray) -> np.ndarray:
-        """Return b (n, K), the log-likelihood of domains with the compositions pi (K, C)."""
-        mixed = self.of_domains(composition)
+    def domain_term(self, composition: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Return b (n, K), the log-likelihood of domains with the compositions pi (K, C), in ``out`` if given."""
+        mixed = self.of_domains(composition, out=out)
         log_likelihoods(mixed, self.tops)
         return mixed
 
-    def of_domains(self, composition: np.ndarray) -> np.ndarray:
-        """Return e^(b_ik - top_i), (n, K), for the compositions pi (K, C)."""
+    def of_domains(self, composition: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Return e^(b_ik - top_i), (n, K), for the compositions pi (K, C), in ``out`` if given."""
         weight = np.ascontiguousarray(composition.T)
-        return wrap_features(self.relative).data_term(weight, np.zeros(composition.shape[0]))
+        if out is None:
+            out = np.empty((self.relative.shape[0], composition.shape[0]))
+        data_term_dense(self.relative, weight, np.zeros(composition.shape[0]), out)
+        return out
 
-    def weighted(self, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
+    def weighted(self, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
         """Return ``phi_ik e^-(b_ik - top_i)``, (n, K), from which `members` and `posterior` follow."""
-        mixed = self.of_domains(composition)
+        mixed = self.of_domains(composition, out=out)
         responsibilities(phi, mixed)
         return mixed
 

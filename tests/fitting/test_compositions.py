@@ -1,5 +1,6 @@
 """Fits whose domains are compositions of states: what is written, its certificate, models, and when there are none."""
 
+import pickle
 import warnings
 
 import anndata
@@ -8,6 +9,8 @@ import pytest
 from reference import recompute, stored
 
 from spatialpdvi import FitOptions, InputError, InputWarning, Levels, fit, fit_file, label, predict, predict_file
+from spatialpdvi.graph import flow
+from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_by_layers
@@ -48,6 +51,26 @@ def test_what_is_written_fits_together(fitted):
     assert fit["params"]["states"] == 8
     assert result.states is not None
     assert result.scores["ari"] > 0.95
+
+
+def test_flow_directions_are_found_when_they_are_asked_for(fitted, monkeypatch):
+    folder, saved = fitted
+    found = []
+
+    def counted(*arguments):
+        found.append(arguments)
+        return border_directions(*arguments)
+
+    monkeypatch.setattr(flow, "border_directions", counted)
+    result = fit_file(folder / "section.h5ad", FitOptions(**FAST), output=folder / "without.h5ad")
+    assert not found  # the edges of compositions do not depend on them
+    again = pickle.loads(pickle.dumps(result))
+    np.testing.assert_array_equal(again.flow, saved.flow)
+    assert again.flow.any(axis=1).sum() > 100
+    assert len(found) == 1
+    assert "pdvi_flow" not in anndata.read_h5ad(folder / "without.h5ad").obsm
+    written = anndata.read_h5ad(folder / "out.h5ad").obsm["pdvi_flow"]
+    np.testing.assert_array_equal(written, saved.flow.astype(np.float32))
 
 
 def test_the_calibrated_posterior_is_half_that_of_the_searches(fitted):

@@ -53,6 +53,14 @@ def test_no_edge_average_or_patch_reaches_into_another_section(joint):
     assert result.certificate.converged
 
 
+def test_compositions_of_sections_on_top_of_each_other_are_those_of_sections_apart(joint):
+    options = {"k": 4, "states": 6, "search": 2, "sample_key": "slice", **OPTIONS}
+    moved = joint.copy()
+    moved.obsm["spatial"][np.asarray(joint.obs["slice"] == "left/1")] += 1 << 20
+    on_top, apart = (spatialpdvi.fit(section, **options).posterior for section in (joint, moved))
+    np.testing.assert_allclose(on_top, apart, atol=1e-6)
+
+
 def test_averages_of_a_section_are_those_that_it_has_alone(joint):
     codes = np.asarray(joint.obs["slice"] == "left/1").astype(int)
     x = np.random.default_rng(1).normal(size=(joint.n_obs, 3)).astype(np.float32)

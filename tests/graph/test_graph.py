@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spatialpdvi.graph.flow import border_directions, flow_directions
+from spatialpdvi.graph.flow import Borders, border_directions, flow_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
 from spatialpdvi.graph.weights import scale_weights, weigh_by_layers, weigh_edges
@@ -91,6 +91,20 @@ def test_flow_runs_along_a_straight_border():
     np.testing.assert_allclose(np.linalg.norm(flow[at_border], axis=1), 1.0)
     inside = points[:, 0] < 2
     assert (flow[inside] == 0).all()  # no other label within reach: fewer than 5 spots on one side
+
+
+@pytest.mark.parametrize("n_axes", [2, 3])
+def test_borders_are_those_within_each_section(n_axes):
+    rng = np.random.default_rng(n_axes)
+    points, labels = rng.random((400, n_axes)), rng.integers(2, size=400)
+    samples = [np.arange(0, 400, 2), np.arange(1, 400, 2)]  # on top of each other
+    borders = Borders(points, labels, samples, 30)
+    assert borders.directions().shape == (400, n_axes)
+    for spots in samples:
+        alone = border_directions(points[spots], labels[spots], 30)
+        assert np.abs(alone).sum(axis=1).all()
+        np.testing.assert_array_equal(borders.normals[spots], alone)
+        np.testing.assert_array_equal(borders.directions()[spots], flow_directions(alone, n_axes))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])

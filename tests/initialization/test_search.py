@@ -12,6 +12,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import Sample, are_distinct, learn_states, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
+from spatialpdvi.initialization import search
 from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
@@ -112,6 +113,18 @@ def test_a_fit_of_a_large_section_holds_three_arrays_of_posteriors(monkeypatch):
     assert 2.5 < peak / likelihood.size / 8 < 3.5
 
 
+def test_shares_of_a_large_section_are_learnt_from_some_of_its_spots(monkeypatch):
+    rng = np.random.default_rng(0)
+    states = rng.choice(3, p=[0.6, 0.3, 0.1], size=9000)
+    likelihood = np.where(states[:, None] == np.arange(3), 1.0, 0.1)
+    whole = search._share_without_domains(likelihood)
+    monkeypatch.setattr(search, "_COUNTED", 1000)
+    some = search._share_without_domains(likelihood)
+    np.testing.assert_array_equal(some, search._share_without_domains(likelihood[::9]))
+    np.testing.assert_allclose(some, whole, atol=0.05)
+    np.testing.assert_allclose(whole, [0.6, 0.3, 0.1], atol=0.02)
+
+
 def test_equal_spots_stay_finite():
     states = learn_states(np.ones((100, 3)), 4, seed=0)
     assert np.isfinite(states.features).all()
@@ -168,7 +181,10 @@ def test_the_search_finds_the_domains_from_random_labels():
     assert adjusted_rand_index(truth, after.labels) > 0.85 > adjusted_rand_index(truth, before.labels)
 
 
-def test_composition_starts_are_near_the_domains():
+@pytest.mark.parametrize("is_large", [False, True])
+def test_composition_starts_are_near_the_domains(is_large, monkeypatch):
+    if is_large:  # averages are then means along the edges
+        monkeypatch.setattr(search, "SAMPLED_FROM", 0)
     landscape, _, truth, *_ = _landscape()
     labels = composition_labels(landscape, seed=0)
     assert len(labels) == 9

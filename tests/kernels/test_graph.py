@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from spatialpdvi.graph.neighbors import mutual_knn, order_nearest
-from spatialpdvi.kernels.graph import gradient_products, quadratic_form
+from spatialpdvi.graph.neighbors import means_along_edges, mutual_knn, order_nearest
+from spatialpdvi.kernels.graph import gradient_products, means_over_neighbours, quadratic_form
 
 
 def test_spots_at_the_same_place_come_before_all_others():
@@ -82,3 +82,33 @@ def test_the_form_of_an_edge_is_the_mean_of_those_at_its_ends():
     unit /= np.linalg.norm(unit)
     assert there[0] == pytest.approx(unit @ (forms[0] + forms[2]) @ unit / 2)
     assert there[2] == 0.0  # two spots at one place
+
+
+def _random_walk(pattern):
+    """The matrix that averages each spot and its neighbours."""
+    joined = (pattern.toarray() != 0) + np.eye(pattern.shape[0])
+    return joined / joined.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_means_along_edges_are_rounds_of_means_whatever_the_weights(dtype):
+    rng = np.random.default_rng(1)
+    pattern = mutual_knn(rng.normal(size=(60, 2)), 5)
+    pattern.data *= rng.uniform(0.0, 3.0, size=pattern.nnz)
+    values = rng.normal(size=(60, 3)).astype(dtype)
+    given, walk = values.copy(), _random_walk(pattern)
+    found = [(means.dtype, means.copy()) for means in means_along_edges(values, pattern, (0, 1, 2, 5))]
+    np.testing.assert_array_equal(values, given)
+    for (kind, means), rounds in zip(found, (0, 1, 2, 5), strict=True):
+        assert kind == dtype
+        expected = np.linalg.matrix_power(walk, rounds) @ given
+        np.testing.assert_allclose(means, expected, rtol=1e-4, atol=1e-6 if dtype == np.float32 else 1e-14)
+
+
+def test_means_over_neighbours_have_the_same_bits_from_both_versions():
+    rng = np.random.default_rng(2)
+    pattern, values = mutual_knn(rng.normal(size=(300, 2)), 8), rng.normal(size=(300, 7))
+    serial, parallel = np.empty_like(values), np.empty_like(values)
+    means_over_neighbours.serial(values, pattern.indptr, pattern.indices, serial)
+    means_over_neighbours.parallel(values, pattern.indptr, pattern.indices, parallel)
+    np.testing.assert_array_equal(serial, parallel)

@@ -50,6 +50,22 @@ class Section(NamedTuple):
         """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
         return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
 
+    def coordinates_apart(self, *, across: bool) -> np.ndarray:
+        """Return coordinates (n, 2|3) in which the groups of `blocks` lie side by side, so that none is near another.
+
+        Sections often lie on top of each other in the file.
+        """
+        blocks = self.blocks(across=across)
+        if len(blocks) == 1:
+            return self.coordinates
+        apart, first = np.empty_like(self.coordinates), 0.0
+        widest = max(float(np.ptp(self.coordinates[spots], axis=0).max()) for spots in blocks)
+        for spots in blocks:
+            apart[spots] = self.coordinates[spots] - self.coordinates[spots].min(axis=0)
+            apart[spots, 0] += first
+            first += 3.0 * widest  # a gap of 2, where no two spots of a section are more than 1.74 apart
+        return apart
+
 
 def read_section(
     source: Source,
