@@ -13,6 +13,7 @@ parents do in a memetic algorithm.
 All loops are over a fixed number of steps, and none depends on the clock or on the number of threads.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
@@ -112,6 +113,7 @@ class Landscape:
         self.k, self.prior_weight = k, prior_weight
         self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
         self._share = _share_without_domains(self.states.relative)
+        self._kept = threading.local()
 
     @cached_property
     def responsibility(self) -> np.ndarray:
@@ -140,12 +142,10 @@ class Landscape:
         return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
 
     def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
-        """Continue from posteriors, which are overwritten.
-
-        Every round needs room for as many values as there are posteriors, twice. It is taken from the system once,
-        since memory of a large section that is new takes longer to get than what is written to it to compute.
-        """
-        room, before, moved = np.empty_like(phi), np.empty(phi.shape, dtype=np.float32), np.empty(N_CHUNKS)
+        """Continue from posteriors, which are overwritten."""
+        room, spare = self._rooms(phi.shape)
+        before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)
+        moved = np.empty(N_CHUNKS)
         for turn in range(rounds):
             composition = self.composed(members(self.states, phi, composition, out=room))
             np.copyto(before, phi, casting="same_kind")
@@ -154,15 +154,15 @@ class Landscape:
             if moved.sum() < _SETTLED * self.n:
                 break
             behind = _BEHIND.get(turn)
-            if behind is not None and self.neg_elbo(phi, composition, out=room) > give_up_above + behind * self.n:
+            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
                 break
-        del before  # F takes as much
         composition = self.composed(members(self.states, phi, composition, out=room))
-        return Fit(self.neg_elbo(phi, composition, out=room), phi.argmax(axis=1), phi, composition)
+        return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
 
-    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None) -> float:
-        """Return F of (C3) without the states' own terms; ``out`` (n, K) is room for the data term."""
-        return self.term_of_spots(phi, self.states.domain_term(composition, out=out)) + self.prior(composition)
+    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
+        """Return F of (C3) without the states' own terms."""
+        room, _ = self._rooms(phi.shape)
+        return self.term_of_spots(phi, self.states.domain_term(composition, out=room)) + self.prior(composition)
 
     def sweep(self, phi: np.ndarray, data_term: np.ndarray) -> None:
         """Do one Gauss-Seidel sweep over the posteriors, in place (E3)."""
@@ -170,9 +170,9 @@ class Landscape:
 
     def term_of_spots(self, phi: np.ndarray, data_term: np.ndarray) -> float:
         """Return the first two terms of (C3), those of the spots and of their edges."""
-        value, residual = np.empty(self.n), np.empty(self.n)
-        none = np.zeros((0, self.k))
-        evaluate_spots(data_term, *self._edges(), none, phi, np.empty_like(data_term), value, residual)
+        value, no_halo = np.empty(self.n), np.zeros((0, self.k))
+        _, spare = self._rooms(phi.shape)
+        evaluate_spots(data_term, *self._edges(), no_halo, phi, spare, value, np.empty(0))
         return float(value.sum())
 
     def as_given(self, rows: np.ndarray) -> np.ndarray:
@@ -205,6 +205,16 @@ class Landscape:
         """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
         weights = members + self.prior_weight
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.
+
+        Memory of a large section that is new takes longer to get than what is written to it to compute.
+        """
+        kept: tuple[np.ndarray, np.ndarray] | None = getattr(self._kept, "rooms", None)
+        if kept is None or kept[0].shape != shape:
+            kept = self._kept.rooms = (np.empty(shape), np.empty(shape))
+        return kept
 
     def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._patch.indptr, self._patch.indices, self._patch.weights

@@ -399,9 +399,10 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
     """Compute each spot's share of the objective, and the distance of its posterior from its own optimum (E1, E3).
 
     Half of each undirected edge is counted at either end, so patches sum to the whole. The residual is the total
-    variation distance ``1/2 sum_k |phi_ik - softmax_k(...)|``, between 0 and 1.
+    variation distance ``1/2 sum_k |phi_ik - softmax_k(...)|``, between 0 and 1; it is left out where there is no room
+    for it.
     """
-    # IN as in sweep, phi (n, K); OUT scratch (n, K), neg_elbo (n,), residual (n,)
+    # IN as in sweep, phi (n, K); OUT scratch (n, K), neg_elbo (n,), residual (n,) or (0,)
     n, n_domains = data_term.shape
     rows = np.arange(n)
     for tile in prange((n + _TILE - 1) // _TILE):
@@ -421,6 +422,8 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
                 if p > _NEGLIGIBLE:
                     value += p * np.log(p)
             neg_elbo[i] = value
+        if residual.size == 0:
+            continue
         softmax_rows(rows, first, last, scratch, tops)
         for i in range(first, last):
             distance = fill(0.0)

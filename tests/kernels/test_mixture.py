@@ -170,6 +170,9 @@ def test_spots_are_evaluated_as_the_formula_says(k):
     optimum = np.exp(data_term + pull)
     optimum /= optimum.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(residual, 0.5 * np.abs(phi - optimum).sum(axis=1), atol=1e-13)
+    alone = np.empty(900)
+    mixture.evaluate_spots(*arguments, alone, np.empty(0))
+    np.testing.assert_array_equal(alone, neg_elbo)
 
 
 def test_statistics_have_the_same_bits_from_both_versions():
