@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 # seconds of one thread for one unit of each term of `Work.terms`. By hand: "values again", from a fit of ten million
-# spots; "states" and "search", from real and hard sections, since searches of easy ones end early; and the memory of
-# states, search, graph and fit, from large sections
+# spots; "start", "states" and "search", from real and hard sections, since small ones without states have many restarts
+# and searches of easy ones end early; and the memory of states, search, graph and fit, from large sections
 SECONDS = {
     "start-up": {"once": 1.47},
     "read": {"spots": 5.0e-08, "packed": 2.39e-09, "bytes": 3.79e-09},
@@ -33,8 +33,8 @@ SECONDS = {
     "PCA": {"once": 0.038, "kept": 1.2e-07, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
     "states": {"learnt sets": 0.05, "learnt": 5.5e-08, "spots": 3.0e-06},
-    "start": {"once": 0.204, "trained": 1.6e-08, "labelled": 0.0, "votes": 4.6e-09},
-    "search": {"searched sets": 0.35, "searched": 3.5e-08, "whole": 5.2e-06},
+    "start": {"once": 0.204, "restarts": 5.5e-03, "trained": 1.6e-08, "compared": 3.6e-07, "votes": 4.6e-09},
+    "search": {"searched sets": 0.35, "searched": 3.5e-08, "whole": 2.5e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {
         "once": 0.0659,
@@ -92,6 +92,7 @@ SMOOTH = 18  # spots that features are averaged over, in the median of many sect
 _RICHER = 2.1  # highly variable genes have this many times the values of an average gene
 _TRAINED_ON = 20_000  # spots that restarts are trained on, and from which the smoothing scale is chosen
 _SCALE_NEIGHBOURS = 116  # neighbours of each of them, including spare ones
+_COMPARED = 5_000  # spots on which a consensus tries its starts
 _MIXTURES = 3  # mixture restarts for each k-means restart
 _SCALES = 3  # smoothing scales of the restarts
 _BEFORE = 4  # rounds of a search that its starts take as long as
@@ -124,7 +125,7 @@ class Work:
     starts: int = 1  # starts that are fitted; several where the best restart is sought
     smooth: int | None = None  # None where the number is chosen by the fit
     n_neighbors: int = 10
-    flow_neighbors: int = 100
+    flow_neighbors: int = 100  # 0 where flow directions are not needed
     given_start: bool = False  # the start is made from labels in the file
     labelled: bool = False
     markers: bool = False
@@ -183,8 +184,9 @@ class Work:
             learnt = sets * some * self.states * self.width
             stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
         stages["start"] = once | {
+            "restarts": self.restarts,
             "trained": self.restarts * some * mixed,
-            "labelled": self.restarts * self.n * mixed,
+            "compared": self.restarts * min(self.n, _COMPARED) * self.k,
             "votes": self.restarts * self.n * self.k,
         }
         if self.searches:
@@ -193,7 +195,9 @@ class Work:
             searched = self.sets * spots**1.5 * self.k * (_BEFORE + self.search)
             whole = self.n * self.k * self.is_sampled
             stages["search"] = {"searched sets": self.sets, "searched": searched, "whole": whole}
-        stages["graph"] = once | {"neighbours": self.n * (self.flow_neighbors + self.n_neighbors + 2 * _SPARE)}
+        # edges of compositions come with the search
+        found = [self.flow_neighbors] + [self.n_neighbors] * (not self.states)
+        stages["graph"] = once | {"neighbours": self.n * sum(near + _SPARE for near in found if near)}
         # edges and the exponential cost as much as about twenty features
         rounds = self.starts * self.epochs * self.k
         dense, sparse = (0.0, self.kept) if self.gene_wise else (self.width, 0)

@@ -70,7 +70,6 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             "epochs": epochs,
             "smooth": options.smooth,
             "n_neighbors": options.n_neighbors or default_n_neighbors(),
-            "flow_neighbors": options.flow_neighbors,
             "given_start": options.init is not None,
             "search": search_rounds(options.search, source.n_obs),
             "labelled": labelled,
@@ -78,6 +77,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
         read = _plan_counts if options.rep is None else _plan_features
         where, layout, needed, sizes = read(source, options, memory)
         states = _states(options, source.n_obs, layout)
+        common["flow_neighbors"] = 0 if states and not options.save_graph else options.flow_neighbors
         common["n_init"] = StartSettings.of(options, source.n_obs, searched=states > 0).n_init
         if states and options.states == "auto":
             assumed.append(f"{states} cell states that single spots tell apart (if not, the fit does not search)")
