@@ -70,7 +70,8 @@ class FitResult:
     graph
         Symmetric CSR (n, n) of the weights ``beta r_ij`` that entered the objective.
     find_flow
-        Returns what `flow` is, which takes long on large sections and of which compositions have no other use.
+        Returns `flow`. It is called when that is first asked for, since it takes long on large sections, and edges of
+        compositions do not depend on flow directions.
     trace
         Columns of equal length, one entry per epoch.
     certificate
