@@ -21,12 +21,12 @@ from spatialpdvi.initialization import (
     Sample,
     Start,
     States,
-    ambiguity,
     are_distinct,
     consensus,
     in_unit_range,
     kmeans_labels,
     learn_states,
+    left_open,
     noise_rotation,
     one_hot,
     restart_labels,
@@ -34,6 +34,7 @@ from spatialpdvi.initialization import (
     start_from_composition,
     start_from_labels,
     trends_within,
+    why_unfit,
 )
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
@@ -244,16 +245,12 @@ def compose(
             stage.note(f"F {found.ended_at - found.started_at:+.1f} nats{accepted}")
     states = sets[best]
     return initialization._replace(
-        start=start,
-        fitted=states.features,
-        rotation=states.rotation,
-        states=states,
-        edges=edges[best],
-        searched=found,
+        start=start, fitted=states.features, rotation=states.rotation, states=states, edges=edges[best], searched=found
     )
 
 
 def learn_sets(
+    section: Section,
     unsmoothed: np.ndarray,
     settings: StateSettings,
     n_sets: int,
@@ -261,13 +258,16 @@ def learn_sets(
     *,
     covariates: Covariates | None = None,
 ) -> list[States]:
-    """Learn sets of states with different seeds; none where ``auto`` finds that single spots do not tell them apart.
+    """Learn sets of states with different seeds; none where ``auto`` finds them unfit for compositions.
 
-    ``auto`` looks at several sets (`n_deciding_sets`). Trends are the mean of those within all these sets; unless they
-    are small, states are learnt again without them, and what is left of the trends is looked for within these.
+    ``auto`` looks at several sets (`n_deciding_sets`): single spots must tell their states apart, and these must tell
+    of those of their neighbours. Trends are the mean of those within all these sets; unless they are small, states are
+    learnt again without them, and what is left of the trends is looked for within these.
 
     Parameters
     ----------
+    section
+        Read and checked.
     unsmoothed
         (n, d) dense features of single spots.
     settings
@@ -287,14 +287,15 @@ def learn_sets(
             sets.append(learn_states(unsmoothed, settings.n_states, seed=int(seed)))
             if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
                 break  # the others cannot change the median's side
-        ambiguous = f"a spot's features leave {ambiguity(sets):.0%} of its state open"
-        if settings.if_distinct and not are_distinct(sets):
-            stage.note(f"none: {ambiguous}")
-            return []
+        if settings.if_distinct:
+            why = why_unfit(sets, section.coordinates, section.spots_of_samples(), seed=settings.seed)
+            if why:
+                stage.note(f"none: {why}")
+                return []
         if covariates is None:
-            stage.note(f"{settings.n_states} states; {ambiguous}")
+            stage.note(f"{settings.n_states} states; {left_open(sets)}")
             return sets[:n_sets]
-        drift: np.ndarray | None = None
+        ambiguous, drift = left_open(sets), None
         for _ in range(_ROUNDS):
             more = _drift(sets, covariates, settings)
             part = _part_within(more, sets[0])
@@ -386,7 +387,7 @@ def prepare_start(
     if of_states.n_states:
         n_sets = 1 if options.init is not None else n_state_sets(n)
         covariates = covariates_of(section, raw, options)
-        sets = learn_sets(np.asarray(raw.fitted), of_states, n_sets, progress, covariates=covariates)
+        sets = learn_sets(section, np.asarray(raw.fitted), of_states, n_sets, progress, covariates=covariates)
     of_start = StartSettings.of(options, n, searched=bool(sets))
     start = initialize(features, section.init_labels, of_start, progress, checkpoint=checkpoint)
     features = features._replace(by_scale=())  # large, and clustered by now

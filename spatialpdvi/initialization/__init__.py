@@ -11,7 +11,14 @@ from spatialpdvi.initialization.consensus import Consensus, consensus, renumbere
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
-from spatialpdvi.initialization.states import States, ambiguity, are_distinct, learn_states, trends_within
+from spatialpdvi.initialization.states import (
+    States,
+    are_distinct,
+    learn_states,
+    left_open,
+    trends_within,
+    why_unfit,
+)
 
 __all__ = [
     "Consensus",
@@ -19,12 +26,12 @@ __all__ = [
     "Sample",
     "Start",
     "States",
-    "ambiguity",
     "are_distinct",
     "consensus",
     "in_unit_range",
     "kmeans_labels",
     "learn_states",
+    "left_open",
     "mixture_labels",
     "noise_rotation",
     "one_hot",
@@ -36,4 +43,5 @@ __all__ = [
     "start_from_composition",
     "start_from_labels",
     "trends_within",
+    "why_unfit",
 ]

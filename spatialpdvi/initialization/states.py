@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.special import softmax
 
 from spatialpdvi.features.projection import OutlierLimit, learn_limit
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.features.trends import Covariates, shared_trend
+from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture
 from spatialpdvi.initialization.restarts import LEARNT_FROM, kmeans_labels, subset
 from spatialpdvi.initialization.start import one_hot
@@ -16,11 +18,24 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["States", "ambiguity", "are_distinct", "learn_states", "trends_within"]
+__all__ = [
+    "States",
+    "ambiguity",
+    "are_distinct",
+    "learn_states",
+    "left_open",
+    "told_of_neighbors",
+    "trends_within",
+    "why_unfit",
+]
 
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
+# nats. Real sections whose counts are at hand lie above .19; where these are thinned until they lie below .1, averages
+# over neighbours are right more often (docs/lab_notebook.md)
+_LEAST_TOLD = 0.1
+_AROUND = 10  # nearest spots whose states are compared with a spot's own
 _FEWEST = 100  # spots of a section, or of a kind of neighbourhood: fewer have no trend of their own
 _NEIGHBORHOOD = 30  # spots, besides the one in the middle
 _LEAST = 1e-290
@@ -49,6 +64,58 @@ def ambiguity(sets: Sequence[States]) -> float:
 def are_distinct(sets: Sequence[States]) -> bool:
     """Whether single spots tell the states of most sets apart, well enough for compositions."""
     return ambiguity(sets) < _MOST_AMBIGUOUS
+
+
+def told_of_neighbors(
+    sets: Sequence[States], coordinates: np.ndarray, *, samples: Sequence[np.ndarray], seed: int
+) -> float:
+    """Return how much the state of a spot tells of those of the ten nearest: the mutual information, in nats.
+
+    It is the median of several sets of states. Where spots have few molecules, features fall into clusters by the genes
+    that happened to be counted: states are distinct, and say nothing about the tissue. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    sets
+        Of the same spots.
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    samples
+        Spots of each section: neighbours are of the same one.
+    seed
+        Of the spots, at most 20,000, at which states are compared.
+    """
+    is_used = np.zeros(coordinates.shape[0], dtype=bool)
+    is_used[subset(np.arange(coordinates.shape[0]), LEARNT_FROM, seed)] = True
+    joint = np.zeros((len(sets), *2 * sets[0].share.shape))
+    for spots in samples:
+        used = np.flatnonzero(is_used[spots])
+        near = spots[nearest_spots(cKDTree(coordinates[spots]), used, _AROUND)]
+        if not near.size:
+            continue
+        for number, states in enumerate(sets):
+            own = _posterior(states.features[spots[used]], states.lam, states.share)
+            around = _posterior(states.features[near.ravel()], states.lam, states.share)
+            joint[number] += own.T @ around.reshape(*near.shape, -1).mean(axis=1)
+    return float(np.median([_mutual_information(own) for own in joint]))
+
+
+def left_open(sets: Sequence[States]) -> str:
+    """Return in words how ambiguous several sets of states are."""
+    return f"a spot's features leave {ambiguity(sets):.0%} of its state open"
+
+
+def why_unfit(sets: Sequence[States], coordinates: np.ndarray, samples: Sequence[np.ndarray], *, seed: int) -> str:
+    """Return in words why domains should not be compositions of such states; "" where nothing is against it.
+
+    Either single spots do not tell the states apart, or the states of spots tell too little of those of their
+    neighbours. Parameters are those of `told_of_neighbors`.
+    """
+    if not are_distinct(sets):
+        return left_open(sets)
+    told = told_of_neighbors(sets, coordinates, samples=samples, seed=seed)
+    return "" if told >= _LEAST_TOLD else f"a spot's state tells {told:.2f} nats of those of its neighbours"
 
 
 def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
@@ -126,7 +193,7 @@ def trends_within(
             trends.append(np.zeros((covariates.values.shape[1], d)))
             continue
         x = features[used]
-        posterior = softmax(data_term(wrap_features(x), lam, np.ones(d)) + np.log(np.maximum(share, _LEAST)), axis=1)
+        posterior = _posterior(x, lam, share)
         kinds = _kinds(posterior, covariates.coordinates[used], min(n_kinds, used.size // _FEWEST), seed=seed)
         groups = (kinds[:, :, None] * posterior[:, None, :]).reshape(used.size, -1)
         trends.append(shared_trend(x, groups, covariates.values[used]))
@@ -141,6 +208,22 @@ def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed
     """
     (mean,) = neighbor_averages(posterior, coordinates, (_NEIGHBORHOOD,), samples=[np.arange(posterior.shape[0])])
     return one_hot(kmeans_labels(np.sqrt(mean), n_kinds, seed=seed, n_init=1), n_kinds)
+
+
+def _posterior(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
+    """Posterior (n, C) over states with these shares, up to a factor, of features whose noise is 1."""
+    logs = data_term(wrap_features(features), lam, np.ones(features.shape[1]))
+    return np.asarray(softmax(logs + np.log(np.maximum(share, _LEAST)), axis=1))
+
+
+def _mutual_information(joint: np.ndarray) -> float:
+    """Mutual information of the row and the column of a table (p, q), up to a factor, in nats; 0 where it is empty."""
+    total = joint.sum()
+    if total == 0.0:
+        return 0.0
+    joint = joint / total
+    apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    return float(np.sum(joint * np.log(np.maximum(joint, _LEAST) / np.maximum(apart, _LEAST))))
 
 
 def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:

@@ -152,7 +152,7 @@ def _scan_states(
         typical = replace(options, k=round((counts[0] * counts[-1]) ** 0.5))  # as many kinds of neighbourhood
         settings = StateSettings.of(typical, number_of_states(section, raw, replace(options, k=counts[-1])))
         n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
-        sets = learn_sets(unsmoothed, settings, n_sets, progress, covariates=covariates)
+        sets = learn_sets(section, unsmoothed, settings, n_sets, progress, covariates=covariates)
         if not sets:
             break
         with progress.stage("scan") as stage:

@@ -1,6 +1,7 @@
 """States, and the search for the lowest F of compositions, on sections whose domains are known."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from spatialpdvi.initialization import Sample, are_distinct, learn_states, searc
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import n_deciding_sets, n_state_sets, search_rounds, states_of_section
@@ -60,6 +62,32 @@ def test_states_that_single_spots_do_not_tell_apart_are_found_out():
 def test_auto_needs_twenty_spots_for_each_state(n, k, n_states, spots_of_a_state, monkeypatch):
     monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
     assert states_of_section(n, k) == n_states
+
+
+def test_what_states_tell_of_their_neighbours_is_the_mutual_information():
+    xy, _, x = _section(apart=12.0)  # every state is certain
+    states = learn_states(x, 6, seed=0)
+    m = states.lam.m
+    of = ((states.features[:, None] - m) ** 2).sum(axis=2).argmin(axis=1)
+    distance = np.linalg.norm(xy[:, None] - xy, axis=2) + 1e-9 * np.arange(len(xy))
+    np.fill_diagonal(distance, np.inf)
+    near = distance.argsort(axis=1)[:, :10]
+    joint = np.array([[np.mean((of == a)[:, None] & (of[near] == b)) for b in range(6)] for a in range(6)])
+    apart = joint.sum(axis=1)[:, None] * joint.sum(axis=0)
+    expected = np.sum(joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0]))
+    everywhere = [np.arange(len(xy))]
+    told = told_of_neighbors([states], xy, samples=everywhere, seed=0)
+    assert told == pytest.approx(expected, abs=1e-3)
+    assert told > 0.2
+    shuffled = np.random.default_rng(0).permutation(xy)
+    assert told_of_neighbors([states], shuffled, samples=everywhere, seed=0) < 0.03
+    # sections on top of each other: neighbours are of the same one
+    twice = states._replace(features=np.vstack([states.features, states.features]))
+    both = [np.arange(len(xy)), len(xy) + np.arange(len(xy))]
+    double = told_of_neighbors([twice], np.vstack([xy, xy]), samples=both, seed=0)
+    assert double == pytest.approx(told, abs=1e-9)
+    alone = [np.array([spot]) for spot in range(len(xy))]
+    assert told_of_neighbors([states], xy, samples=alone, seed=0) == 0.0
 
 
 def test_far_spots_are_drawn_in_along_their_own_line():
@@ -293,19 +321,23 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     from spatialpdvi.options.stages import StateSettings
     from spatialpdvi.runtime.progress import Progress
 
-    x = _section()[2]
+    xy, _, x = _section()
     one = learn_states(x, 6, seed=0)
 
-    def learnt(ambiguities, **settings):
+    def learnt(ambiguities, *, places=xy, **settings):
         left = iter(ambiguities)
         monkeypatch.setattr(prepare, "learn_states", lambda *_, **__: one._replace(ambiguity=next(left)))
         options = {"n_domains": 4, "search": 1, "seed": 0, "n_states": 6, "if_distinct": True} | settings
-        return [own.ambiguity for own in prepare.learn_sets(x, StateSettings(**options), 3, Progress())]
+        section = SimpleNamespace(coordinates=places, spots_of_samples=lambda: [np.arange(len(places))])
+        return [own.ambiguity for own in prepare.learn_sets(section, x, StateSettings(**options), 3, Progress())]
 
     assert learnt([0.4, 0.1, 0.1, 0.4, 0.1]) == [0.4, 0.1, 0.1]
     assert learnt([0.1, 0.4, 0.4, 0.1, 0.4]) == []
     assert learnt([0.4, 0.4, 0.4]) == []  # no more are learnt than decide
     assert learnt([0.4, 0.4, 0.4], if_distinct=False) == [0.4, 0.4, 0.4]
+    anywhere = np.random.default_rng(0).permutation(xy)  # distinct, but they tell nothing of their neighbours'
+    assert learnt([0.1] * 5, places=anywhere) == []
+    assert learnt([0.1] * 5, places=anywhere, if_distinct=False) == [0.1] * 3
     assert [(n_deciding_sets(n), n_state_sets(n)) for n in (10_000, 10_001, 19_999, 20_000)] == [
         (5, 5),
         (3, 3),
