@@ -251,7 +251,7 @@ def compose(
 
 def learn_sets(
     section: Section,
-    unsmoothed: np.ndarray,
+    raw: RawFeatures,
     settings: StateSettings,
     n_sets: int,
     progress: Progress,
@@ -260,16 +260,16 @@ def learn_sets(
 ) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds them unfit for compositions.
 
-    ``auto`` looks at several sets (`n_deciding_sets`): single spots must tell their states apart, and these must tell
-    of those of their neighbours. Trends are the mean of those within all these sets; unless they are small, states are
-    learnt again without them, and what is left of the trends is looked for within these.
+    ``auto`` looks at several sets (`n_deciding_sets`, `why_unfit`). Trends are the mean of those within all these sets;
+    unless they are small, states are learnt again without them, and what is left of the trends is looked for within
+    these.
 
     Parameters
     ----------
     section
         Read and checked.
-    unsmoothed
-        (n, d) dense features of single spots.
+    raw
+        Of the section: dense features of single spots.
     settings
         Of the states.
     n_sets
@@ -279,6 +279,7 @@ def learn_sets(
     covariates
         With which features drift; None to leave them as they are.
     """
+    unsmoothed = np.asarray(raw.fitted)
     with progress.stage("states") as stage, single_threaded():
         n_learnt = n_deciding_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
         seeds = (settings.seed, *np.random.default_rng(settings.seed).integers(2**32, size=n_learnt - 1))
@@ -288,7 +289,8 @@ def learn_sets(
             if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
                 break  # the others cannot change the median's side
         if settings.if_distinct:
-            why = why_unfit(sets, section.coordinates, section.spots_of_samples(), seed=settings.seed)
+            samples = section.spots_of_samples()
+            why = why_unfit(sets, section.coordinates, samples, totals=raw.totals, seed=settings.seed)
             if why:
                 stage.note(f"none: {why}")
                 return []
@@ -387,7 +389,7 @@ def prepare_start(
     if of_states.n_states:
         n_sets = 1 if options.init is not None else n_state_sets(n)
         covariates = covariates_of(section, raw, options)
-        sets = learn_sets(section, np.asarray(raw.fitted), of_states, n_sets, progress, covariates=covariates)
+        sets = learn_sets(section, raw, of_states, n_sets, progress, covariates=covariates)
     of_start = StartSettings.of(options, n, searched=bool(sets))
     start = initialize(features, section.init_labels, of_start, progress, checkpoint=checkpoint)
     features = features._replace(by_scale=())  # large, and clustered by now

@@ -32,9 +32,9 @@ __all__ = [
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
-# nats. Real sections whose counts are at hand lie above .19; where these are thinned until they lie below .1, averages
-# over neighbours are right more often (docs/lab_notebook.md)
-_LEAST_TOLD = 0.1
+# Real sections thinned to fewer molecules and nats have better averages over neighbours (docs/results_accuracy.md)
+_ENOUGH = 100  # molecules of a spot, in the median: states need not tell of their neighbours'
+_LEAST_TOLD = 0.1  # nats
 _AROUND = 10  # nearest spots whose states are compared with a spot's own
 _FEWEST = 100  # spots of a section, or of a kind of neighbourhood: fewer have no trend of their own
 _NEIGHBORHOOD = 30  # spots, besides the one in the middle
@@ -71,9 +71,7 @@ def told_of_neighbors(
 ) -> float:
     """Return how much the state of a spot tells of those of the ten nearest: the mutual information, in nats.
 
-    It is the median of several sets of states. Where spots have few molecules, features fall into clusters by the genes
-    that happened to be counted: states are distinct, and say nothing about the tissue. Call inside
-    `spatialpdvi.runtime.threads.single_threaded`.
+    It is the median of several sets of states. Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
@@ -106,14 +104,30 @@ def left_open(sets: Sequence[States]) -> str:
     return f"a spot's features leave {ambiguity(sets):.0%} of its state open"
 
 
-def why_unfit(sets: Sequence[States], coordinates: np.ndarray, samples: Sequence[np.ndarray], *, seed: int) -> str:
+def why_unfit(
+    sets: Sequence[States],
+    coordinates: np.ndarray,
+    samples: Sequence[np.ndarray],
+    *,
+    totals: np.ndarray | None,
+    seed: int,
+) -> str:
     """Return in words why domains should not be compositions of such states; "" where nothing is against it.
 
-    Either single spots do not tell the states apart, or the states of spots tell too little of those of their
-    neighbours. Parameters are those of `told_of_neighbors`.
+    Either single spots do not tell the states apart; or spots have few molecules, and their states tell too little of
+    those of their neighbours. Then states are distinct by the genes that happened to be counted.
+
+    Parameters
+    ----------
+    sets, coordinates, samples, seed
+        As for `told_of_neighbors`.
+    totals
+        (n,) molecules of each spot; None where they are not known.
     """
     if not are_distinct(sets):
         return left_open(sets)
+    if totals is None or np.median(totals) >= _ENOUGH:
+        return ""
     told = told_of_neighbors(sets, coordinates, samples=samples, seed=seed)
     return "" if told >= _LEAST_TOLD else f"a spot's state tells {told:.2f} nats of those of its neighbours"
 

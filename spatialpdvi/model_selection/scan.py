@@ -148,11 +148,11 @@ def _scan_states(
     covariates = covariates_of(section, raw, options)
     for counts in _ranges_of_states(section, raw, options):
         fewest = replace(options, k=counts[0])  # the components of a fit with few domains
-        unsmoothed = np.asarray(raw.leading(FeatureSettings.of(fewest).n_components).fitted)
+        leading = raw.leading(FeatureSettings.of(fewest).n_components)
         typical = replace(options, k=round((counts[0] * counts[-1]) ** 0.5))  # as many kinds of neighbourhood
         settings = StateSettings.of(typical, number_of_states(section, raw, replace(options, k=counts[-1])))
-        n_sets = min(_SETS, n_state_sets(unsmoothed.shape[0]))
-        sets = learn_sets(section, unsmoothed, settings, n_sets, progress, covariates=covariates)
+        n_sets = min(_SETS, n_state_sets(section.coordinates.shape[0]))
+        sets = learn_sets(section, leading, settings, n_sets, progress, covariates=covariates)
         if not sets:
             break
         with progress.stage("scan") as stage:

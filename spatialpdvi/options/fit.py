@@ -240,8 +240,7 @@ class FitOptions:
         metadata={
             "help": "Number of cell states that domains share: a domain is then a composition of states instead of one "
             "Gaussian, and features are fitted without smoothing. auto has 20 or more, and none where there "
-            "are too few spots, single spots do not tell states apart, or states tell nothing of the spots around; off "
-            "fits one Gaussian for each domain.",
+            "are too few spots or molecules, or spots tell no states apart; off fits one Gaussian for each domain.",
             "group": "Model",
             "type": str,
         },

@@ -310,8 +310,7 @@ def test_a_comparison_runs_on_the_same_problem_as_a_fit(fitted):
 
 
 _PLACES = np.random.default_rng(0).random((300, 2))
-_KINDS = (3 * _PLACES[:, :1] + np.arange(4)).astype(int) % 3  # of stripes: states must tell of their neighbours'
-_CELLS = np.random.default_rng(1).normal(size=(300, 4)) + 30.0 * _KINDS
+_CELLS = np.random.default_rng(1).normal(size=(300, 4)) + 30.0 * np.random.default_rng(2).integers(3, size=(300, 4))
 
 
 @pytest.mark.parametrize(("chosen", "said"), [({"tau": 0.5}, "tau"), ({"whiten": False}, "whiten=False"), ({}, None)])

@@ -324,12 +324,13 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     xy, _, x = _section()
     one = learn_states(x, 6, seed=0)
 
-    def learnt(ambiguities, *, places=xy, **settings):
+    def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
         left = iter(ambiguities)
         monkeypatch.setattr(prepare, "learn_states", lambda *_, **__: one._replace(ambiguity=next(left)))
         options = {"n_domains": 4, "search": 1, "seed": 0, "n_states": 6, "if_distinct": True} | settings
         section = SimpleNamespace(coordinates=places, spots_of_samples=lambda: [np.arange(len(places))])
-        return [own.ambiguity for own in prepare.learn_sets(section, x, StateSettings(**options), 3, Progress())]
+        raw = SimpleNamespace(fitted=x, totals=None if molecules is None else np.full(len(x), molecules))
+        return [own.ambiguity for own in prepare.learn_sets(section, raw, StateSettings(**options), 3, Progress())]
 
     assert learnt([0.4, 0.1, 0.1, 0.4, 0.1]) == [0.4, 0.1, 0.1]
     assert learnt([0.1, 0.4, 0.4, 0.1, 0.4]) == []
@@ -337,6 +338,8 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.4, 0.4, 0.4], if_distinct=False) == [0.4, 0.4, 0.4]
     anywhere = np.random.default_rng(0).permutation(xy)  # distinct, but they tell nothing of their neighbours'
     assert learnt([0.1] * 5, places=anywhere) == []
+    assert learnt([0.1] * 5, places=anywhere, molecules=100.0) == [0.1] * 3  # many molecules are enough
+    assert learnt([0.1] * 5, places=anywhere, molecules=None) == [0.1] * 3
     assert learnt([0.1] * 5, places=anywhere, if_distinct=False) == [0.1] * 3
     assert [(n_deciding_sets(n), n_state_sets(n)) for n in (10_000, 10_001, 19_999, 20_000)] == [
         (5, 5),
