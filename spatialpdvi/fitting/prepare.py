@@ -289,15 +289,15 @@ def learn_sets(
             if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
                 break  # the others cannot change the median's side
         if settings.if_distinct:
-            samples = section.spots_of_samples()
-            why = why_unfit(sets, section.coordinates, samples, totals=raw.totals, seed=settings.seed)
+            why = why_unfit(sets, section.coordinates, section.spots_of_samples(), raw.totals, seed=settings.seed)
             if why:
                 stage.note(f"none: {why}")
                 return []
+        ambiguous = left_open(sets)
         if covariates is None:
-            stage.note(f"{settings.n_states} states; {left_open(sets)}")
+            stage.note(f"{settings.n_states} states; {ambiguous}")
             return sets[:n_sets]
-        ambiguous, drift = left_open(sets), None
+        drift: np.ndarray | None = None
         for _ in range(_ROUNDS):
             more = _drift(sets, covariates, settings)
             part = _part_within(more, sets[0])

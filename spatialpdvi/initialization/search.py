@@ -144,7 +144,7 @@ class Landscape:
     def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
         """Continue from posteriors, which are overwritten."""
         room, spare = self._rooms(phi.shape)
-        before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)
+        before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)  # F needs the room only after it
         moved = np.empty(N_CHUNKS)
         for turn in range(rounds):
             composition = self.composed(members(self.states, phi, composition, out=room))
@@ -481,7 +481,7 @@ def _profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarra
     """Yield square roots (n, C) of state posteriors averaged over each spot and as many around it, for each scale.
 
     Of a large section, the mean over a spot and the d joined to it is taken r times, which weighs spots by a Gaussian
-    about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as all else here.
+    about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as the brief fits.
     """
     values, n = landscape.responsibility, landscape.n
     if n < SAMPLED_FROM:

@@ -32,7 +32,7 @@ __all__ = [
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
-# Real sections thinned to fewer molecules and nats have better averages over neighbours (docs/results_accuracy.md)
+# Below both, real sections that were thinned are better as averages over neighbours (docs/results_accuracy.md)
 _ENOUGH = 100  # molecules of a spot, in the median: states need not tell of their neighbours'
 _LEAST_TOLD = 0.1  # nats
 _AROUND = 10  # nearest spots whose states are compared with a spot's own
@@ -92,10 +92,11 @@ def told_of_neighbors(
         near = spots[nearest_spots(cKDTree(coordinates[spots]), used, _AROUND)]
         if not near.size:
             continue
+        rows, where = np.unique(near, return_inverse=True)  # a spot is near to several
         for number, states in enumerate(sets):
             own = _posterior(states.features[spots[used]], states.lam, states.share)
-            around = _posterior(states.features[near.ravel()], states.lam, states.share)
-            joint[number] += own.T @ around.reshape(*near.shape, -1).mean(axis=1)
+            around = _posterior(states.features[rows], states.lam, states.share)[where.reshape(near.shape)]
+            joint[number] += own.T @ around.mean(axis=1)
     return float(np.median([_mutual_information(own) for own in joint]))
 
 
@@ -108,8 +109,8 @@ def why_unfit(
     sets: Sequence[States],
     coordinates: np.ndarray,
     samples: Sequence[np.ndarray],
-    *,
     totals: np.ndarray | None,
+    *,
     seed: int,
 ) -> str:
     """Return in words why domains should not be compositions of such states; "" where nothing is against it.
