@@ -10,10 +10,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
-from spatialpdvi.features.trends import Covariates, spot_covariates
+from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges
 from spatialpdvi.initialization import (
     Consensus,
@@ -21,33 +21,21 @@ from spatialpdvi.initialization import (
     Sample,
     Start,
     States,
-    are_distinct,
     consensus,
     in_unit_range,
     kmeans_labels,
-    learn_states,
-    left_open,
     noise_rotation,
     one_hot,
     restart_labels,
     search_sets,
     start_from_composition,
     start_from_labels,
-    trends_within,
-    why_unfit,
 )
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings, default_n_neighbors
-from spatialpdvi.options.states import (
-    SAMPLED,
-    SAMPLED_FROM,
-    n_deciding_sets,
-    n_state_sets,
-    search_rounds,
-    wanted_states,
-)
+from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets, search_rounds
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -55,22 +43,8 @@ from spatialpdvi.runtime.memory import warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = [
-    "Initialization",
-    "Prepared",
-    "compose",
-    "covariates_of",
-    "initialize",
-    "learn_sets",
-    "number_of_states",
-    "prepare",
-    "prepare_start",
-]
+__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare", "prepare_start"]
 
-# of the variance within states. Less is found in simulated sections that have no trend but that of the counts, and its
-# removal changed only which of several answers was found (docs/lab_notebook.md)
-_LEAST_TREND = 0.0125
-_ROUNDS = 5  # of trends, at most: strong ones are confused with states at first
 _SEARCH_BYTES = 1_800  # for each spot, that a search takes beside its likelihoods and posteriors
 
 
@@ -249,80 +223,6 @@ def compose(
     )
 
 
-def learn_sets(
-    section: Section,
-    raw: RawFeatures,
-    settings: StateSettings,
-    n_sets: int,
-    progress: Progress,
-    *,
-    covariates: Covariates | None = None,
-) -> list[States]:
-    """Learn sets of states with different seeds; none where ``auto`` finds them unfit for compositions.
-
-    ``auto`` looks at several sets (`n_deciding_sets`, `why_unfit`). Trends are the mean of those within all these sets;
-    unless they are small, states are learnt again without them, and what is left of the trends is looked for within
-    these.
-
-    Parameters
-    ----------
-    section
-        Read and checked.
-    raw
-        Of the section: dense features of single spots.
-    settings
-        Of the states.
-    n_sets
-        How many sets to return, at most as many as ``auto`` looks at.
-    progress
-        Shows the stage "states".
-    covariates
-        With which features drift; None to leave them as they are.
-    """
-    unsmoothed = np.asarray(raw.fitted)
-    with progress.stage("states") as stage, single_threaded():
-        n_learnt = n_deciding_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
-        seeds = (settings.seed, *np.random.default_rng(settings.seed).integers(2**32, size=n_learnt - 1))
-        sets: list[States] = []
-        for seed in seeds:
-            sets.append(learn_states(unsmoothed, settings.n_states, seed=int(seed)))
-            if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
-                break  # the others cannot change the median's side
-        if settings.if_distinct:
-            why = why_unfit(sets, section.coordinates, section.spots_of_samples(), raw.totals, seed=settings.seed)
-            if why:
-                stage.note(f"none: {why}")
-                return []
-        ambiguous = left_open(sets)
-        if covariates is None:
-            stage.note(f"{settings.n_states} states; {ambiguous}")
-            return sets[:n_sets]
-        drift: np.ndarray | None = None
-        for _ in range(_ROUNDS):
-            more = _drift(sets, covariates, settings)
-            part = _part_within(more, sets[0])
-            if part < _LEAST_TREND:
-                break
-            drift = more if drift is None else drift + more
-            sets = [learn_states(unsmoothed - drift, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets]]
-        removed = 0.0 if drift is None else _part_within(drift, sets[0])
-        done = "removed" if removed else "left"
-        trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
-        stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
-        return [states._replace(detrended=removed) for states in sets[:n_sets]]
-
-
-def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Covariates | None:
-    """Return with what the features of a section drift, or None where `detrend` is off.
-
-    Parameters
-    ----------
-    section, raw, options
-        As for `prepare_start`.
-    """
-    return spot_covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
-
-
 def prepare(
     section: Section,
     features: SmoothedFeatures,
@@ -404,55 +304,10 @@ def prepare_start(
     return prepare(section, features, start, settings, progress)
 
 
-def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) -> int:
-    """Return the number of states that domains may share in a fit, or 0 where each domain has one Gaussian.
-
-    Parameters
-    ----------
-    section, raw, options
-        As for `prepare_start`.
-
-    Raises
-    ------
-    InputError
-        As for `prepare_start`.
-    """
-    n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
-    wanted = wanted_states(options.states, n, options.n_domains)
-    if options.states == "auto":
-        return wanted if is_dense else 0
-    if wanted and not is_dense:
-        raise InputError(
-            f"dense features with {option('states', options.states)}",
-            "sparse ones",
-            f"Fit their principal components with {option('n_pcs')}, or leave {option('states')} out.",
-        )
-    if wanted > n:
-        raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
-    return wanted
-
-
 def _edges(section: Section, sets: Sequence[States], settings: GraphSettings) -> list[sp.csr_matrix]:
     """Weights (n, n) of the edges, in the features of each set of states."""
     pattern = join_spots(section, settings)
     return [layered_edges(section, states.features, pattern, settings) for states in sets]
-
-
-def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:
-    """Drift (n, d) float32 of features by the trends that states share, the mean of those within each set."""
-    of = {"n_kinds": settings.n_domains, "seed": settings.seed}
-    trends = [np.zeros((covariates.values.shape[1], sets[0].features.shape[1])) for _ in covariates.sections]
-    for states in sets:
-        within = trends_within(states.features, states.lam, states.share, covariates, **of)
-        back = np.linalg.inv(states.rotation)
-        trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
-    return covariates.times(trends)
-
-
-def _part_within(drift: np.ndarray, states: States) -> float:
-    """What part of the variance within states a drift (n, d) is."""
-    size = float((drift @ states.rotation.astype(np.float32)).var(axis=0, dtype=np.float64).sum())
-    return size / (size + drift.shape[1])
 
 
 def _restarts(

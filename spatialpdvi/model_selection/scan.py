@@ -15,9 +15,10 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.fit import fit_features
 from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.loop import Stop
-from spatialpdvi.fitting.prepare import covariates_of, learn_sets, number_of_states, prepare_start
+from spatialpdvi.fitting.prepare import prepare_start
 from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
+from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states
 from spatialpdvi.graph.build import join_spots, layered_edges
 from spatialpdvi.initialization import States
 from spatialpdvi.io.section.section import Section

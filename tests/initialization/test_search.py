@@ -317,7 +317,7 @@ def test_in_a_section_that_is_not_small_brief_fits_vote_as_well(monkeypatch):
 
 
 def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
-    from spatialpdvi.fitting import prepare
+    from spatialpdvi.fitting import states
     from spatialpdvi.options.stages import StateSettings
     from spatialpdvi.runtime.progress import Progress
 
@@ -326,11 +326,11 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
 
     def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
         left = iter(ambiguities)
-        monkeypatch.setattr(prepare, "learn_states", lambda *_, **__: one._replace(ambiguity=next(left)))
+        monkeypatch.setattr(states, "learn_states", lambda *_, **__: one._replace(ambiguity=next(left)))
         options = {"n_domains": 4, "search": 1, "seed": 0, "n_states": 6, "if_distinct": True} | settings
         section = SimpleNamespace(coordinates=places, spots_of_samples=lambda: [np.arange(len(places))])
         raw = SimpleNamespace(fitted=x, totals=None if molecules is None else np.full(len(x), molecules))
-        return [own.ambiguity for own in prepare.learn_sets(section, raw, StateSettings(**options), 3, Progress())]
+        return [own.ambiguity for own in states.learn_sets(section, raw, StateSettings(**options), 3, Progress())]
 
     assert learnt([0.4, 0.1, 0.1, 0.4, 0.1]) == [0.4, 0.1, 0.1]
     assert learnt([0.1, 0.4, 0.4, 0.1, 0.4]) == []
