@@ -13,7 +13,7 @@ from spatialpdvi.initialization.search import Fit, Found, Landscape, composition
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import SAMPLED_FROM, SMALL
+from spatialpdvi.options.states import FEW, SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
@@ -69,11 +69,13 @@ def search_sets(
 ) -> tuple[int, Start, Found]:
     """Search with several sets of states, and return the number of the set that is nearest to their consensus, with it.
 
-    In the last round each search is offered the domains that the others found (`_exchanged`). F of different states
-    cannot be compared. The consensus of the domains that they give varies less from seed to seed than those of one set
-    do, and is right more often than the average of them. Where it lacks more domains than the nearest search does,
-    before or after it is fitted, because the searches disagree on small ones, the domains of that search are returned.
-    In sections that are not small, brief fits (`_brief_starts`) vote as well, and the consensus is returned always.
+    F of different states cannot be compared, but the consensus of the domains that they give varies less from seed to
+    seed than those of one set do, and is right more often than the average of them. From 2,500 spots on, each search is
+    offered the domains that the others found, in its last round (`_exchanged`). In smaller sections a lower F is not a
+    better answer, and searches that know nothing of each other agree on better domains. Where their consensus lacks
+    more domains than the nearest search does, before or after it is fitted, because the searches disagree on small
+    ones, the domains of that search are returned. In sections that are not small, brief fits (`_brief_starts`) vote as
+    well, and the consensus is returned always.
     What is found has the mean of the searches' posteriors before the last round, when they still know nothing of each
     other, each matched to the domains of the start.
 
@@ -92,7 +94,7 @@ def search_sets(
                 sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
             )
         return 0, only.start, only.found
-    shared = rounds > 0 and len(sets) > 1
+    shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] >= FEW
 
     def search(own: int) -> Searched:
         return search_compositions(
@@ -111,7 +113,7 @@ def search_sets(
     agreed = consensus(votes, k).labels
     nearest = int(np.argmax([adjusted_rand_index(agreed, own.start.labels) for own in results]))
     start, found = results[nearest].start, [own.found for own in results]
-    if not is_small or _keeps_domains(agreed, results[nearest], fitted=shared):
+    if not is_small or _keeps_domains(agreed, results[nearest], fitted=rounds > 0):
         start = start_from_composition(sets[nearest], agreed, k)
     return (
         nearest,

@@ -250,7 +250,7 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
 
 
 def test_the_last_round_offers_every_search_what_the_others_found():
-    xy, truth, x = _section(side=40)
+    xy, truth, x = _section(side=50)
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
     graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
     alone = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=0, seed=0)
@@ -259,6 +259,24 @@ def test_the_last_round_offers_every_search_what_the_others_found():
     to = match_labels(alone[2].posterior.argmax(axis=1), start.labels, 4)  # as before the round
     np.testing.assert_allclose(found.posterior[:, to], alone[2].posterior, atol=1e-6)
     assert adjusted_rand_index(truth, start.labels) > 0.9
+
+
+def test_searches_of_few_spots_know_nothing_of_each_other(monkeypatch):
+    xy, truth, x = _section(side=49)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(2)]
+    settings = {"labels": (truth,), "rounds": 1, "seed": 0}
+    graphs = [scale_weights(mutual_knn(xy, 10), beta=1.0)] * 2
+
+    def never(*_):
+        raise AssertionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_exchanged", never)
+        few = search_sets(sets, xy, graphs, 4, **settings)
+    monkeypatch.setattr(module, "FEW", 49**2)
+    many = search_sets(sets, xy, graphs, 4, **settings)
+    assert many[2].n_proposed == few[2].n_proposed + 2  # each is offered what the other found
+    assert adjusted_rand_index(truth, few[1].labels) > 0.9
 
 
 def test_what_another_search_found_is_taken_for_a_lower_f_and_as_many_domains():
@@ -321,7 +339,7 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     from spatialpdvi.options.stages import StateSettings
     from spatialpdvi.runtime.progress import Progress
 
-    xy, _, x = _section()
+    xy, _, x = _section(side=50)
     one = learn_states(x, 6, seed=0)
 
     def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
@@ -341,7 +359,9 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.1] * 5, places=anywhere, molecules=100.0) == [0.1] * 3  # many molecules are enough
     assert learnt([0.1] * 5, places=anywhere, molecules=None) == [0.1] * 3
     assert learnt([0.1] * 5, places=anywhere, if_distinct=False) == [0.1] * 3
-    assert [(n_deciding_sets(n), n_state_sets(n)) for n in (10_000, 10_001, 19_999, 20_000)] == [
+    assert [(n_deciding_sets(n), n_state_sets(n)) for n in (2_499, 2_500, 10_000, 10_001, 19_999, 20_000)] == [
+        (15, 15),
+        (5, 5),
         (5, 5),
         (3, 3),
         (3, 3),
