@@ -13,7 +13,7 @@ from spatialpdvi.initialization.search import Fit, Found, Landscape, composition
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import FEW, SAMPLED_FROM, SMALL
+from spatialpdvi.options.states import SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
@@ -53,7 +53,6 @@ class Searched(NamedTuple):
     start: Start
     found: Found
     landscape: Landscape
-    states: States
 
 
 def search_sets(
@@ -70,14 +69,12 @@ def search_sets(
     """Search with several sets of states, and return the number of the set that is nearest to their consensus, with it.
 
     F of different states cannot be compared, but the consensus of the domains that they give varies less from seed to
-    seed than those of one set do, and is right more often than the average of them. From 2,500 spots on, each search is
-    offered the domains that the others found, in its last round (`_exchanged`). In smaller sections a lower F is not a
-    better answer, and searches that know nothing of each other agree on better domains. Where their consensus lacks
-    more domains than the nearest search does, before or after it is fitted, because the searches disagree on small
-    ones, the domains of that search are returned. In sections that are not small, brief fits (`_brief_starts`) vote as
-    well, and the consensus is returned always.
-    What is found has the mean of the searches' posteriors before the last round, when they still know nothing of each
-    other, each matched to the domains of the start.
+    seed than those of one set do, and is right more often than the average of them. Searches know nothing of each
+    other: where each takes the domains of another that have a lower F with its own states, all end in the same ones,
+    and more of them are no better than one. Where the consensus lacks more domains than the nearest search does, before
+    or after it is fitted, because the searches disagree on small ones, the domains of that search are returned. In
+    sections that are not small, brief fits (`_brief_starts`) vote as well, and the consensus is returned always. What
+    is found has the mean of the searches' posteriors, each matched to the domains of the start.
 
     Parameters
     ----------
@@ -94,18 +91,11 @@ def search_sets(
                 sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
             )
         return 0, only.start, only.found
-    shared = rounds > 0 and len(sets) > 1 and coordinates.shape[0] >= FEW
 
     def search(own: int) -> Searched:
-        return search_compositions(
-            sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds - shared, seed=seed
-        )
+        return search_compositions(sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
 
     results = side_by_side(search, range(len(sets)))
-    alone = [own.found for own in results]
-    if shared:
-        given = [found.labels for found in alone]
-        results = side_by_side(lambda own: _exchanged(own, given), results)
     is_small = coordinates.shape[0] <= SMALL
     votes = [own.start.labels for own in results]
     if not is_small:
@@ -121,7 +111,7 @@ def search_sets(
         found[nearest]._replace(
             n_proposed=sum(own.n_proposed for own in found),
             n_accepted=sum(own.n_accepted for own in found),
-            posterior=_mean_posterior(alone, start.labels),
+            posterior=_mean_posterior(found, start.labels),
         ),
     )
 
@@ -173,7 +163,7 @@ def search_compositions(
     else:
         part = landscape_of(states, coordinates, sample.graph, k, spots=sample.spots)
         found = _agreed(landscape, given, lambda: searched(part, sample.spots), seed=of_brief)
-    return Searched(_start(states, found.labels, found.composition), found, landscape, states)
+    return Searched(_start(states, found.labels, found.composition), found, landscape)
 
 
 def _agreed(
@@ -247,38 +237,6 @@ def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:
     if lacking(agreed, landscape.k) > most:
         return False
     return not fitted or lacking(landscape.fit(agreed[landscape.order]).labels, landscape.k) <= most
-
-
-def _exchanged(own: Searched, given: Sequence[np.ndarray]) -> Searched:
-    """Take the domains of another search where, fitted with these states, they have a lower F and lack no more domains.
-
-    Every search stops in an optimum of its own, and those of the others are good starts. A fit that lacks fewer domains
-    but has a higher F is left to the search that found it: all searches would end there.
-
-    Parameters
-    ----------
-    own
-        Of a whole section.
-    given
-        Labels (n,) that the searches found, in the order of the section's spots.
-    """
-    landscape, found = own.landscape, own.found
-    for labels in given:
-        if labels is own.found.labels:
-            continue
-        fit = landscape.fit(labels[landscape.order], give_up_above=found.ended_at)
-        better = fit.neg_elbo < found.ended_at and fit.rank[0] <= lacking(found.labels, landscape.k)
-        found = found._replace(n_proposed=found.n_proposed + 1, n_accepted=found.n_accepted + better)
-        if better:
-            found = found._replace(
-                labels=landscape.as_given(fit.labels),
-                composition=fit.composition,
-                ended_at=fit.neg_elbo,
-                posterior=landscape.as_given(fit.phi.astype(np.float32)),
-            )
-    if found.labels is own.found.labels:
-        return own._replace(found=found)
-    return own._replace(start=_start(own.states, found.labels, found.composition), found=found)
 
 
 def landscape_of(

@@ -1,7 +1,6 @@
 """What ``states="auto"`` and the search stand for in a section of a given size."""
 
 __all__ = [
-    "FEW",
     "OF_STATES",
     "SAMPLED",
     "SAMPLED_FROM",
@@ -14,15 +13,15 @@ __all__ = [
 ]
 
 OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
-FEW = 2_500  # spots of a section on: searches share what they find, since a lower F is a better answer there
 SMALL = 10_000  # spots at most of a section that is searched with all sets of states, without brief fits beside
 SAMPLED_FROM = 20_000  # spots of a section on: a sample of it is searched, smaller ones are searched as a whole
 SAMPLED = 5_000  # spots of such a sample
 _ROUNDS, _ROUNDS_OF_SAMPLE = 10, 3  # of proposals
 _STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
 _SPOTS_EACH = 20  # at least, on average
-_SETS = 5  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
-_SETS_OF_FEW = 15  # of sections with so few spots that chance decides more, and a search takes less than a second
+_SETS = 8  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
+_FEW = 2_500  # spots: of fewer, chance decides more, and a search takes less than a second
+_MORE_SETS = 15  # of sections with few spots
 _FEWER_SETS = 3  # of sections that are not small
 _DECIDING_SETS = 3  # at least, on whose ambiguity `auto` decides
 
@@ -62,11 +61,11 @@ def wanted_states(states: int | str, n_spots: int, k: int) -> int:
 def n_state_sets(n_spots: int) -> int:
     """Return how many sets of states are learnt from so many spots.
 
-    There are 15 of fewer than 2,500 spots, then five, three beyond 10,000, and one from 20,000 on. States that are
+    There are 15 of fewer than 2,500 spots, then eight, three beyond 10,000, and one from 20,000 on. States that are
     learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
     """
-    if n_spots < FEW:
-        return _SETS_OF_FEW
+    if n_spots < _FEW:
+        return _MORE_SETS
     if n_spots <= SMALL:
         return _SETS
     return _FEWER_SETS if n_spots < SAMPLED_FROM else 1
