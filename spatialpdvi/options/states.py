@@ -23,7 +23,7 @@ _SETS = 8  # that are learnt and searched: which states are found is partly chan
 _FEW = 2_500  # spots: of fewer, chance decides more, and a search takes less than a second
 _MORE_SETS = 15  # of sections with few spots
 _FEWER_SETS = 3  # of sections that are not small
-_DECIDING_SETS = 3  # at least, on whose ambiguity `auto` decides
+_DECIDING_SETS = 3  # of a section of which a sample is searched, on whose ambiguity `auto` decides; of others eight
 
 
 def states_of_section(n_spots: int, k: int) -> int:
@@ -74,10 +74,10 @@ def n_state_sets(n_spots: int) -> int:
 def n_deciding_sets(n_spots: int) -> int:
     """Return how many sets of states ``auto`` looks at to decide whether single spots tell states apart.
 
-    These are all that a fit learns, and three at least: by one set alone, the model of a section near the limit would
-    depend on the seed.
+    By one set alone, the model of a section near the limit would depend on the seed. These are all that a fit learns,
+    and at least eight, or three from 20,000 spots on.
     """
-    return max(_DECIDING_SETS, n_state_sets(n_spots))
+    return max(_DECIDING_SETS if n_spots >= SAMPLED_FROM else _SETS, n_state_sets(n_spots))
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:

@@ -311,8 +311,8 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
         (15, 15),
         (8, 8),
         (8, 8),
-        (3, 3),
-        (3, 3),
+        (8, 3),
+        (8, 3),
         (3, 1),
     ]
 
