@@ -38,6 +38,7 @@ _AGREEING = 3  # of the given labels from which brief fits start
 _FEW = 4  # rounds of such a fit
 _AT_ONCE = 2  # such fits at a time: each has several posteriors of the whole section in memory
 _VOTES = 2  # of the search of a sample, beside one of each brief fit
+_ALONE = 1_000  # spots of a section: in smaller ones the interpreter, which threads share, takes most of the time
 
 
 class Sample(NamedTuple):
@@ -95,7 +96,8 @@ def search_sets(
     def search(own: int) -> Searched:
         return search_compositions(sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
 
-    results = side_by_side(search, range(len(sets)))
+    alone = coordinates.shape[0] < _ALONE
+    results = side_by_side(search, range(len(sets)), at_once=1 if alone else None)
     is_small = coordinates.shape[0] <= SMALL
     votes = [own.start.labels for own in results]
     if not is_small:
