@@ -47,7 +47,7 @@ def test_small_sections_have_more_restarts(n, expected):
 )
 def test_a_fit_has_as_many_restarts_as_its_options_say(toy_section, given, expected):
     options = {"rep": "X_pca", "states": "off", "max_epochs": 3, "tol": 1.0, "tol_objective": 1.0, "search": 0, **given}
-    assert spatialpdvi.fit(toy_section, k=4, **options).params["n_restarts"] == expected
+    assert spatialpdvi.fit(toy_section.copy(), k=4, **options).params["n_restarts"] == expected
 
 
 def test_a_mixture_labels_spots_as_scikit_learn_does(views):
