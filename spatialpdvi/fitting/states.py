@@ -110,7 +110,8 @@ def learn_sets(
             if part < _LEAST_TREND:
                 break
             drift = more if drift is None else drift + more
-            sets = [learn_states(unsmoothed - drift, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets]]
+            steady = unsmoothed - drift
+            sets = [learn_states(steady, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets]]
         removed = 0.0 if drift is None else _part_within(drift, sets[0])
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"

@@ -11,9 +11,9 @@ from spatialpdvi.initialization.consensus import consensus, renumbered, vote_sha
 from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
 from spatialpdvi.initialization.start import Start, one_hot
-from spatialpdvi.initialization.states import States
+from spatialpdvi.initialization.states import States, posterior_without_domains
 from spatialpdvi.metrics.clustering import adjusted_rand_index
-from spatialpdvi.options.states import SAMPLED_FROM, SMALL
+from spatialpdvi.options.states import ONE_BY_ONE, SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
@@ -38,7 +38,6 @@ _AGREEING = 3  # of the given labels from which brief fits start
 _FEW = 4  # rounds of such a fit
 _AT_ONCE = 2  # such fits at a time: each has several posteriors of the whole section in memory
 _VOTES = 2  # of the search of a sample, beside one of each brief fit
-_ALONE = 1_000  # spots of a section: in smaller ones the interpreter, which threads share, takes most of the time
 
 
 class Sample(NamedTuple):
@@ -96,9 +95,9 @@ def search_sets(
     def search(own: int) -> Searched:
         return search_compositions(sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
 
-    alone = coordinates.shape[0] < _ALONE
-    results = side_by_side(search, range(len(sets)), at_once=1 if alone else None)
-    is_small = coordinates.shape[0] <= SMALL
+    n = coordinates.shape[0]
+    results = side_by_side(search, range(len(sets)), at_once=1 if n < ONE_BY_ONE else None)
+    is_small = n <= SMALL
     votes = [own.start.labels for own in results]
     if not is_small:
         votes += _brief_labels(results[0].landscape, labels, seed=seed)
@@ -278,8 +277,7 @@ def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
     k
         K.
     """
-    posterior = _likelihood(states) * states.share
-    posterior /= posterior.sum(axis=1, keepdims=True)
+    posterior = posterior_without_domains(_likelihood(states), states.share)
     weights = one_hot(labels, k).T @ posterior + _prior_weight(states)
     return _start(states, labels, weights / weights.sum(axis=1, keepdims=True))
 

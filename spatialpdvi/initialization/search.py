@@ -27,6 +27,7 @@ from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.graph.neighbors import means_along_edges
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.initialization.states import posterior_without_domains
 from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
 from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods
@@ -118,13 +119,13 @@ class Landscape:
     @cached_property
     def responsibility(self) -> np.ndarray:
         """Each spot's posterior over states (n, C) without domains, which a fit alone does not need at once."""
-        return _posterior(self.states.relative, self._share)
+        return posterior_without_domains(self.states.relative, self._share)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
         phi = one_hot(labels, self.k)
         relative, share = self.states.relative, self._share
-        found = sum(phi[rows].T @ _posterior(relative[rows], share) for rows in slices(self.n))
+        found = sum(phi[rows].T @ posterior_without_domains(relative[rows], share) for rows in slices(self.n))
         return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
 
     def fit_from(self, composition: np.ndarray, *, rounds: int) -> Fit:
@@ -466,15 +467,8 @@ def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
     n, n_states = some.shape
     share = np.full(n_states, 1.0 / n_states)
     for _ in range(_EM):
-        share = _posterior(some, share).sum(axis=0) / n
+        share = posterior_without_domains(some, share).sum(axis=0) / n
     return share
-
-
-def _posterior(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Each spot's posterior over states (n, C) where the states have these shares."""
-    posterior = likelihood * share
-    posterior /= posterior.sum(axis=1, keepdims=True)
-    return posterior
 
 
 def _profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:

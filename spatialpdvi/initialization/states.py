@@ -24,6 +24,7 @@ __all__ = [
     "are_distinct",
     "learn_states",
     "left_open",
+    "posterior_without_domains",
     "told_of_neighbors",
     "trends_within",
     "why_unfit",
@@ -169,6 +170,13 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
 
 
+def posterior_without_domains(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Return each spot's posterior over states (n, C), from likelihoods (n, C) and the shares (C,) of the states."""
+    posterior = likelihood * share
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    return posterior
+
+
 def trends_within(
     features: np.ndarray,
     lam: PottsGlobals,
@@ -226,7 +234,7 @@ def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed
 
 
 def _posterior(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
-    """Posterior (n, C) over states with these shares, up to a factor, of features whose noise is 1."""
+    """Posterior (n, C) over states with shares (C,) that need not sum to 1, of features whose noise is 1."""
     logs = data_term(wrap_features(features), lam, np.ones(features.shape[1]))
     return np.asarray(softmax(logs + np.log(np.maximum(share, _LEAST)), axis=1))
 

@@ -2,6 +2,7 @@
 
 __all__ = [
     "OF_STATES",
+    "ONE_BY_ONE",
     "SAMPLED",
     "SAMPLED_FROM",
     "SMALL",
@@ -13,6 +14,7 @@ __all__ = [
 ]
 
 OF_STATES = ("anisotropy",)  # options that hold only where domains are compositions: others have no such edges
+ONE_BY_ONE = 1_000  # spots: searches of fewer run in turn, since the interpreter, which threads share, takes most time
 SMALL = 10_000  # spots at most of a section that is searched with all sets of states, without brief fits beside
 SAMPLED_FROM = 20_000  # spots of a section on: a sample of it is searched, smaller ones are searched as a whole
 SAMPLED = 5_000  # spots of such a sample
@@ -23,7 +25,7 @@ _SETS = 8  # that are learnt and searched: which states are found is partly chan
 _FEW = 2_500  # spots: of fewer, chance decides more, and a search takes less than a second
 _MORE_SETS = 15  # of sections with few spots
 _FEWER_SETS = 3  # of sections that are not small
-_DECIDING_SETS = 3  # of a section of which a sample is searched, on whose ambiguity `auto` decides; of others eight
+_DECIDING_SETS = 3  # on whose ambiguity `auto` decides, of a section of which a sample is searched
 
 
 def states_of_section(n_spots: int, k: int) -> int:
@@ -75,9 +77,9 @@ def n_deciding_sets(n_spots: int) -> int:
     """Return how many sets of states ``auto`` looks at to decide whether single spots tell states apart.
 
     By one set alone, the model of a section near the limit would depend on the seed. These are all that a fit learns,
-    and at least eight, or three from 20,000 spots on.
+    and at least eight; from 20,000 spots on there are three.
     """
-    return max(_DECIDING_SETS if n_spots >= SAMPLED_FROM else _SETS, n_state_sets(n_spots))
+    return _DECIDING_SETS if n_spots >= SAMPLED_FROM else max(_SETS, n_state_sets(n_spots))
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:
