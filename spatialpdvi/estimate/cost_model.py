@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spatialpdvi.estimate.machine import Speed
 from spatialpdvi.options.stages import are_tall, default_n_patches
-from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_deciding_sets, n_state_sets
+from spatialpdvi.options.states import ONE_BY_ONE, SAMPLED, SAMPLED_FROM, n_deciding_sets, n_state_sets
 
 __all__ = [
     "EPOCHS",
@@ -34,7 +34,7 @@ SECONDS = {
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
     "states": {"learnt sets": 0.05, "learnt": 5.5e-08, "spots": 3.0e-06},
     "start": {"once": 0.204, "restarts": 5.5e-03, "trained": 1.6e-08, "compared": 3.6e-07, "votes": 4.6e-09},
-    "search": {"searched sets": 0.35, "searched": 3.5e-08, "whole": 2.5e-06},
+    "search": {"searched sets": 0.2, "searched": 3.5e-08, "whole": 2.5e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {
         "once": 0.0659,
@@ -152,6 +152,11 @@ class Work:
     def searches(self) -> bool:
         """Whether the domains with the lowest F are searched for."""
         return self.states > 0 and not self.given_start
+
+    @property
+    def searched_at_once(self) -> int:
+        """Number of sets of states that are searched side by side; of a single one, a sample and brief fits are."""
+        return 1 if self.n < ONE_BY_ONE else max(2, self.sets)
 
     @property
     def is_sampled(self) -> bool:
@@ -288,8 +293,7 @@ def predict_seconds(work: Work, speed: Speed, *, threads: int) -> dict[str, floa
         processor = sum(
             SECONDS[stage].get(term, 0.0) * size / getattr(speed, rate_of(term)) for term, size in terms.items()
         )
-        # sets of states are searched side by side; a single one has two tasks at a time, a sample and brief fits
-        busy = min(threads, 2) if stage == "search" and work.sets == 1 else threads
+        busy = min(threads, work.searched_at_once) if stage == "search" else threads
         share = PARALLEL[stage]
         seconds[stage] = processor * (1.0 - share + share / busy)
     return seconds
