@@ -32,6 +32,7 @@ HOMES = {
     "scanpy": {"binning", "features"},
     "sklearn": {"api", "initialization"},
     "skmisc": {"features"},
+    "sknetwork": {"initialization"},
     "squidpy": {"description"},
     "tifffile": {"binning"},
     "threadpoolctl": {"runtime"},

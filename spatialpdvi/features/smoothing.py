@@ -16,7 +16,15 @@ from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import in_blocks
 
-__all__ = ["CANDIDATES", "SCALES", "SmoothedFeatures", "neighbor_averages", "predictive_neighbors", "smooth_features"]
+__all__ = [
+    "CANDIDATES",
+    "SCALES",
+    "SmoothedFeatures",
+    "averages_of_nearest",
+    "neighbor_averages",
+    "predictive_neighbors",
+    "smooth_features",
+]
 
 SCALES = (0.5, 1.0, 2.0)  # of the section's own number of neighbours: the scales that restarts cluster
 CANDIDATES = (4, 6, 8, 12, 18, 25, 30, 40, 50, 60, 80, 100)  # neighbours
@@ -93,6 +101,19 @@ def neighbor_averages(
             for mean, part in zip(means, _first_averaged(features, own, index, counts), strict=True):
                 mean[own] = part
     return means
+
+
+def averages_of_nearest(features: np.ndarray, nearest: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
+    """Return the means (n, d) of the features over each spot and the first ``counts`` of its nearest (n, q).
+
+    Parameters
+    ----------
+    features, counts
+        As for `neighbor_averages`.
+    nearest
+        Numbers of the spots nearest to each, in the order of their distance.
+    """
+    return _first_averaged(features, np.arange(features.shape[0]), nearest, counts)
 
 
 def _first_averaged(

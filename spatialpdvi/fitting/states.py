@@ -7,11 +7,19 @@ import numpy as np
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.trends import Covariates, spot_covariates
-from spatialpdvi.initialization import States, are_distinct, learn_states, left_open, trends_within, why_unfit
+from spatialpdvi.initialization import (
+    States,
+    are_distinct,
+    learn_states,
+    left_open,
+    states_of_communities,
+    trends_within,
+    why_unfit,
+)
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import StateSettings
-from spatialpdvi.options.states import n_deciding_sets, wanted_states
+from spatialpdvi.options.states import are_communities, n_deciding_sets, wanted_states
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -102,7 +110,7 @@ def learn_sets(
         ambiguous = left_open(sets)
         if covariates is None:
             stage.note(f"{settings.n_states} states; {ambiguous}")
-            return sets[:n_sets]
+            return _final(sets[:n_sets], unsmoothed, settings, seeds)
         drift: np.ndarray | None = None
         for _ in range(_ROUNDS):
             more = _drift(sets, covariates, settings)
@@ -116,7 +124,9 @@ def learn_sets(
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
         stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
-        return [states._replace(detrended=removed) for states in sets[:n_sets]]
+        steady = unsmoothed if drift is None else unsmoothed - drift
+        sets = _final(sets[:n_sets], steady, settings, seeds)
+        return [states._replace(detrended=removed) for states in sets]
 
 
 def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Covariates | None:
@@ -128,6 +138,14 @@ def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Co
         As for `number_of_states`.
     """
     return spot_covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
+
+
+def _final(sets: list[States], features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
+    """As many sets of states as are given, but communities where there are spots for these."""
+    if not are_communities(settings.n_states, features.shape[0]):
+        return sets
+    seeds = [int(seed) for seed in seeds[: len(sets)]]
+    return states_of_communities(features, settings.n_states, seeds=seeds) or sets
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:

@@ -16,6 +16,7 @@ from spatialpdvi.initialization.states import (
     are_distinct,
     learn_states,
     left_open,
+    states_of_communities,
     trends_within,
     why_unfit,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "settle_labels",
     "start_from_composition",
     "start_from_labels",
+    "states_of_communities",
     "trends_within",
     "why_unfit",
 ]

@@ -17,7 +17,7 @@ import numpy as np
 from spatialpdvi.kernels.clustering import distances_with, most_likely, posteriors, sums_by_label
 from spatialpdvi.kernels.mixture import N_CHUNKS, data_term_dense, statistics_dense
 
-__all__ = ["Mixture", "fit_kmeans", "fit_mixture", "nearest_centre"]
+__all__ = ["Mixture", "fit_kmeans", "fit_mixture", "mixture_of", "nearest_centre"]
 
 _MOST_ITERATIONS = 300  # of k-means
 _MOST_STEPS = 200  # of EM
@@ -85,6 +85,21 @@ def fit_mixture(x: np.ndarray, k: int, *, seed: int, ridge: float) -> Mixture:
         mixture = _maximised(counts.sum(axis=0), sums.sum(axis=0).T, squares, ridge)
         if abs(likelihood - before) < _GAINED:
             break
+    return mixture._replace(means=mixture.means + centre)
+
+
+def mixture_of(x: np.ndarray, labels: np.ndarray, k: int, *, ridge: float) -> Mixture:
+    """Return the likeliest mixture of x (n, d) whose components have the spots of given labels (n,).
+
+    Parameters
+    ----------
+    x, k, ridge
+        As for `fit_mixture`.
+    labels
+        In 0..K-1.
+    """
+    centre, centred = _centred(x)
+    mixture = _maximised(*_sums_by_label(centred, labels, k), centred.T @ centred, ridge)
     return mixture._replace(means=mixture.means + centre)
 
 

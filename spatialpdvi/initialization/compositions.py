@@ -8,8 +8,9 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
+from spatialpdvi.initialization.landscape import Fit, Landscape, lacking, nearest_of_averages
 from spatialpdvi.initialization.restarts import side_by_side
-from spatialpdvi.initialization.search import Fit, Found, Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.search import Found, composition_labels, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States, posterior_without_domains
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -92,8 +93,12 @@ def search_sets(
             )
         return 0, only.start, only.found
 
+    nearest_of = nearest_of_averages(coordinates)
+
     def search(own: int) -> Searched:
-        return search_compositions(sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
+        return search_compositions(
+            sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed, nearest=nearest_of
+        )
 
     n = coordinates.shape[0]
     results = side_by_side(search, range(len(sets)), at_once=1 if n < ONE_BY_ONE else None)
@@ -127,6 +132,7 @@ def search_compositions(
     rounds: int,
     seed: int,
     sample: Sample | None = None,
+    nearest: np.ndarray | None = None,
 ) -> Searched:
     """Search for the domains with the lowest F, of all spots or of a sample of a large section.
 
@@ -149,6 +155,8 @@ def search_compositions(
         As for `spatialpdvi.initialization.search.lowest`.
     sample
         Spots of a large section: these alone are searched, and brief fits of all spots are made besides (`_agreed`).
+    nearest
+        As for `spatialpdvi.initialization.landscape.Landscape`.
     """
     rng = np.random.default_rng(seed)
     given = _mixed(labels, rng)[: 1 + _RESTARTS]
@@ -158,7 +166,7 @@ def search_compositions(
         starts = composition_labels(landscape, seed=of_starts) + [own[spots].astype(np.int64) for own in given]
         return lowest(landscape, starts, rounds=rounds, seed=of_search)
 
-    landscape = landscape_of(states, coordinates, graph, k)
+    landscape = landscape_of(states, coordinates, graph, k, nearest=nearest)
     if sample is None:
         found = searched(landscape, slice(None))
     else:
@@ -241,7 +249,13 @@ def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:
 
 
 def landscape_of(
-    states: States, coordinates: np.ndarray, graph: sp.csr_matrix, k: int, *, spots: np.ndarray | None = None
+    states: States,
+    coordinates: np.ndarray,
+    graph: sp.csr_matrix,
+    k: int,
+    *,
+    spots: np.ndarray | None = None,
+    nearest: np.ndarray | None = None,
 ) -> Landscape:
     """Return the landscape of a section, or of some of its spots.
 
@@ -255,12 +269,14 @@ def landscape_of(
         K.
     spots
         (m,) ascending; all by default.
+    nearest
+        Of all spots, as for `spatialpdvi.initialization.landscape.Landscape`.
     """
     n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states, spots), _prior_weight(states)
     if n >= SAMPLED_FROM:
         likelihood = likelihood.astype(np.float32)
     if spots is None:
-        return Landscape(likelihood, coordinates, graph, k, prior_weight)
+        return Landscape(likelihood, coordinates, graph, k, prior_weight, nearest=nearest)
     share = spots.size / n  # of the prior too, so that F of the spots is this part of the section's
     return Landscape(likelihood, coordinates[spots], graph, k, share * prior_weight)
 

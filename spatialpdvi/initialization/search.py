@@ -13,65 +13,30 @@ parents do in a memetic algorithm.
 All loops are over a fixed number of steps, and none depends on the clock or on the number of threads.
 """
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.special import softmax
 
-from spatialpdvi.features.smoothing import neighbor_averages
-from spatialpdvi.graph.neighbors import means_along_edges
-from spatialpdvi.graph.patches import make_patches
-from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.initialization.states import posterior_without_domains
-from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
-from spatialpdvi.options.states import SAMPLED_FROM
-from spatialpdvi.problems.composition import StateLikelihoods
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.initialization.landscape import LEAST, MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
+from spatialpdvi.kernels.search import fit_two_within
 
-__all__ = ["Fit", "Found", "Landscape", "composition_labels", "lacking", "lowest", "members", "unions"]
+__all__ = ["Found", "composition_labels", "lowest", "unions"]
 
-_SCALES = (15, 30, 60)  # spots that state posteriors are averaged over for composition starts
+_SCALES = (15, 30, MOST_AVERAGED)  # spots that state posteriors are averaged over for composition starts
 _EACH = 3  # composition starts at each scale
 _CUT_SCALES = (8, 20, 45)  # the same, for cutting a domain in two
-_BRIEF, _MOST = 25, 150  # rounds of a first fit, and of a fit to the end
-_HELD = 3  # sweeps with the compositions of another section, or of a sample
+_BRIEF = 25  # rounds of a first fit
 _FINISHED = 6  # first fits that are fitted to the end
-_SETTLED = 2e-4  # mean total variation distance of a round
 _KEPT = 12  # fits
 _TRIES = 6  # proposals of a round that are refitted, at most
 _PARENTS = 4  # other fits whose domains are proposed in a round
-_EM = 49  # rounds, of the shares of the states in the section
-_COUNTED = 100_000  # spots from which the shares are learnt, at most
 _LOCAL = 14  # rounds of a fit within one domain
-_SMALLEST = 10  # spots of a domain
-_SMALLEST_SHARE = 0.15  # of the spots of an average domain
+_AT_REST = 1e-3  # mean total variation distance of such a round
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
 _PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
-_BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
-_LEAST = 1e-290
 _SAME = 0.5  # nats: fits this close, with 98 % of their labels equal, are the same
-
-
-class Fit(NamedTuple):
-    """A fit of domains with states held."""
-
-    neg_elbo: float  # F, up to a constant of the section and its states
-    labels: np.ndarray  # (n,)
-    phi: np.ndarray  # (n, K)
-    composition: np.ndarray  # pi (K, C)
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """What fits are sorted by: first how many of the K domains they lack; then F.
-
-        F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
-        """
-        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
 
 
 class Found(NamedTuple):
@@ -84,157 +49,6 @@ class Found(NamedTuple):
     n_proposed: int  # proposals that were refitted
     n_accepted: int  # of these, with the lowest F so far
     posterior: np.ndarray  # (n, K) float32: phi; of several searches the mean, of brief fits the shares of their votes
-
-
-class Landscape:
-    """F of a section's domains as a function of posteriors and compositions, with states held.
-
-    Parameters
-    ----------
-    likelihood
-        (n, C), of each spot in each state, relative to its likeliest state.
-    coordinates
-        (n, 2) or (n, 3), any unit.
-    graph
-        Symmetric CSR (n, n) of the edges' weights; the attribute of this name is in the order of the landscape.
-    k
-        K.
-    prior_weight
-        a (C,), as in `spatialpdvi.problems.composition.CompositionMixture`.
-    """
-
-    def __init__(
-        self, likelihood: np.ndarray, coordinates: np.ndarray, graph: sp.csr_matrix, k: int, prior_weight: np.ndarray
-    ) -> None:
-        patching = make_patches(coordinates, graph, 1)
-        self.order, (self._patch,) = patching.order, patching.patches
-        self.n = likelihood.shape[0]
-        self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
-        self.coordinates = coordinates[self.order]
-        self.k, self.prior_weight = k, prior_weight
-        self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
-        self._share = _share_without_domains(self.states.relative)
-        self._kept = threading.local()
-
-    @cached_property
-    def responsibility(self) -> np.ndarray:
-        """Each spot's posterior over states (n, C) without domains, which a fit alone does not need at once."""
-        return posterior_without_domains(self.states.relative, self._share)
-
-    def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
-        """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
-        phi = one_hot(labels, self.k)
-        relative, share = self.states.relative, self._share
-        found = sum(phi[rows].T @ posterior_without_domains(relative[rows], share) for rows in slices(self.n))
-        return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
-
-    def fit_from(self, composition: np.ndarray, *, rounds: int) -> Fit:
-        """Fit from compositions (K, C): first the posteriors alone, from those of single spots."""
-        data_term = self.states.domain_term(composition)
-        phi = np.empty_like(data_term)
-        for rows in slices(self.n):
-            phi[rows] = softmax(data_term[rows], axis=1)
-        for _ in range(_HELD):
-            self.sweep(phi, data_term)
-        return self._settle(phi, composition, rounds, np.inf)
-
-    def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
-        """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
-        return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
-
-    def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
-        """Continue from posteriors, which are overwritten."""
-        room, spare = self._rooms(phi.shape)
-        before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)  # F needs the room only after it
-        moved = np.empty(N_CHUNKS)
-        for turn in range(rounds):
-            composition = self.composed(members(self.states, phi, composition, out=room))
-            np.copyto(before, phi, casting="same_kind")
-            self.sweep(phi, self.states.domain_term(composition, out=room))
-            movement(before, phi, moved)
-            if moved.sum() < _SETTLED * self.n:
-                break
-            behind = _BEHIND.get(turn)
-            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
-                break
-        composition = self.composed(members(self.states, phi, composition, out=room))
-        return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
-
-    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
-        """Return F of (C3) without the states' own terms."""
-        room, _ = self._rooms(phi.shape)
-        return self.term_of_spots(phi, self.states.domain_term(composition, out=room)) + self.prior(composition)
-
-    def sweep(self, phi: np.ndarray, data_term: np.ndarray) -> None:
-        """Do one Gauss-Seidel sweep over the posteriors, in place (E3)."""
-        sweep(data_term, *self._edges(), np.zeros((0, self.k)), self._patch.colour_start, phi)
-
-    def term_of_spots(self, phi: np.ndarray, data_term: np.ndarray) -> float:
-        """Return the first two terms of (C3), those of the spots and of their edges."""
-        value, no_halo = np.empty(self.n), np.zeros((0, self.k))
-        _, spare = self._rooms(phi.shape)
-        evaluate_spots(data_term, *self._edges(), no_halo, phi, spare, value, np.empty(0))
-        return float(value.sum())
-
-    def as_given(self, rows: np.ndarray) -> np.ndarray:
-        """Return labels (n,) or posteriors (n, K) in the order of the spots that the landscape was made of."""
-        given = np.empty_like(rows)
-        given[self.order] = rows
-        return given
-
-    def with_domains(self, k: int) -> Self:
-        """Return the same spots, states and edges with another number of domains."""
-        other = copy(self)
-        other.k = k
-        return other
-
-    def with_prior_of(self, weight: float) -> Self:
-        """Return the same with a prior whose weights add up to so many spots."""
-        other = copy(self)
-        other.prior_weight = weight * self.prior_weight / self.prior_weight.sum()
-        return other
-
-    def prior(self, composition: np.ndarray) -> float:
-        """Return the term of the compositions' prior in (C3)."""
-        return float(self.priors(composition).sum())
-
-    def priors(self, composition: np.ndarray) -> np.ndarray:
-        """Return each domain's part (K,) of that term."""
-        return -np.asarray((self.prior_weight * np.log(np.maximum(composition, _LEAST))).sum(axis=1))
-
-    def composed(self, members: np.ndarray) -> np.ndarray:
-        """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
-        weights = members + self.prior_weight
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-    def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.
-
-        Memory of a large section that is new takes longer to get than what is written to it to compute.
-        """
-        kept: tuple[np.ndarray, np.ndarray] | None = getattr(self._kept, "rooms", None)
-        if kept is None or kept[0].shape != shape:
-            kept = self._kept.rooms = (np.empty(shape), np.empty(shape))
-        return kept
-
-    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._patch.indptr, self._patch.indices, self._patch.weights
-
-
-def lacking(labels: np.ndarray, k: int) -> int:
-    """Return how many of k domains have too few of the spots (n,) to count as found.
-
-    These are fewer than ten, or than 0.15 of what the average domain has. Smaller ones cost F little wherever
-    the tissue is narrow, so that the lowest F cuts off the tips of limbs rather than tell organs apart.
-    """
-    return int((np.bincount(labels, minlength=k) < max(_SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
-
-
-def members(
-    states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None
-) -> np.ndarray:
-    """Return M (K, C), how many spots of each domain are in each state (C2); ``out`` (n, K) is room for the way."""
-    return states.members(states.weighted(phi, composition, out=out), composition)
 
 
 def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
@@ -280,7 +94,7 @@ def composition_labels(
     rng = np.random.default_rng(seed)
     return [
         landscape.as_given(_cluster(profile, landscape.k, rng))
-        for profile in _profiles(landscape, scales)
+        for profile in profiles(landscape, scales)
         for _ in range(each)
     ]
 
@@ -308,11 +122,14 @@ class _Search:
         self.n_proposed = self.n_accepted = 0
         self._tried: set[tuple[int, int, int]] = set()
         self._turn = 0
-        self._profiles = list(_profiles(landscape, _CUT_SCALES))
 
     @property
     def best(self) -> Fit:
         return self.fits[0]
+
+    @cached_property
+    def _profiles(self) -> list[np.ndarray]:
+        return list(profiles(self.landscape, _CUT_SCALES))
 
     def begin(self, starts: Sequence[np.ndarray]) -> None:
         """Line 1."""
@@ -375,11 +192,11 @@ class _Search:
         self._turn += 1
         for domain in range(self.landscape.k):
             spots = np.flatnonzero(base.labels == domain)
-            if spots.size < 2 * _SMALLEST:
+            if spots.size < 2 * SMALLEST:
                 continue
             half = _cluster(profile[spots], 2, self.rng) == 1
             gain, inside = _cut(self.landscape, base, domain, spots, half)
-            if _SMALLEST <= inside.sum() <= spots.size - _SMALLEST:
+            if SMALLEST <= inside.sum() <= spots.size - SMALLEST:
                 region = np.zeros(self.landscape.n, dtype=bool)
                 region[spots[inside]] = True
                 found.append((gain, domain, region))
@@ -394,26 +211,17 @@ class _Search:
 
 def _cut(landscape: Landscape, base: Fit, domain: int, spots: np.ndarray, half: np.ndarray) -> tuple[float, np.ndarray]:
     """Fit two domains within one, all else held: the change of F, and the spots (bool) of the second."""
-    edges, states = landscape.graph[spots][:, spots], landscape.states.of_spots(spots)
-    phi = one_hot(half.astype(np.int64), 2)
-    composition = landscape.composed(phi.T @ landscape.responsibility[spots])
-    for turn in range(_LOCAL):
-        new = softmax(states.domain_term(composition) + edges @ phi, axis=1)
-        moved = np.abs(new - phi).mean()
-        phi = 0.5 * (phi + new) if turn else phi  # damped: all spots at once from old posteriors could cycle
-        composition = landscape.composed(members(states, phi, composition))
-        if turn and moved < 1e-3:
-            break
-    data = states.domain_term(composition)
-    two = _local_neg_elbo(phi, data, edges) + landscape.prior(composition)
+    place = np.full(landscape.n, -1)
+    place[spots] = np.arange(spots.size)
+    relative, graph, responsibility = landscape.states.relative, landscape.graph, landscape.responsibility
+    composition = landscape.composed(np.stack([responsibility[spots[part]].sum(axis=0) for part in (~half, half)]))
+    second = half.astype(float)
+    edges = (graph.indptr, graph.indices, graph.data)
+    limits = (_LOCAL, _AT_REST)
+    two, inside = fit_two_within(relative, spots, place, *edges, landscape.prior_weight, *limits, composition, second)
     old = base.composition[domain : domain + 1]
-    one = -states.domain_term(old).sum() - 0.5 * edges.sum() + landscape.prior(old)
-    return float(two - one), phi[:, 1] > 0.5
-
-
-def _local_neg_elbo(phi: np.ndarray, data: np.ndarray, edges: sp.csr_matrix) -> float:
-    entropy = phi * np.log(np.maximum(phi, _LEAST))
-    return float(np.sum(entropy - phi * data) - 0.5 * np.sum(phi * (edges @ phi)))
+    one = -landscape.states.of_spots(spots).domain_term(old).sum() - inside + landscape.prior(old)
+    return float(two - one), second > 0.5
 
 
 def unions(landscape: Landscape, base: Fit) -> dict[tuple[int, int], float]:
@@ -434,7 +242,7 @@ def unions(landscape: Landscape, base: Fit) -> dict[tuple[int, int], float]:
 
 def _negentropy(values: np.ndarray) -> np.ndarray:
     """``sum_i phi_ik log phi_ik`` (K,) of posteriors (n, K)."""
-    return np.asarray((values * np.log(np.maximum(values, _LEAST))).sum(axis=0))
+    return np.asarray((values * np.log(np.maximum(values, LEAST))).sum(axis=0))
 
 
 def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, int, np.ndarray]]:
@@ -444,7 +252,7 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
     for domain in range(landscape.k):
         region = other.labels == domain
         size = int(region.sum())
-        if size < _SMALLEST:
+        if size < SMALLEST:
             continue
         overlap = np.bincount(base.labels[region], minlength=landscape.k)
         largest = int(overlap.argmax())
@@ -459,30 +267,6 @@ def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, 
         change += edges.data[was & ~now].sum() - 0.5 * edges.data[now & ~was].sum()
         found.append((float(change), -1, region))
     return found
-
-
-def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
-    """The share (C,) of each state among the spots, of large sections some, without domains, by EM."""
-    some = np.ascontiguousarray(likelihood[:: -(-likelihood.shape[0] // _COUNTED)])
-    n, n_states = some.shape
-    share = np.full(n_states, 1.0 / n_states)
-    for _ in range(_EM):
-        share = posterior_without_domains(some, share).sum(axis=0) / n
-    return share
-
-
-def _profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:
-    """Yield square roots (n, C) of state posteriors averaged over each spot and as many around it, for each scale.
-
-    Of a large section, the mean over a spot and the d joined to it is taken r times, which weighs spots by a Gaussian
-    about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as the brief fits.
-    """
-    values, n = landscape.responsibility, landscape.n
-    if n < SAMPLED_FROM:
-        yield from map(np.sqrt, neighbor_averages(values, landscape.coordinates, scales, samples=[np.arange(n)]))
-        return
-    rounds = [max(1, round(scale / (1.0 + landscape.graph.nnz / n))) for scale in scales]
-    yield from map(np.sqrt, means_along_edges(values.astype(np.float32), landscape.graph, rounds))
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,7 +11,8 @@ from spatialpdvi.features.projection import OutlierLimit, learn_limit
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.features.trends import Covariates, shared_trend
 from spatialpdvi.graph.neighbors import nearest_spots
-from spatialpdvi.initialization.clustering import Mixture, fit_mixture
+from spatialpdvi.initialization.clustering import Mixture, fit_mixture, mixture_of
+from spatialpdvi.initialization.communities import communities, shared_neighbors
 from spatialpdvi.initialization.restarts import LEARNT_FROM, kmeans_labels, subset
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.problems.features import wrap_features
@@ -25,6 +26,7 @@ __all__ = [
     "learn_states",
     "left_open",
     "posterior_without_domains",
+    "states_of_communities",
     "told_of_neighbors",
     "trends_within",
     "why_unfit",
@@ -152,22 +154,39 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
     """
     limit = learn_limit(features)
     some = limit.apply(subset(features, LEARNT_FROM, seed))
-    variance = float(some.var(axis=0).mean())
-    mixture = fit_mixture(some, n_states, seed=seed, ridge=_RIDGE * variance if variance else 1.0)
-    values, vectors = np.linalg.eigh(mixture.covariance)
-    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
-    rotation = vectors / np.sqrt(values)
-    means, share = mixture.means @ rotation, mixture.weights
-    centre = share @ means
-    spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
-    hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
-    precision = features.shape[0] * share[:, None] + 1.0 / spread**2
-    lam = PottsGlobals(means, -np.log(precision))
-    fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
-    for rows in slices(features.shape[0]):
-        fitted[rows] = limit.apply(features[rows]) @ rotation
-        distance[rows] = nearest_domain((features[rows] - limit.centre) @ rotation, lam, hyperparameters)
-    return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
+    return _states(features, limit, fit_mixture(some, n_states, seed=seed, ridge=_ridge(some)), some)
+
+
+def states_of_communities(features: np.ndarray, n_states: int, *, seeds: Sequence[int]) -> list[States] | None:
+    """Learn a set of states for each seed, as communities of spots with like features (`communities`).
+
+    The states are Gaussians with one covariance, as those of `learn_states`, but maximise no likelihood: they differ
+    far less from seed to seed. Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    features, n_states
+        As for `learn_states`.
+    seeds
+        Of the order in which communities are made, and of the spots that they are made of.
+
+    Returns
+    -------
+    list or None
+        None where the spots have no so many communities, as where most are equal.
+    """
+    limit, resolution = learn_limit(features), 1.0
+    sets: list[States] = []
+    for seed in seeds:
+        if not sets or features.shape[0] > LEARNT_FROM:  # otherwise all sets have the same spots
+            some = limit.apply(subset(features, LEARNT_FROM, seed))
+            graph = shared_neighbors(some)
+        found = communities(graph, some, n_states, seed=seed, resolution=resolution)
+        if found is None:
+            return None
+        labels, resolution = found
+        sets.append(_states(features, limit, mixture_of(some, labels, n_states, ridge=_ridge(some)), some))
+    return sets
 
 
 def posterior_without_domains(likelihood: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -221,6 +240,30 @@ def trends_within(
         groups = (kinds[:, :, None] * posterior[:, None, :]).reshape(used.size, -1)
         trends.append(shared_trend(x, groups, covariates.values[used]))
     return trends
+
+
+def _states(features: np.ndarray, limit: OutlierLimit, mixture: Mixture, some: np.ndarray) -> States:
+    """States that are the components of a mixture, which ``some`` of the spots, drawn in, were given."""
+    values, vectors = np.linalg.eigh(mixture.covariance)
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
+    rotation = vectors / np.sqrt(values)
+    means, share = mixture.means @ rotation, mixture.weights
+    centre = share @ means
+    spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
+    hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
+    precision = features.shape[0] * share[:, None] + 1.0 / spread**2
+    lam = PottsGlobals(means, -np.log(precision))
+    fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
+    for rows in slices(features.shape[0]):
+        fitted[rows] = limit.apply(features[rows]) @ rotation
+        distance[rows] = nearest_domain((features[rows] - limit.centre) @ rotation, lam, hyperparameters)
+    return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
+
+
+def _ridge(x: np.ndarray) -> float:
+    """What is added to the diagonal of the covariance of x (n, d)."""
+    variance = float(x.var(axis=0).mean())
+    return _RIDGE * variance if variance else 1.0
 
 
 def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed: int) -> np.ndarray:

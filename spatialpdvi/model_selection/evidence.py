@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
 from spatialpdvi.initialization.compositions import landscape_of
-from spatialpdvi.initialization.search import Fit, Landscape, composition_labels, members, unions
+from spatialpdvi.initialization.landscape import Fit, Landscape, members
+from spatialpdvi.initialization.search import composition_labels, unions
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
 

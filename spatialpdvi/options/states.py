@@ -6,6 +6,7 @@ __all__ = [
     "SAMPLED",
     "SAMPLED_FROM",
     "SMALL",
+    "are_communities",
     "n_deciding_sets",
     "n_state_sets",
     "search_rounds",
@@ -19,20 +20,20 @@ SMALL = 10_000  # spots at most of a section that is searched with all sets of s
 SAMPLED_FROM = 20_000  # spots of a section on: a sample of it is searched, smaller ones are searched as a whole
 SAMPLED = 5_000  # spots of such a sample
 _ROUNDS, _ROUNDS_OF_SAMPLE = 10, 3  # of proposals
-_STATES = 20  # of `auto`: with 14 or 28, the lowest F is a worse answer on most sections (docs/lab_notebook.md)
+_STATES, _FEWER_STATES = 24, 20  # of `auto`: communities, and the mixture of few spots (docs/results_accuracy.md)
 _SPOTS_EACH = 20  # at least, on average
-_SETS = 8  # that are learnt and searched: which states are found is partly chance, and F says nothing about it
-_FEW = 2_500  # spots: of fewer, chance decides more, and a search takes less than a second
-_MORE_SETS = 15  # of sections with few spots
+_OF_COMMUNITY = 40  # spots at least, on average, where states are communities
+_SETS = 15  # that are learnt and searched: which answer a search finds is partly chance, and F does not tell it all
 _FEWER_SETS = 3  # of sections that are not small
-_DECIDING_SETS = 3  # on whose ambiguity `auto` decides, of a section of which a sample is searched
+_DECIDING_SETS = 8  # on whose ambiguity `auto` decides, at least
+_FEWER_DECIDING_SETS = 3  # of a section of which a sample is searched
 
 
 def states_of_section(n_spots: int, k: int) -> int:
     """Return the number of states that ``auto`` stands for, or 0 where a section is too small for them.
 
-    There are 20, or two more than domains where these are many. Where a state would have fewer than 20 spots on
-    average, too little is known about each, and small domains lose all their spots.
+    There are 24, of fewer than 960 spots 20, or two more than domains where these are many. Where a state would have
+    fewer than 20 spots on average, too little is known about each, and small domains lose all their spots.
 
     Parameters
     ----------
@@ -41,8 +42,17 @@ def states_of_section(n_spots: int, k: int) -> int:
     k
         K.
     """
-    n_states = max(_STATES, k + 2)
+    few = not are_communities(_STATES, n_spots)
+    n_states = max(_FEWER_STATES if few else _STATES, k + 2)
     return n_states if n_spots >= _SPOTS_EACH * n_states else 0
+
+
+def are_communities(n_states: int, n_spots: int) -> bool:
+    """Return whether states are communities of spots with like features; of fewer spots they are those of a mixture.
+
+    Where a state has few spots, its nearest others are often of another state.
+    """
+    return n_spots >= _OF_COMMUNITY * n_states
 
 
 def wanted_states(states: int | str, n_spots: int, k: int) -> int:
@@ -63,11 +73,9 @@ def wanted_states(states: int | str, n_spots: int, k: int) -> int:
 def n_state_sets(n_spots: int) -> int:
     """Return how many sets of states are learnt from so many spots.
 
-    There are 15 of fewer than 2,500 spots, then eight, three beyond 10,000, and one from 20,000 on. States that are
-    learnt from many spots vary less from seed to seed, and searches take most of a large fit's time.
+    There are 15 of at most 10,000 spots, then three, and one from 20,000 on. States that are learnt from many spots
+    vary less from seed to seed, and searches take most of a large fit's time.
     """
-    if n_spots < _FEW:
-        return _MORE_SETS
     if n_spots <= SMALL:
         return _SETS
     return _FEWER_SETS if n_spots < SAMPLED_FROM else 1
@@ -79,7 +87,7 @@ def n_deciding_sets(n_spots: int) -> int:
     By one set alone, the model of a section near the limit would depend on the seed. These are all that a fit learns,
     and at least eight; from 20,000 spots on there are three.
     """
-    return _DECIDING_SETS if n_spots >= SAMPLED_FROM else max(_SETS, n_state_sets(n_spots))
+    return _FEWER_DECIDING_SETS if n_spots >= SAMPLED_FROM else max(_DECIDING_SETS, n_state_sets(n_spots))
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:

@@ -17,7 +17,8 @@ K = 4
 THREADS = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OMP", "OPENBLAS", "MKL")}  # each takes room for itself
 # what is loaded is no part of the limit: it differs between machines
 LOADED = """
-import scanpy, sklearn.cluster, sklearn.mixture, skmisc.loess, spatialpdvi.fitting.fit, spatialpdvi.io.results.writing
+import scanpy, sklearn.cluster, sklearn.mixture, skmisc.loess, sknetwork.clustering
+import spatialpdvi.fitting.fit, spatialpdvi.io.results.writing
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmPeak")))
 """
 LIMITED = """

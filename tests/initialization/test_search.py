@@ -11,10 +11,12 @@ from scipy.special import softmax
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
-from spatialpdvi.initialization import Sample, are_distinct, learn_states, search, search_compositions, search_sets
+from spatialpdvi.initialization import Sample, are_distinct, learn_states, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
+from spatialpdvi.initialization import landscape as landscape_module
 from spatialpdvi.initialization.consensus import match_labels
-from spatialpdvi.initialization.search import Landscape, composition_labels, lacking, lowest
+from spatialpdvi.initialization.landscape import Landscape, lacking
+from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -58,7 +60,9 @@ def test_states_that_single_spots_do_not_tell_apart_are_found_out():
     assert not are_distinct([learn_states(_section(apart=0.3)[2], 6, seed=0)])
 
 
-@pytest.mark.parametrize(("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25)])
+@pytest.mark.parametrize(
+    ("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25), (959, 4, 20), (960, 4, 24)]
+)
 def test_auto_needs_twenty_spots_for_each_state(n, k, n_states, spots_of_a_state, monkeypatch):
     monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
     assert states_of_section(n, k) == n_states
@@ -113,7 +117,7 @@ def test_blocks_of_a_large_section_are_the_whole(monkeypatch):
         return own.features, own.distance, again.responsibility, fitted.phi, module.settle_labels(data_term, graph)
 
     whole = found()
-    monkeypatch.setattr("spatialpdvi.initialization.search.slices", lambda n: slices(n, 77))
+    monkeypatch.setattr("spatialpdvi.initialization.landscape.slices", lambda n: slices(n, 77))
     monkeypatch.setattr("spatialpdvi.initialization.states.slices", lambda n: slices(n, 77))
     monkeypatch.setattr("spatialpdvi.initialization.compositions.slices", lambda n: slices(n, 77))
     monkeypatch.setattr("spatialpdvi.features.projection.slices", lambda n: slices(n, 77))
@@ -131,7 +135,7 @@ def test_a_fit_of_a_large_section_holds_three_arrays_of_posteriors(monkeypatch):
     labels = rng.integers(k, size=xy.shape[0])
     landscape.fit(labels, rounds=1)  # what is compiled is not measured
     landscape = Landscape(likelihood, xy, graph, k, np.full(k, 1.0))
-    monkeypatch.setattr("spatialpdvi.initialization.search.slices", lambda n: slices(n, 1000))
+    monkeypatch.setattr("spatialpdvi.initialization.landscape.slices", lambda n: slices(n, 1000))
     tracemalloc.start()
     try:
         landscape.fit(labels, rounds=2)
@@ -145,10 +149,10 @@ def test_shares_of_a_large_section_are_learnt_from_some_of_its_spots(monkeypatch
     rng = np.random.default_rng(0)
     states = rng.choice(3, p=[0.6, 0.3, 0.1], size=9000)
     likelihood = np.where(states[:, None] == np.arange(3), 1.0, 1e-6)
-    whole = search._share_without_domains(likelihood)
-    monkeypatch.setattr(search, "_COUNTED", 1000)
-    some = search._share_without_domains(likelihood)
-    np.testing.assert_array_equal(some, search._share_without_domains(likelihood[::9]))
+    whole = landscape_module._share_without_domains(likelihood)
+    monkeypatch.setattr(landscape_module, "_COUNTED", 1000)
+    some = landscape_module._share_without_domains(likelihood)
+    np.testing.assert_array_equal(some, landscape_module._share_without_domains(likelihood[::9]))
     np.testing.assert_allclose(some, whole, atol=0.05)
     np.testing.assert_allclose(whole, [0.6, 0.3, 0.1], atol=0.02)
 
@@ -212,7 +216,7 @@ def test_the_search_finds_the_domains_from_random_labels():
 @pytest.mark.parametrize("is_large", [False, True])
 def test_composition_starts_are_near_the_domains(is_large, monkeypatch):
     if is_large:  # averages are then means along the edges
-        monkeypatch.setattr(search, "SAMPLED_FROM", 0)
+        monkeypatch.setattr(landscape_module, "SAMPLED_FROM", 0)
     landscape, _, truth, *_ = _landscape()
     labels = composition_labels(landscape, seed=0)
     assert len(labels) == 9
@@ -287,8 +291,9 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     from spatialpdvi.options.stages import StateSettings
     from spatialpdvi.runtime.progress import Progress
 
-    xy, _, x = _section(side=50)
+    xy, _, x = _section(side=101)
     one = learn_states(x, 6, seed=0)
+    monkeypatch.setattr(states, "are_communities", lambda *_: False)
 
     def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
         left = iter(ambiguities)
@@ -307,14 +312,32 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.1] * 8, places=anywhere, molecules=100.0) == [0.1] * 3  # many molecules are enough
     assert learnt([0.1] * 8, places=anywhere, molecules=None) == [0.1] * 3
     assert learnt([0.1] * 8, places=anywhere, if_distinct=False) == [0.1] * 3
-    assert [(n_deciding_sets(n), n_state_sets(n)) for n in (2_499, 2_500, 10_000, 10_001, 19_999, 20_000)] == [
+    assert [(n_deciding_sets(n), n_state_sets(n)) for n in (400, 10_000, 10_001, 19_999, 20_000)] == [
         (15, 15),
-        (8, 8),
-        (8, 8),
+        (15, 15),
         (8, 3),
         (8, 3),
         (3, 1),
     ]
+
+
+@pytest.mark.parametrize(("n_states", "communities"), [(22, True), (23, False)])
+def test_states_are_communities_where_there_are_forty_spots_for_each(n_states, communities):
+    from spatialpdvi.fitting import states
+    from spatialpdvi.initialization import states_of_communities
+    from spatialpdvi.options.stages import StateSettings
+    from spatialpdvi.runtime.progress import Progress
+
+    xy, _, x = _section()  # 900 spots
+    section = SimpleNamespace(coordinates=xy, spots_of_samples=lambda: [np.arange(len(xy))])
+    settings = StateSettings(n_domains=4, search=1, seed=0, n_states=n_states, if_distinct=False)
+    sets = states.learn_sets(section, SimpleNamespace(fitted=x, totals=None), settings, 2, Progress())
+    seeds = [0, int(np.random.default_rng(0).integers(2**32))]
+    expected = [learn_states(x, n_states, seed=seed) for seed in seeds]
+    if communities:
+        expected = states_of_communities(x, n_states, seeds=seeds)
+    for own, other in zip(sets, expected, strict=True):
+        np.testing.assert_array_equal(own.lam.m, other.lam.m)
 
 
 def _wrong_in(truth, stripe, rng):

@@ -12,7 +12,7 @@ import spatialpdvi
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import learn_states
-from spatialpdvi.initialization.search import Landscape
+from spatialpdvi.initialization.landscape import Landscape
 from spatialpdvi.model_selection import evidence as module
 from spatialpdvi.model_selection.bound import PottsNormaliser
 from spatialpdvi.model_selection.evidence import (

@@ -1,0 +1,260 @@
+"""F of a section's domains with states held: fits from labels, and what is proposed and compared on the way."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+from scipy.special import softmax
+
+from spatialpdvi.features.smoothing import averages_of_nearest
+from spatialpdvi.graph.neighbors import means_along_edges, nearest_spots
+from spatialpdvi.graph.patches import make_patches
+from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.initialization.states import posterior_without_domains
+from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
+from spatialpdvi.options.states import SAMPLED_FROM
+from spatialpdvi.problems.composition import StateLikelihoods
+from spatialpdvi.runtime.rows import slices
+
+__all__ = [
+    "LEAST",
+    "MOST_AVERAGED",
+    "SMALLEST",
+    "Fit",
+    "Landscape",
+    "lacking",
+    "members",
+    "nearest_of_averages",
+    "profiles",
+]
+
+MOST_AVERAGED = 60  # nearest spots that state posteriors are averaged over
+_MOST = 150  # rounds of a fit to the end
+_HELD = 3  # sweeps with the compositions of another section, or of a sample
+_SETTLED = 2e-4  # mean total variation distance of a round
+_EM = 49  # rounds, of the shares of the states in the section
+_COUNTED = 100_000  # spots from which the shares are learnt, at most
+SMALLEST = 10  # spots of a domain
+_SMALLEST_SHARE = 0.15  # of the spots of an average domain
+_BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
+LEAST = 1e-290
+
+
+class Fit(NamedTuple):
+    """A fit of domains with states held."""
+
+    neg_elbo: float  # F, up to a constant of the section and its states
+    labels: np.ndarray  # (n,)
+    phi: np.ndarray  # (n, K)
+    composition: np.ndarray  # pi (K, C)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What fits are sorted by: first how many of the K domains they lack; then F.
+
+        F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
+        """
+        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
+
+
+class Landscape:
+    """F of a section's domains as a function of posteriors and compositions, with states held.
+
+    Parameters
+    ----------
+    likelihood
+        (n, C), of each spot in each state, relative to its likeliest state.
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    graph
+        Symmetric CSR (n, n) of the edges' weights; the attribute of this name is in the order of the landscape.
+    k
+        K.
+    prior_weight
+        a (C,), as in `spatialpdvi.problems.composition.CompositionMixture`.
+    nearest
+        From `nearest_of_averages`, which landscapes of the same spots share; None where it is not known.
+    """
+
+    def __init__(
+        self,
+        likelihood: np.ndarray,
+        coordinates: np.ndarray,
+        graph: sp.csr_matrix,
+        k: int,
+        prior_weight: np.ndarray,
+        *,
+        nearest: np.ndarray | None = None,
+    ) -> None:
+        patching = make_patches(coordinates, graph, 1)
+        self.order, (self._patch,) = patching.order, patching.patches
+        self.n = likelihood.shape[0]
+        self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
+        self.coordinates = coordinates
+        self._nearest = nearest
+        self.k, self.prior_weight = k, prior_weight
+        self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
+        self._share = _share_without_domains(self.states.relative)
+        self._kept = threading.local()
+
+    @cached_property
+    def responsibility(self) -> np.ndarray:
+        """Each spot's posterior over states (n, C) without domains, which a fit alone does not need at once."""
+        return posterior_without_domains(self.states.relative, self._share)
+
+    @cached_property
+    def nearest(self) -> np.ndarray:
+        """The spots (n, q) that are nearest to each, in the order of the landscape."""
+        nearest = nearest_of_averages(self.coordinates) if self._nearest is None else self._nearest
+        place = np.empty(self.n, dtype=np.int64)
+        place[self.order] = np.arange(self.n)
+        return place[nearest[self.order]]
+
+    def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
+        """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
+        phi = one_hot(labels, self.k)
+        relative, share = self.states.relative, self._share
+        found = sum(phi[rows].T @ posterior_without_domains(relative[rows], share) for rows in slices(self.n))
+        return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
+
+    def fit_from(self, composition: np.ndarray, *, rounds: int) -> Fit:
+        """Fit from compositions (K, C): first the posteriors alone, from those of single spots."""
+        data_term = self.states.domain_term(composition)
+        phi = np.empty_like(data_term)
+        for rows in slices(self.n):
+            phi[rows] = softmax(data_term[rows], axis=1)
+        for _ in range(_HELD):
+            self.sweep(phi, data_term)
+        return self._settle(phi, composition, rounds, np.inf)
+
+    def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
+        """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
+        return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
+
+    def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
+        """Continue from posteriors, which are overwritten."""
+        room, spare = self._rooms(phi.shape)
+        before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)  # F needs the room only after it
+        moved = np.empty(N_CHUNKS)
+        for turn in range(rounds):
+            composition = self.composed(members(self.states, phi, composition, out=room))
+            np.copyto(before, phi, casting="same_kind")
+            self.sweep(phi, self.states.domain_term(composition, out=room))
+            movement(before, phi, moved)
+            if moved.sum() < _SETTLED * self.n:
+                break
+            behind = _BEHIND.get(turn)
+            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
+                break
+        composition = self.composed(members(self.states, phi, composition, out=room))
+        return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
+
+    def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
+        """Return F of (C3) without the states' own terms."""
+        room, _ = self._rooms(phi.shape)
+        return self.term_of_spots(phi, self.states.domain_term(composition, out=room)) + self.prior(composition)
+
+    def sweep(self, phi: np.ndarray, data_term: np.ndarray) -> None:
+        """Do one Gauss-Seidel sweep over the posteriors, in place (E3)."""
+        sweep(data_term, *self._edges(), np.zeros((0, self.k)), self._patch.colour_start, phi)
+
+    def term_of_spots(self, phi: np.ndarray, data_term: np.ndarray) -> float:
+        """Return the first two terms of (C3), those of the spots and of their edges."""
+        value, no_halo = np.empty(self.n), np.zeros((0, self.k))
+        _, spare = self._rooms(phi.shape)
+        evaluate_spots(data_term, *self._edges(), no_halo, phi, spare, value, np.empty(0))
+        return float(value.sum())
+
+    def as_given(self, rows: np.ndarray) -> np.ndarray:
+        """Return labels (n,) or posteriors (n, K) in the order of the spots that the landscape was made of."""
+        given = np.empty_like(rows)
+        given[self.order] = rows
+        return given
+
+    def with_domains(self, k: int) -> Self:
+        """Return the same spots, states and edges with another number of domains."""
+        other = copy(self)
+        other.k = k
+        return other
+
+    def with_prior_of(self, weight: float) -> Self:
+        """Return the same with a prior whose weights add up to so many spots."""
+        other = copy(self)
+        other.prior_weight = weight * self.prior_weight / self.prior_weight.sum()
+        return other
+
+    def prior(self, composition: np.ndarray) -> float:
+        """Return the term of the compositions' prior in (C3)."""
+        return float(self.priors(composition).sum())
+
+    def priors(self, composition: np.ndarray) -> np.ndarray:
+        """Return each domain's part (K,) of that term."""
+        return -np.asarray((self.prior_weight * np.log(np.maximum(composition, LEAST))).sum(axis=1))
+
+    def composed(self, members: np.ndarray) -> np.ndarray:
+        """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
+        weights = members + self.prior_weight
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.
+
+        Memory of a large section that is new takes longer to get than what is written to it to compute.
+        """
+        kept: tuple[np.ndarray, np.ndarray] | None = getattr(self._kept, "rooms", None)
+        if kept is None or kept[0].shape != shape:
+            kept = self._kept.rooms = (np.empty(shape), np.empty(shape))
+        return kept
+
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._patch.indptr, self._patch.indices, self._patch.weights
+
+
+def lacking(labels: np.ndarray, k: int) -> int:
+    """Return how many of k domains have too few of the spots (n,) to count as found.
+
+    These are fewer than ten, or than 0.15 of what the average domain has. Smaller ones cost F little wherever
+    the tissue is narrow, so that the lowest F cuts off the tips of limbs rather than tell organs apart.
+    """
+    return int((np.bincount(labels, minlength=k) < max(SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
+
+
+def members(
+    states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return M (K, C), how many spots of each domain are in each state (C2); ``out`` (n, K) is room for the way."""
+    return states.members(states.weighted(phi, composition, out=out), composition)
+
+
+def nearest_of_averages(coordinates: np.ndarray) -> np.ndarray:
+    """Return the nearest spots (n, q) of each that states are averaged over, by coordinates (n, 2) or (n, 3)."""
+    return nearest_spots(cKDTree(coordinates), np.arange(coordinates.shape[0]), MOST_AVERAGED)
+
+
+def profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yield square roots (n, C) of state posteriors averaged over each spot and as many around it, for each scale.
+
+    Of a large section, the mean over a spot and the d joined to it is taken r times, which weighs spots by a Gaussian
+    about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as the brief fits.
+    """
+    values, n = landscape.responsibility, landscape.n
+    if n < SAMPLED_FROM:
+        yield from map(np.sqrt, averages_of_nearest(values, landscape.nearest, scales))
+        return
+    rounds = [max(1, round(scale / (1.0 + landscape.graph.nnz / n))) for scale in scales]
+    yield from map(np.sqrt, means_along_edges(values.astype(np.float32), landscape.graph, rounds))
+
+
+def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
+    """The share (C,) of each state among the spots, of large sections some, without domains, by EM."""
+    some = np.ascontiguousarray(likelihood[:: -(-likelihood.shape[0] // _COUNTED)])
+    n, n_states = some.shape
+    share = np.full(n_states, 1.0 / n_states)
+    for _ in range(_EM):
+        share = posterior_without_domains(some, share).sum(axis=0) / n
+    return share

@@ -1,0 +1,85 @@
+"""The hot loop of the search for the lowest F: two domains that are fitted within one, all else held."""
+
+import math
+
+import numpy as np
+
+from spatialpdvi.kernels.dispatch import compiled
+
+__all__ = ["fit_two_within"]
+
+_LEAST = 1e-300  # the least number whose logarithm is taken
+
+
+@compiled
+def _evidence(relative, spots, composition, logs):
+    """Write the log-likelihoods of two domains (C2), relative to each spot's likeliest state."""
+    for a in range(spots.size):
+        own = relative[spots[a]]
+        first, second = 0.0, 0.0
+        for c in range(own.size):
+            first += own[c] * composition[0, c]
+            second += own[c] * composition[1, c]
+        logs[a, 0], logs[a, 1] = math.log(max(first, _LEAST)), math.log(max(second, _LEAST))
+
+
+@compiled
+def _compose(relative, spots, prior, logs, second, composition):
+    """Replace the compositions of two domains by the optimum (C5) for their posteriors, with states by the old ones."""
+    members = np.zeros(composition.shape)
+    for a in range(spots.size):
+        own = relative[spots[a]]
+        first, other = (1.0 - second[a]) / math.exp(logs[a, 0]), second[a] / math.exp(logs[a, 1])
+        for c in range(own.size):
+            members[0, c] += first * own[c]
+            members[1, c] += other * own[c]
+    composition *= members
+    for k in range(2):
+        composition[k] += prior
+        composition[k] /= composition[k].sum()
+
+
+@compiled
+def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, settled, composition, second):
+    """Fit two domains to the spots of one, their posteriors and their compositions in turn.
+
+    Compositions are first fitted to the posteriors that are given. All spots are updated at once, half way from their
+    old posteriors, since whole steps could cycle. The fit ends after so many rounds, or where posteriors move by less
+    than ``settled`` on average. Returns the part of (C3) that these spots, their edges to each other and the
+    compositions' prior have, and half the weights of these edges: what they are worth if all are in one domain.
+    """
+    # IN relative (n, C) likelihoods of states, spots (m,), place (n,) their rows in spots, -1 for all others, CSR graph
+    # (n, n), prior (C,); IN/OUT composition (2, C), second (m,) the posterior of the second domain
+    m = spots.size
+    new, logs = np.empty(m), np.empty((m, 2))
+    for turn in range(rounds):
+        _evidence(relative, spots, composition, logs)
+        moved = 0.0
+        for a in range(m):
+            against = logs[a, 0] - logs[a, 1]
+            for e in range(indptr[spots[a]], indptr[spots[a] + 1]):
+                b = place[indices[e]]
+                if b >= 0:
+                    against += r[e] * (1.0 - 2.0 * second[b])
+            new[a] = 1.0 / (1.0 + math.exp(against))
+            moved += abs(new[a] - second[a])
+        if turn:
+            for a in range(m):
+                second[a] = 0.5 * (second[a] + new[a])
+        _compose(relative, spots, prior, logs, second, composition)
+        if turn and moved < settled * m:
+            break
+    _evidence(relative, spots, composition, logs)
+    value, inside = 0.0, 0.0
+    for a in range(m):
+        first, other = 1.0 - second[a], second[a]
+        value += first * (math.log(max(first, _LEAST)) - logs[a, 0])
+        value += other * (math.log(max(other, _LEAST)) - logs[a, 1])
+        for e in range(indptr[spots[a]], indptr[spots[a] + 1]):
+            b = place[indices[e]]
+            if b >= 0:
+                inside += 0.5 * r[e]
+                value -= 0.5 * r[e] * (first * (1.0 - second[b]) + other * second[b])
+    for c in range(prior.size):
+        value -= prior[c] * (math.log(max(composition[0, c], _LEAST)) + math.log(max(composition[1, c], _LEAST)))
+    return value, inside

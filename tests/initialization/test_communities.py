@@ -1,0 +1,95 @@
+"""Communities of spots with like features, and the states that they are."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from spatialpdvi.initialization import learn_states, states_of_communities
+from spatialpdvi.initialization import states as module
+from spatialpdvi.initialization.communities import communities, shared_neighbors
+from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.runtime.threads import single_threaded
+
+
+def _groups(n=1200, k=6, d=5, apart=6.0, seed=0):
+    """Spots of ``k`` groups, of which each has more spots than the one before."""
+    rng = np.random.default_rng(seed)
+    truth = np.sort(rng.choice(k, n, p=np.arange(1, k + 1) / (k * (k + 1) / 2)))
+    return truth, apart * rng.normal(size=(k, d))[truth] + rng.normal(size=(n, d))
+
+
+def test_an_edge_weighs_as_much_as_its_ends_share_neighbours():
+    x = _groups(n=80)[1]
+    near = cdist(x, x).argsort(axis=1)[:, :16]  # a spot and its 15 nearest
+    joined = np.zeros((80, 80))
+    np.put_along_axis(joined, near, 1.0, axis=1)
+    joined = np.maximum(joined, joined.T)
+    expected = joined * (joined @ joined)
+    np.fill_diagonal(expected, 0.0)
+    np.testing.assert_array_equal(shared_neighbors(x).toarray(), expected)
+
+
+@pytest.mark.parametrize("resolution", [0.01, 1.0, 30.0])
+def test_groups_that_are_apart_are_found_from_any_resolution(resolution):
+    truth, x = _groups()
+    labels, found_at = communities(shared_neighbors(x), x, 6, seed=0, resolution=resolution)
+    assert adjusted_rand_index(truth, labels) > 0.99
+    again, same = communities(shared_neighbors(x), x, 6, seed=0, resolution=found_at)
+    assert same == found_at
+    np.testing.assert_array_equal(again, labels)
+
+
+@pytest.mark.parametrize("k", [2, 4, 9, 20, 37])
+def test_there_are_as_many_communities_as_asked_for_and_none_is_tiny(k):
+    x = _groups()[1]
+    labels, _ = communities(shared_neighbors(x), x, k, seed=0)
+    sizes = np.bincount(labels)
+    assert sizes.size == k
+    assert sizes.min() >= 8
+
+
+def test_spots_of_tiny_communities_join_the_nearest_mean():
+    truth, x = _groups(n=600)
+    far = x[truth == 5].mean(axis=0) + 1e-3 * np.random.default_rng(1).normal(size=(5, 5)) + 8.0
+    labels, _ = communities(shared_neighbors(np.vstack([x, far])), np.vstack([x, far]), 6, seed=0)
+    assert np.unique(labels).size == 6
+    means = np.array([np.vstack([x, far])[labels == c].mean(axis=0) for c in range(6)])
+    np.testing.assert_array_equal(cdist(far, means).argmin(axis=1), labels[-5:])
+
+
+def test_equal_spots_have_no_communities():
+    equal = np.ones((1000, 3))
+    assert communities(shared_neighbors(equal), equal, 20, seed=0) is None
+    assert states_of_communities(equal, 20, seeds=[0, 1]) is None
+
+
+def test_the_noise_within_states_is_a_unit_matrix_about_the_means_of_communities():
+    truth, x = _groups()
+    (states,) = states_of_communities(x, 6, seeds=[0])
+    of = ((states.features[:, None] - states.lam.m) ** 2).sum(axis=2).argmin(axis=1)
+    assert adjusted_rand_index(truth, of) > 0.99
+    np.testing.assert_allclose(np.cov((states.features - states.lam.m[of]).T), np.eye(5), atol=0.1)
+    np.testing.assert_allclose(states.share, np.bincount(of) / of.size, atol=0.01)
+    np.testing.assert_allclose(states.limit.apply(x) @ states.rotation, states.features, rtol=1e-4, atol=1e-4)
+
+
+def _agreement(sets):
+    labels = [((own.features[:, None] - own.lam.m) ** 2).sum(axis=2).argmin(axis=1) for own in sets]
+    return np.mean([adjusted_rand_index(a, b) for i, a in enumerate(labels) for b in labels[:i]])
+
+
+def test_sets_differ_less_from_seed_to_seed_than_mixtures_do():
+    x = _groups(n=3000, k=12, apart=1.5)[1]
+    with single_threaded():
+        made = states_of_communities(x, 12, seeds=range(4))
+        learnt = [learn_states(x, 12, seed=seed) for seed in range(4)]
+    assert _agreement(made) > _agreement(learnt) + 0.05
+
+
+def test_of_a_large_section_each_set_has_spots_of_its_own(monkeypatch):
+    x = _groups(n=3000)[1]
+    monkeypatch.setattr(module, "LEARNT_FROM", 1000)
+    one, other = states_of_communities(x, 6, seeds=[0, 1])
+    assert one.features.shape == (3000, 5)
+    assert not np.array_equal(one.share, other.share)
+    np.testing.assert_array_equal(one.share, states_of_communities(x, 6, seeds=[0])[0].share)
