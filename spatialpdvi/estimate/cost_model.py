@@ -192,12 +192,11 @@ class Work:
         stages["smooth"] = once | {"scale queries": queries, "neighbours": self.n * (2 * smooth + _SPARE)}
         mixed = self.k * self.width
         if self.states:
-            sets = n_deciding_sets(self.n)
+            made = are_communities(self.states, self.n)
+            sets = n_deciding_sets(self.n) if made else max(n_deciding_sets(self.n), self.sets)
             learnt = sets * some * self.states * self.width
             stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
-            if are_communities(
-                self.states, self.n
-            ):  # of the pairs of spots, those that are near; then Louvain's method
+            if made:  # which pairs of spots are near, and Louvain's method
                 stages["states"] |= {"near": some**2, "communities": self.sets * some}
         stages["start"] = once | {
             "restarts": self.restarts,

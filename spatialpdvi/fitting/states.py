@@ -74,9 +74,9 @@ def learn_sets(
 ) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds them unfit for compositions.
 
-    ``auto`` looks at several sets (`n_deciding_sets`, `why_unfit`). Trends are the mean of those within all these sets;
-    unless they are small, states are learnt again without them, and what is left of the trends is looked for within
-    these.
+    ``auto`` looks at several mixtures (`n_deciding_sets`, `why_unfit`). Trends are the mean of those within all these;
+    unless they are small, mixtures are learnt again without them, and what is left of the trends is looked for within
+    them. Where there are spots for them, the sets are then communities of the features without trends.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def learn_sets(
     settings
         Of the states.
     n_sets
-        How many sets to return, at most as many as ``auto`` looks at.
+        How many sets to return.
     progress
         Shows the stage "states".
     covariates
@@ -95,10 +95,15 @@ def learn_sets(
     """
     unsmoothed = np.asarray(raw.fitted)
     with progress.stage("states") as stage, single_threaded():
-        n_learnt = n_deciding_sets(unsmoothed.shape[0]) if settings.if_distinct else n_sets
-        seeds = (settings.seed, *np.random.default_rng(settings.seed).integers(2**32, size=n_learnt - 1))
+        n_learnt = n_deciding_sets(unsmoothed.shape[0])
+        if not settings.if_distinct:
+            n_learnt = min(n_learnt, n_sets)
+        if not are_communities(settings.n_states, unsmoothed.shape[0]):
+            n_learnt = max(n_learnt, n_sets)
+        drawn = np.random.default_rng(settings.seed).integers(2**32, size=max(n_learnt, n_sets) - 1)
+        seeds = (settings.seed, *drawn)
         sets: list[States] = []
-        for seed in seeds:
+        for seed in seeds[:n_learnt]:
             sets.append(learn_states(unsmoothed, settings.n_states, seed=int(seed)))
             if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
                 break  # the others cannot change the median's side
@@ -110,7 +115,7 @@ def learn_sets(
         ambiguous = left_open(sets)
         if covariates is None:
             stage.note(f"{settings.n_states} states; {ambiguous}")
-            return _final(sets[:n_sets], unsmoothed, settings, seeds)
+            return _final(sets, unsmoothed, settings, seeds[:n_sets])
         drift: np.ndarray | None = None
         for _ in range(_ROUNDS):
             more = _drift(sets, covariates, settings)
@@ -119,13 +124,13 @@ def learn_sets(
                 break
             drift = more if drift is None else drift + more
             steady = unsmoothed - drift
-            sets = [learn_states(steady, settings.n_states, seed=int(seed)) for seed in seeds[:n_sets]]
+            sets = [learn_states(steady, settings.n_states, seed=int(seed)) for seed in seeds[: min(n_sets, n_learnt)]]
         removed = 0.0 if drift is None else _part_within(drift, sets[0])
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
         stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
         steady = unsmoothed if drift is None else unsmoothed - drift
-        sets = _final(sets[:n_sets], steady, settings, seeds)
+        sets = _final(sets, steady, settings, seeds[:n_sets])
         return [states._replace(detrended=removed) for states in sets]
 
 
@@ -140,12 +145,17 @@ def covariates_of(section: Section, raw: RawFeatures, options: FitOptions) -> Co
     return spot_covariates(section.coordinates, section.spots_of_samples(), raw.totals) if options.detrend else None
 
 
-def _final(sets: list[States], features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
-    """As many sets of states as are given, but communities where there are spots for these."""
+def _final(
+    mixtures: Sequence[States], features: np.ndarray, settings: StateSettings, seeds: Sequence[int]
+) -> list[States]:
+    """One set of states for each seed: communities where there are spots for these, otherwise the given mixtures.
+
+    Where there are not as many communities, as in ready features of few values, mixtures are learnt.
+    """
     if not are_communities(settings.n_states, features.shape[0]):
-        return sets
-    seeds = [int(seed) for seed in seeds[: len(sets)]]
-    return states_of_communities(features, settings.n_states, seeds=seeds) or sets
+        return list(mixtures[: len(seeds)])
+    made = states_of_communities(features, settings.n_states, seeds=[int(seed) for seed in seeds])
+    return made or [learn_states(features, settings.n_states, seed=int(seed)) for seed in seeds]
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:

@@ -14,6 +14,7 @@ __all__ = ["communities", "shared_neighbors"]
 _NEAREST = 15  # others that a spot is joined to
 _LEAST = 8  # spots: fewer are no community
 _TRIES = 12  # resolutions
+_SPARE = 2  # communities beyond K with which the search for a resolution ends
 _GROWS = 2  # the power of the number of communities with which the resolution grows, about
 
 
@@ -37,9 +38,9 @@ def communities(
 ) -> tuple[np.ndarray, float] | None:
     """Return K communities, (n,) in 0..K-1, and the resolution at which they were found; None if there are not as many.
 
-    Where no resolution that was tried gives K, the fewest communities beyond K are united, two at a time, those first
-    whose union adds least to the variance within (Ward 1963). Spots of communities of fewer than eight spots join the
-    community with the nearest mean.
+    The search for the resolution ends where there are K communities or up to two more. Those beyond K are united, two
+    at a time, first those whose union adds least to the variance within (Ward 1963). Spots of communities of fewer than
+    eight spots join the community with the nearest mean.
 
     Parameters
     ----------
@@ -61,13 +62,13 @@ def communities(
         found = int((np.bincount(labels) >= _LEAST).sum())
         if found >= k and (best is None or found < best[0]):
             best = found, labels, resolution
-        if found == k:
+        if k <= found <= k + _SPARE:
             break
         if found < k:
             lowest = resolution
         else:
             highest = resolution
-        guess = resolution * np.clip(k / max(found, 1), 0.5, 2.0) ** _GROWS
+        guess = resolution * np.clip((k + 0.5 * _SPARE) / max(found, 1), 0.5, 2.0) ** _GROWS
         inside = lowest < guess < highest
         resolution = float(guess) if inside else float(np.sqrt(max(lowest, 0.25 * highest) * highest))
     if best is None:

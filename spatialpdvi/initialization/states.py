@@ -173,7 +173,7 @@ def states_of_communities(features: np.ndarray, n_states: int, *, seeds: Sequenc
     Returns
     -------
     list or None
-        None where the spots have no so many communities, as where most are equal.
+        None where there are not as many communities, as where most spots are equal.
     """
     limit, resolution = learn_limit(features), 1.0
     sets: list[States] = []

@@ -25,8 +25,7 @@ _SPOTS_EACH = 20  # at least, on average
 _OF_COMMUNITY = 40  # spots at least, on average, where states are communities
 _SETS = 15  # that are learnt and searched: which answer a search finds is partly chance, and F does not tell it all
 _FEWER_SETS = 3  # of sections that are not small
-_DECIDING_SETS = 8  # on whose ambiguity `auto` decides, at least
-_FEWER_DECIDING_SETS = 3  # of a section of which a sample is searched
+_DECIDING_SETS, _FEWER_DECIDING_SETS = 8, 3  # on whose ambiguity `auto` decides; the fewer where a sample is searched
 
 
 def states_of_section(n_spots: int, k: int) -> int:
@@ -84,10 +83,10 @@ def n_state_sets(n_spots: int) -> int:
 def n_deciding_sets(n_spots: int) -> int:
     """Return how many sets of states ``auto`` looks at to decide whether single spots tell states apart.
 
-    By one set alone, the model of a section near the limit would depend on the seed. These are all that a fit learns,
-    and at least eight; from 20,000 spots on there are three.
+    By one set alone, the model of a section near the limit would depend on the seed. There are eight, and three from
+    20,000 spots on; where these are also the states of the fit, as many as it has.
     """
-    return _FEWER_DECIDING_SETS if n_spots >= SAMPLED_FROM else max(_DECIDING_SETS, n_state_sets(n_spots))
+    return _FEWER_DECIDING_SETS if n_spots >= SAMPLED_FROM else _DECIDING_SETS
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:

@@ -313,8 +313,8 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     assert learnt([0.1] * 8, places=anywhere, molecules=None) == [0.1] * 3
     assert learnt([0.1] * 8, places=anywhere, if_distinct=False) == [0.1] * 3
     assert [(n_deciding_sets(n), n_state_sets(n)) for n in (400, 10_000, 10_001, 19_999, 20_000)] == [
-        (15, 15),
-        (15, 15),
+        (8, 15),
+        (8, 15),
         (8, 3),
         (8, 3),
         (3, 1),
