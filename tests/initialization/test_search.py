@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
-from spatialpdvi.initialization import Sample, are_distinct, learn_states, search_compositions, search_sets
+from spatialpdvi.initialization import Sample, are_distinct, learn_states, search, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization import landscape as landscape_module
 from spatialpdvi.initialization.consensus import match_labels
@@ -19,6 +20,7 @@ from spatialpdvi.initialization.landscape import Landscape, lacking
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
+from spatialpdvi.kernels.search import fit_two_within
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import n_deciding_sets, n_state_sets, search_rounds, states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
@@ -211,6 +213,32 @@ def test_the_search_finds_the_domains_from_random_labels():
     best = landscape.fit(truth[landscape.order])
     assert after.ended_at <= best.neg_elbo + 1.0
     assert adjusted_rand_index(truth, after.labels) > 0.85 > adjusted_rand_index(truth, before.labels)
+
+
+def test_what_a_cut_promises_is_the_change_of_f_where_no_other_domain_touches(monkeypatch):
+    landscape, _, truth, xy, graph = _landscape()
+    left = truth < 2
+    apart = sp.csr_matrix(graph.multiply(left[:, None] == left))  # no edge leaves either domain
+    landscape = Landscape(landscape.as_given(landscape.states.relative), xy, apart, 3, landscape.prior_weight)
+    labels = np.where(left, 0, 1)[landscape.order]
+    base = landscape.fit(labels, rounds=1)
+    base = base._replace(phi=np.eye(3)[labels], labels=labels)
+    spots = np.flatnonzero(labels == 0)
+    given = []
+
+    def kept(*arguments):  # of the fit within the domain, the compositions and posteriors
+        given.extend(arguments[-2:])
+        return fit_two_within(*arguments)
+
+    monkeypatch.setattr(search, "fit_two_within", kept)
+    change, second = search._cut(landscape, base, 0, spots, truth[landscape.order][spots] == 1)
+    assert adjusted_rand_index(truth[landscape.order][spots], second) > 0.9
+    (composition, posterior), phi, both = given, base.phi.copy(), base.composition.copy()
+    phi[spots, 0], phi[spots, 2] = 1.0 - posterior, posterior
+    both[[0, 2]] = composition
+    before = landscape.neg_elbo(base.phi, base.composition) - landscape.priors(base.composition)[2]
+    assert change == pytest.approx(landscape.neg_elbo(phi, both) - before, rel=1e-9)
+    assert change < 0.0
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -1,12 +1,10 @@
-"""Two domains fitted within one: the compiled loop against plain numpy, and what it promises against F itself."""
+"""Two domains fitted within one: the compiled loop against plain numpy."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import softmax
 
-from spatialpdvi.initialization.landscape import Landscape
-from spatialpdvi.initialization.search import _cut
 from spatialpdvi.kernels.search import fit_two_within
 
 
@@ -21,7 +19,7 @@ def _parts(seed=0, n=240, n_states=7, dtype=np.float64):
     graph = sp.csr_matrix(np.where(near, rng.uniform(0.3, 1.0, size=(n, n)), 0.0))
     graph = sp.csr_matrix(graph + graph.T)
     spots = np.flatnonzero(places[:, 0] < 0.7)
-    return likelihood.astype(dtype), graph, places, spots, places[spots, 0] < 0.4
+    return likelihood.astype(dtype), graph, spots, places[spots, 0] < 0.4
 
 
 def _plain(likelihood, edges, prior, rounds, composition, phi):
@@ -45,7 +43,7 @@ def _plain(likelihood, edges, prior, rounds, composition, phi):
 @pytest.mark.parametrize("rounds", [1, 2, 14, 400])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_loop_is_the_fit_of_two_domains_within_one(rounds, dtype):
-    likelihood, graph, _, spots, half = _parts(dtype=dtype)
+    likelihood, graph, spots, half = _parts(dtype=dtype)
     prior = np.linspace(0.1, 0.3, likelihood.shape[1])
     composition = np.array([np.roll(softmax(np.arange(7.0) / 2), shift) for shift in (0, 3)])
     place = np.full(len(likelihood), -1)
@@ -60,32 +58,3 @@ def test_the_loop_is_the_fit_of_two_domains_within_one(rounds, dtype):
     assert inside == pytest.approx(0.5 * inner.sum())
     np.testing.assert_allclose(second, expected[1][:, 1], rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(own, expected[2], rtol=1e-8)
-
-
-def test_what_a_cut_promises_is_the_change_of_f_where_no_other_domain_touches():
-    likelihood, graph, places, _, _ = _parts()
-    left = places[:, 0] < 0.6
-    apart = sp.csr_matrix(graph.multiply(left[:, None] == left[None, :]))  # no edge leaves either domain
-    landscape = Landscape(likelihood, places, apart, 3, np.full(7, 0.2))
-    given = np.where(left, 0, 1)[landscape.order]
-    base = landscape.fit(given, rounds=1)
-    base = base._replace(phi=np.eye(3)[given], labels=given)
-    spots = np.flatnonzero(given == 0)
-    half = landscape.coordinates[landscape.order][spots, 0] < 0.3
-    change, second = _cut(landscape, base, 0, spots, half)
-    phi = base.phi.copy()
-    place = np.full(landscape.n, -1)
-    place[spots] = np.arange(spots.size)
-    responsibility = landscape.responsibility[spots]
-    composition = landscape.composed(np.stack([responsibility[part].sum(axis=0) for part in (~half, half)]))
-    soft = half.astype(float)
-    edges = (landscape.graph.indptr, landscape.graph.indices, landscape.graph.data)
-    fit_two_within(landscape.states.relative, spots, place, *edges, landscape.prior_weight, 14, 1e-3, composition, soft)
-    phi[spots, 0], phi[spots, 2] = 1.0 - soft, soft
-    both = base.composition.copy()
-    both[0], both[2] = composition
-    empty = landscape.priors(base.composition)[2]
-    after = landscape.neg_elbo(phi, both)
-    before = landscape.neg_elbo(base.phi, base.composition) - empty
-    assert change == pytest.approx(after - before, rel=1e-9)
-    np.testing.assert_array_equal(second, soft > 0.5)
