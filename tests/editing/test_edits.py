@@ -21,13 +21,13 @@ def fits():
     """A fit of each model, and its graph."""
     found = {}
     section = spv.simulate(n_spots=600, n_genes=150, k=K, seed=1, easy=True)
-    for states in ("off", 6):
+    for states in ("off", 8):
         found[states] = section.copy()
         spv.fit(found[states], k=K, n_top_genes=100, n_init=1, search=1, states=states, save_graph=True, tol=1e-6)
     return found
 
 
-@pytest.fixture(params=["off", 6], ids=["means", "compositions"])
+@pytest.fixture(params=["off", 8], ids=["means", "compositions"])
 def fitted(request, fits):
     return fits[request.param].copy()
 
@@ -112,7 +112,7 @@ class TestMerge:
         np.testing.assert_allclose(fitted.uns["pdvi"]["log_variance"], log_variance, atol=1e-4)
 
     def test_the_composition_of_a_union_has_the_spots_of_its_parts(self, fits):
-        before, fitted = fits[6], fits[6].copy()
+        before, fitted = fits[8], fits[8].copy()
         spv.label(fitted, Merge(["0", "2"]))
         a, sizes = before.uns["pdvi"]["prior_weight"], phi_of(before).sum(axis=0)
         members = before.uns["pdvi"]["composition"] * (sizes[:, None] + a.sum()) - a  # M of (C5)
@@ -432,7 +432,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("ending", ["h5ad", pytest.param("zarr", marks=pytest.mark.longest)])
     def test_files_are_edited_as_memory_is(self, fits, tmp_path, ending):
-        adata = fits[6].copy()
+        adata = fits[8].copy()
         path = tmp_path / f"a.{ending}"
         if ending == "zarr":
             write_zarr(path, adata, 2)
