@@ -13,7 +13,7 @@ from spatialpdvi.options.states import (
     SAMPLED,
     SAMPLED_FROM,
     are_communities,
-    n_deciding_sets,
+    n_mixtures,
     n_state_sets,
 )
 
@@ -192,11 +192,10 @@ class Work:
         stages["smooth"] = once | {"scale queries": queries, "neighbours": self.n * (2 * smooth + _SPARE)}
         mixed = self.k * self.width
         if self.states:
-            made = are_communities(self.states, self.n)
-            sets = n_deciding_sets(self.n) if made else max(n_deciding_sets(self.n), self.sets)
+            sets = n_mixtures(self.states, self.n, self.sets)
             learnt = sets * some * self.states * self.width
             stages["states"] = {"learnt sets": sets, "learnt": learnt, "spots": self.n}
-            if made:  # which pairs of spots are near, and Louvain's method
+            if are_communities(self.states, self.n):  # which pairs of spots are near, and Louvain's method
                 stages["states"] |= {"near": some**2, "communities": self.sets * some}
         stages["start"] = once | {
             "restarts": self.restarts,

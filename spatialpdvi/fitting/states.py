@@ -19,7 +19,7 @@ from spatialpdvi.initialization import (
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import StateSettings
-from spatialpdvi.options.states import are_communities, n_deciding_sets, wanted_states
+from spatialpdvi.options.states import are_communities, n_mixtures, wanted_states
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -74,7 +74,7 @@ def learn_sets(
 ) -> list[States]:
     """Learn sets of states with different seeds; none where ``auto`` finds them unfit for compositions.
 
-    ``auto`` looks at several mixtures (`n_deciding_sets`, `why_unfit`). Trends are the mean of those within all these;
+    ``auto`` looks at several mixtures (`n_mixtures`, `why_unfit`). Trends are the mean of those within all these;
     unless they are small, mixtures are learnt again without them, and what is left of the trends is looked for within
     them. Where there are spots for them, the sets are then communities of the features without trends.
 
@@ -95,11 +95,7 @@ def learn_sets(
     """
     unsmoothed = np.asarray(raw.fitted)
     with progress.stage("states") as stage, single_threaded():
-        n_learnt = n_deciding_sets(unsmoothed.shape[0])
-        if not settings.if_distinct:
-            n_learnt = min(n_learnt, n_sets)
-        if not are_communities(settings.n_states, unsmoothed.shape[0]):
-            n_learnt = max(n_learnt, n_sets)
+        n_learnt = n_mixtures(settings.n_states, unsmoothed.shape[0], n_sets, if_distinct=settings.if_distinct)
         drawn = np.random.default_rng(settings.seed).integers(2**32, size=max(n_learnt, n_sets) - 1)
         seeds = (settings.seed, *drawn)
         sets: list[States] = []
@@ -116,7 +112,7 @@ def learn_sets(
         if covariates is None:
             stage.note(f"{settings.n_states} states; {ambiguous}")
             return _final(sets, unsmoothed, settings, seeds[:n_sets])
-        drift: np.ndarray | None = None
+        steady, drift = unsmoothed, None
         for _ in range(_ROUNDS):
             more = _drift(sets, covariates, settings)
             part = _part_within(more, sets[0])
@@ -129,7 +125,6 @@ def learn_sets(
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
         stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
-        steady = unsmoothed if drift is None else unsmoothed - drift
         sets = _final(sets, steady, settings, seeds[:n_sets])
         return [states._replace(detrended=removed) for states in sets]
 

@@ -15,6 +15,7 @@ from spatialpdvi.runtime.threads import n_threads
 
 __all__ = [
     "LEARNT_FROM",
+    "RIDGE",
     "in_unit_range",
     "kmeans_labels",
     "mixture_labels",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
-_RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
+RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 _Task = TypeVar("_Task")
 _Made = TypeVar("_Made")
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
@@ -93,7 +94,7 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     variance = float(some.var(axis=0).mean())
     if variance == 0.0 or _are_few(some, k):
         return kmeans_labels(features, k, seed=seed, n_init=1)
-    return fit_mixture(some, k, seed=seed, ridge=_RIDGE * variance).labels(features)
+    return fit_mixture(some, k, seed=seed, ridge=RIDGE * variance).labels(features)
 
 
 def in_unit_range(features: np.ndarray) -> np.ndarray:

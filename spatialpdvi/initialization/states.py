@@ -13,7 +13,7 @@ from spatialpdvi.features.trends import Covariates, shared_trend
 from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture, mixture_of
 from spatialpdvi.initialization.communities import communities, shared_neighbors
-from spatialpdvi.initialization.restarts import LEARNT_FROM, kmeans_labels, subset
+from spatialpdvi.initialization.restarts import LEARNT_FROM, RIDGE, kmeans_labels, subset
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
@@ -42,7 +42,6 @@ _AROUND = 10  # nearest spots whose states are compared with a spot's own
 _FEWEST = 100  # spots of a section, or of a kind of neighbourhood: fewer have no trend of their own
 _NEIGHBORHOOD = 30  # spots, besides the one in the middle
 _LEAST = 1e-290
-_RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
 
 
 class States(NamedTuple):
@@ -263,7 +262,7 @@ def _states(features: np.ndarray, limit: OutlierLimit, mixture: Mixture, some: n
 def _ridge(x: np.ndarray) -> float:
     """What is added to the diagonal of the covariance of x (n, d)."""
     variance = float(x.var(axis=0).mean())
-    return _RIDGE * variance if variance else 1.0
+    return RIDGE * variance if variance else 1.0
 
 
 def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed: int) -> np.ndarray:

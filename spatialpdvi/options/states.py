@@ -8,6 +8,7 @@ __all__ = [
     "SMALL",
     "are_communities",
     "n_deciding_sets",
+    "n_mixtures",
     "n_state_sets",
     "search_rounds",
     "states_of_section",
@@ -84,9 +85,29 @@ def n_deciding_sets(n_spots: int) -> int:
     """Return how many sets of states ``auto`` looks at to decide whether single spots tell states apart.
 
     By one set alone, the model of a section near the limit would depend on the seed. There are eight, and three from
-    20,000 spots on; where these are also the states of the fit, as many as it has.
+    20,000 spots on.
     """
     return _FEWER_DECIDING_SETS if n_spots >= SAMPLED_FROM else _DECIDING_SETS
+
+
+def n_mixtures(n_states: int, n_spots: int, n_sets: int, *, if_distinct: bool = True) -> int:
+    """Return how many mixtures are learnt, to decide on and to find trends within.
+
+    Where these are also the states of the fit, there are as many as it searches with, at least.
+
+    Parameters
+    ----------
+    n_states, n_spots
+        As for `are_communities`.
+    n_sets
+        Sets of states that the fit searches with.
+    if_distinct
+        Whether ``auto`` decides.
+    """
+    n_learnt = n_deciding_sets(n_spots)
+    if not if_distinct:
+        n_learnt = min(n_learnt, n_sets)
+    return n_learnt if are_communities(n_states, n_spots) else max(n_learnt, n_sets)
 
 
 def search_rounds(search: int | None, n_spots: int) -> int:
