@@ -1,18 +1,20 @@
 """Scores of the default settings on every real section, over seeds.
 
-`--set` changes an option, `--parts` fits parts of them and `--simulated` sections whose domains are known.
+`--set` changes an option, `--parts` fits parts of them and `--simulated` sections whose domains are known. Files that
+are named are fitted instead of those in the folder of the real sections.
 """
 
 import json
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from sections import PEERS, Section, parts, sections, simulated
+from sections import PEERS, Section, labelled, parts, sections, simulated
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -38,6 +40,7 @@ HEADER = (
 
 
 @click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, in JSON: smooth=18.")
@@ -45,15 +48,30 @@ HEADER = (
     "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
 )
 @click.option("--simulated", "n_spots", type=int, help="Fit simulated sections of so many spots instead.")
-def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...], *, of_parts: bool, n_spots: int | None) -> None:
-    """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI."""
+def main(
+    files: tuple[Path, ...],
+    seeds: int,
+    only: tuple[str, ...],
+    changed: tuple[str, ...],
+    *,
+    of_parts: bool,
+    n_spots: int | None,
+) -> None:
+    """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI.
+
+    FILES are labelled sections of your own, with labels in obs["annotation"].
+    """
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
     print(f"Seeds 0 to {seeds - 1}, {options or 'default settings'}. The ARI is a mean over seeds.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        for whole in sections() if n_spots is None else simulated(n_spots, Path(folder)):
+        if files:
+            wholes: Iterable[Section] = labelled(files)
+        else:
+            wholes = sections() if n_spots is None else simulated(n_spots, Path(folder))
+        for whole in wholes:
             if only and whole.path.stem not in only:
                 continue
             for section in parts(whole, Path(folder)) if of_parts else [whole]:

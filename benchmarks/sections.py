@@ -1,7 +1,7 @@
 """The real sections that the benchmarks share, with the number of domains of each."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ import scipy.sparse as sp
 
 from spatialpdvi.synthetic import simulate_file
 
-__all__ = ["PEERS", "Section", "parts", "sections", "simulated"]
+__all__ = ["PEERS", "Section", "labelled", "parts", "sections", "simulated"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 _FEWEST = 200  # spots of a part
-_SMALLEST = 0.01  # of the spots: a label that fewer have is no domain of a part
+_SMALLEST = 0.01  # of the spots: a label that fewer have is no domain of a part, or of a file of one's own
 
 
 class Section(NamedTuple):
@@ -70,6 +70,17 @@ def sections() -> list[Section]:
     return found
 
 
+def labelled(paths: Sequence[Path]) -> list[Section]:
+    """Files of one's own, labelled in `obs["annotation"]`; where X holds no counts, `obsm["X_pca"]` is fitted."""
+    found = []
+    for path in paths:
+        whole = anndata.read_h5ad(path)
+        first = whole.layers.get("counts", whole.X)[:_FEWEST]
+        values = first.data if sp.issparse(first) else np.asarray(first)
+        found.append(Section(path, _n_domains(whole), {} if np.array_equal(values, np.rint(values)) else PCS))
+    return found
+
+
 def parts(section: Section, folder: Path) -> Iterator[Section]:
     """Parts of a section that are tissue of their own, written to a folder one by one.
 
@@ -90,8 +101,7 @@ def parts(section: Section, folder: Path) -> Iterator[Section]:
     }
     for name, spots in chosen.items():
         part = whole[spots].copy()
-        share = part.obs["annotation"].value_counts() / part.n_obs
-        k = int((share >= _SMALLEST).sum())
+        k = _n_domains(part)
         if part.n_obs < _FEWEST or k < 2:
             continue
         if name == "molecules":
@@ -109,6 +119,11 @@ def simulated(n_spots: int, folder: Path) -> Iterator[Section]:
         path = folder / f"simulated_{k}_{signal}.h5ad"
         simulate_file(path, n_spots=n_spots, n_genes=2_000, k=k, signal=signal, seed=seed)
         yield Section(path, k, {})
+
+
+def _n_domains(labelled: anndata.AnnData) -> int:
+    share = labelled.obs["annotation"].value_counts() / labelled.n_obs
+    return int((share >= _SMALLEST).sum())
 
 
 def _halve(part: anndata.AnnData, rng: np.random.Generator) -> None:

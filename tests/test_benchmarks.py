@@ -9,6 +9,7 @@ from pathlib import Path
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +29,7 @@ def load(monkeypatch):
         "intervals",
         "processes",
         "scaling",
+        "search",
         "sections",
         "solvers",
         "speed",
@@ -356,6 +358,51 @@ def test_whole_sections_and_their_parts_are_scored(load, real_data, monkeypatch)
     columns = dict(zip(accuracy.HEADER, zip(*found.values(), strict=True), strict=True))
     assert columns["K"] == ("4", "3", "2", "4", "4", "4", "4")
     assert all(float(ari) > 0.6 for ari in columns["ARI"])
+
+
+def test_files_of_ones_own_have_their_labels_and_are_fitted_by_components_without_counts(load, tmp_path):
+    path = tmp_path / "own.h5ad"
+    simulate_file(path, n_spots=300, n_genes=60, k=3, easy=True)
+    with_counts = anndata.read_h5ad(path)
+    rare = with_counts.obs["annotation"].astype(str).to_numpy()
+    rare[:2] = "rare"  # fewer than 1 % of the spots
+    with_counts.obs["annotation"] = pd.Categorical(rare)
+    with_counts.write_h5ad(path)
+    components = with_counts.copy()
+    components.X = components.X.toarray()[:, :60] + 0.5
+    components.write_h5ad(tmp_path / "components.h5ad")
+    own, other = load("sections").labelled([path, tmp_path / "components.h5ad"])
+    assert (own.k, own.options) == (3, {})
+    assert (other.k, other.options) == (3, {"rep": "X_pca", "n_pcs": 15})
+
+
+def test_a_search_is_summed_up_by_its_lowest_f_and_by_ranks(load):
+    search = load("search")
+    neg_elbo, ari = np.array([-40.0, -80.0, -60.0, -100.0]), np.array([0.2, 0.6, 0.4, 0.5])
+    row = search.Searched(neg_elbo, ari, np.array([0, 0, 1, 2]), annotation=-90.0, annotation_ari=0.9).row
+    assert row == pytest.approx((4, -0.8, 10.0, 0.1, 0.9, 0.5, 2))
+    same = search.Searched(neg_elbo, np.full(4, 0.7), np.zeros(4), annotation=-100.0, annotation_ari=0.7).row
+    assert np.isnan(same[1])
+
+
+@pytest.mark.slow
+def test_the_fit_from_the_annotation_is_compared_with_the_lowest_f(load, spots_of_a_state, monkeypatch, tmp_path):
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+    search, path, figure = load("search"), tmp_path / "easy.h5ad", tmp_path / "f.png"
+    simulate_file(path, n_spots=1_000, n_genes=200, k=4, signal=2.0, easy=True)
+    done = CliRunner().invoke(search.main, [str(path), "--seeds", "1", "--searches", "2", "--figure", str(figure)])
+    assert done.exit_code == 0, done.output
+    row = [cell.strip() for cell in done.output.splitlines()[-1].split("|")[1:-1]]
+    assert row[0] == "easy"
+    assert int(row[1]) >= 22  # sixteen starts, of which six are fitted to the end
+    assert abs(float(row[3])) <= 1.0  # nats: all domains are found
+    assert float(row[5]) == pytest.approx(1.0, abs=0.01)
+    assert float(row[6]) == pytest.approx(1.0, abs=0.01)
+    assert figure.stat().st_size > 5_000
+    simulate_file(path, n_spots=300, n_genes=60, k=4)  # too few for states
+    none = CliRunner().invoke(search.main, [str(path), "--seeds", "1"])
+    assert none.exit_code == 1
+    assert none.output.endswith("found none.\n")
 
 
 def _mean_of_simulated(accuracy, n_spots, *changed):
