@@ -117,14 +117,15 @@ def test_help_loads_nothing_heavy(command):
 
 
 @pytest.mark.cli
-def test_a_fit_loads_no_library_that_it_does_not_need(tmp_path):
+@pytest.mark.parametrize(("n_spots", "given"), [(100, []), (400, ["--states", "10", "--search", "0"])])
+def test_a_fit_loads_no_library_that_it_does_not_need(n_spots, given, tmp_path):
     import spatialpdvi as spv
 
-    spv.simulate(n_spots=100, n_genes=60, k=3, easy=True).write_h5ad(tmp_path / "section.h5ad")
+    spv.simulate(n_spots=n_spots, n_genes=60, k=3, easy=True).write_h5ad(tmp_path / "section.h5ad")
     code = (
         "import gc, sys\n"
         "from spatialpdvi.cli import main\n"
-        f"try: main(['fit', {str(tmp_path / 'section.h5ad')!r}, '--k', '3', '-q'])\n"
+        f"try: main(['fit', {str(tmp_path / 'section.h5ad')!r}, '--k', '3', '-q', *{given}])\n"
         "except SystemExit as done: assert done.code in (0, 3), done.code\n"
         "assert gc.isenabled() and gc.get_freeze_count()\n"
         "idle = {'sklearn', 'scipy.stats', 'scipy.signal', 'scanpy', 'matplotlib', 'distributed', 'squidpy'}\n"

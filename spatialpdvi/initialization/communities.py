@@ -8,6 +8,9 @@ are as many as were asked for.
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from spatialpdvi.runtime.threads import nearest
 
 __all__ = ["communities", "shared_neighbors"]
 
@@ -19,14 +22,12 @@ _GROWS = 2  # the power of the number of communities with which the resolution g
 
 
 def shared_neighbors(x: np.ndarray) -> sp.csr_matrix:
-    """Return the graph (n, n) of nearest spots in the features x (n, d), weighed by the neighbours that ends share.
-
-    Call inside `spatialpdvi.runtime.threads.single_threaded`.
-    """
-    from sklearn.neighbors import NearestNeighbors
-
-    nearest = NearestNeighbors(n_neighbors=min(_NEAREST, x.shape[0] - 1), algorithm="brute").fit(x).kneighbors_graph()
-    joined = ((nearest + nearest.T) > 0).astype(np.float64) + sp.identity(x.shape[0])
+    """Return the graph (n, n) of nearest spots in the features x (n, d), weighed by the neighbours that ends share."""
+    n = x.shape[0]
+    _, near = nearest(cKDTree(x), x, min(_NEAREST + 1, n))  # a spot is the nearest to itself
+    rows = np.arange(0, near.size + 1, near.shape[1])
+    pattern = sp.csr_matrix((np.ones(near.size), near.ravel(), rows), shape=(n, n)) + sp.identity(n)
+    joined = ((pattern + pattern.T) > 0).astype(np.float64)
     shared = sp.csr_matrix((joined @ joined).multiply(joined))
     shared.setdiag(0.0)
     shared.eliminate_zeros()
