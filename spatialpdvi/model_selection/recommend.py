@@ -8,11 +8,11 @@ __all__ = ["recommend", "recommend_by_evidence"]
 
 _TIED = 0.1  # domains
 _LARGEST = "This is the largest K of the range; a wider range may lead to a larger one."
-_ENOUGH = 0.96  # of the evidence that the best number has over a single domain
+_ENOUGH = 0.94  # of the evidence that the best number has over a single domain
 
 
 def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
-    """Return the first K with 96 % of the evidence that the best K has over one domain, and the reason in sentences.
+    """Return the first K with 94 % of the evidence that the best K has over one domain, and the reason in sentences.
 
     The evidence itself is largest for about twice as many domains as people annotate: spots of one domain are not
     independent, so that in a large section ever finer domains pay (docs/choosing.md).
