@@ -121,8 +121,8 @@ def simulated(n_spots: int, folder: Path) -> Iterator[Section]:
         yield Section(path, k, {})
 
 
-def _n_domains(labelled: anndata.AnnData) -> int:
-    share = labelled.obs["annotation"].value_counts() / labelled.n_obs
+def _n_domains(section: anndata.AnnData) -> int:
+    share = section.obs["annotation"].value_counts() / section.n_obs
     return int((share >= _SMALLEST).sum())
 
 
