@@ -8,7 +8,6 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +60,16 @@ def main(
 
     FILES are labelled sections of your own, with labels in obs["annotation"].
     """
+    if files and n_spots is not None:
+        msg = "Expected FILES or --simulated, found both."
+        raise click.UsageError(msg)
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
     print(f"Seeds 0 to {seeds - 1}, {options or 'default settings'}. The ARI is a mean over seeds.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        if files:
-            wholes: Iterable[Section] = labelled(files)
-        else:
-            wholes = sections() if n_spots is None else simulated(n_spots, Path(folder))
-        for whole in wholes:
+        for whole in labelled(files) or (sections() if n_spots is None else simulated(n_spots, Path(folder))):
             if only and whole.path.stem not in only:
                 continue
             for section in parts(whole, Path(folder)) if of_parts else [whole]:

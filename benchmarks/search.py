@@ -21,7 +21,7 @@ from spatialpdvi.features.build import raw_features
 from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.prepare import prepare_start
-from spatialpdvi.initialization.compositions import landscape_of
+from spatialpdvi.initialization.compositions import RESTARTS, landscape_of
 from spatialpdvi.initialization.landscape import Fit, Landscape
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -42,7 +42,6 @@ HEADER = (
     "domains it lacks",
 )
 FORMATS = (".0f", ".2f", ".0f", ".1%", ".2f", ".2f", ".1f")
-_RESTARTS = 6  # that a search also starts from, besides their consensus
 
 
 class Searched(NamedTuple):
@@ -107,7 +106,7 @@ def main(files: tuple[Path, ...], only: tuple[str, ...], seeds: int, searches: i
     print(f"Sets of states of seeds 0 to {seeds - 1}, {searches} searches each.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     found = {}
-    for section in labelled(files) if files else sections():
+    for section in labelled(files) or sections():
         name = section.path.stem
         if only and name not in only:
             continue
@@ -135,7 +134,7 @@ def searched(section: Section, seed: int, searches: int) -> list[Searched]:
         return []
     codes = np.asarray(read.labels.codes)
     landscape = landscape_of(start.states, read.coordinates, start.edges, section.k)
-    given = [start.start.labels, *(labels.astype(np.int64) for labels in start.restarts[:_RESTARTS])]
+    given = [start.start.labels, *(labels.astype(np.int64) for labels in start.restarts[:RESTARTS])]
     return [_one(landscape, codes, given, number) for number in range(searches)]
 
 

@@ -10,6 +10,9 @@ import anndata
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.synthetic import simulate_file
 
 __all__ = ["PEERS", "Section", "labelled", "parts", "sections", "simulated"]
@@ -71,13 +74,16 @@ def sections() -> list[Section]:
 
 
 def labelled(paths: Sequence[Path]) -> list[Section]:
-    """Files of one's own, labelled in `obs["annotation"]`; where X holds no counts, `obsm["X_pca"]` is fitted."""
+    """Files of one's own, labelled in `obs["annotation"]`; where a fit finds no counts, `obsm["X_pca"]` is fitted."""
     found = []
     for path in paths:
-        whole = anndata.read_h5ad(path)
-        first = whole.layers.get("counts", whole.X)[:_FEWEST]
-        values = first.data if sp.issparse(first) else np.asarray(first)
-        found.append(Section(path, _n_domains(whole), {} if np.array_equal(values, np.rint(values)) else PCS))
+        with H5adSource(path) as source:
+            try:
+                find_counts(source, None, memory=0)
+                options: dict[str, Any] = {}
+            except InputError:
+                options = PCS
+        found.append(Section(path, _n_domains(anndata.read_h5ad(path, backed="r")), options))
     return found
 
 

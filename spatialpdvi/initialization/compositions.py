@@ -23,6 +23,7 @@ from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import own_loops_on_all_threads
 
 __all__ = [
+    "RESTARTS",
     "Sample",
     "Searched",
     "landscape_of",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 _PRIOR = 1e-3  # of the number of spots: the weight of a domain's prior, in spots
-_RESTARTS = 6  # of the given labels that are searched from, besides the first
+RESTARTS = 6  # of the given labels that are searched from, besides the first
 _SWEEPS = 5
 _AGREEING = 3  # of the given labels from which brief fits start
 _FEW = 4  # rounds of such a fit
@@ -159,7 +160,7 @@ def search_compositions(
         As for `spatialpdvi.initialization.landscape.Landscape`.
     """
     rng = np.random.default_rng(seed)
-    given = _mixed(labels, rng)[: 1 + _RESTARTS]
+    given = _mixed(labels, rng)[: 1 + RESTARTS]
     of_starts, of_search, of_brief = (int(one) for one in rng.integers(2**32, size=3))
 
     def searched(landscape: Landscape, spots: np.ndarray | slice) -> Found:
