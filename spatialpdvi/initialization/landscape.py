@@ -16,6 +16,7 @@ from spatialpdvi.graph.neighbors import means_along_edges, nearest_spots
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.initialization.states import posterior_without_domains
+from spatialpdvi.initialization.variation import change_by_variation, smooth_functions
 from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
 from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods
@@ -52,6 +53,7 @@ class Fit(NamedTuple):
     labels: np.ndarray  # (n,)
     phi: np.ndarray  # (n, K)
     composition: np.ndarray  # pi (K, C)
+    by_variation: float = 0.0  # change of F where compositions vary within domains, or 0 where it was not looked at
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -59,7 +61,7 @@ class Fit(NamedTuple):
 
         F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
         """
-        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
+        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo + self.by_variation
 
 
 class Landscape:
@@ -114,6 +116,18 @@ class Landscape:
         place = np.empty(self.n, dtype=np.int64)
         place[self.order] = np.arange(self.n)
         return place[nearest[self.order]]
+
+    @cached_property
+    def smooth_functions(self) -> np.ndarray:
+        """The functions (n, b) of the place with which compositions may vary, in the order of the landscape."""
+        return smooth_functions(self.coordinates)[self.order]
+
+    def varied(self, fit: Fit) -> Fit:
+        """Return a fit with what F changes by where compositions vary within its domains, as they are."""
+        change = change_by_variation(
+            self.states.relative, self.smooth_functions, fit.labels, fit.phi.shape[1], self.prior_weight
+        )
+        return fit._replace(by_variation=change)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""

@@ -4,6 +4,7 @@ r"""A search for the lowest F of a mixture of compositions, with its states held
     2  propose changes of the best fit, each a new domain and a union of two old ones:
        a domain cut in two, or a domain of another fit that this one does not have
     3  fit from the proposal of the largest promised gain; keep the fit if it is among the best
+    4  of the kept fits that are about as good, choose that with the lowest F where compositions vary within domains
 
 A new domain's gain is found by fitting the two halves within the domain alone; a union's cost from the statistics of
 its two domains. Both are changes of F with everything else held, so that their sum is what a proposal promises before
@@ -36,23 +37,26 @@ _LOCAL = 14  # rounds of a fit within one domain
 _AT_REST = 1e-3  # mean total variation distance of such a round
 _COVERED = 0.9  # a domain that overlaps as much with one of the fit is not new to it
 _PROMISED = 0.02  # nats a spot by which F may rise before a refit; of proposals that promise worse none has won
+_AS_GOOD = 0.015  # nats a spot above the lowest F. Functions of the place could imitate a domain in poorer fits
 _SAME = 0.5  # nats: fits this close, with 98 % of their labels equal, are the same
 
 
 class Found(NamedTuple):
-    """The lowest F, and what the search did."""
+    """The domains that were chosen, and what the search did."""
 
     labels: np.ndarray  # (n,) in the order of the spots that were searched
     composition: np.ndarray  # pi (K, C)
     started_at: float  # the lowest F among the starts, nats
-    ended_at: float
+    ended_at: float  # the lowest F that was found
     n_proposed: int  # proposals that were refitted
     n_accepted: int  # of these, with the lowest F so far
     posterior: np.ndarray  # (n, K) float32: phi; of several searches the mean, of brief fits the shares of their votes
 
 
 def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, seed: int) -> Found:
-    """Return the fit with the lowest F among fits from the starts and from the proposals of ``rounds`` rounds.
+    """Return the best of the fits from the starts and from the proposals of ``rounds`` rounds.
+
+    Of those whose F is about the lowest, it has the lowest where compositions vary within domains (C14).
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
@@ -71,12 +75,12 @@ def lowest(landscape: Landscape, starts: Iterable[np.ndarray], *, rounds: int, s
     search.begin([labels[landscape.order] for labels in starts])
     started_at = search.best.neg_elbo
     search.propose(rounds)
-    best = search.best
+    ended_at, best = search.best.neg_elbo, search.chosen
     return Found(
         landscape.as_given(best.labels),
         best.composition,
         started_at,
-        best.neg_elbo,
+        ended_at,
         search.n_proposed,
         search.n_accepted,
         landscape.as_given(best.phi.astype(np.float32)),
@@ -126,6 +130,15 @@ class _Search:
     @property
     def best(self) -> Fit:
         return self.fits[0]
+
+    @property
+    def chosen(self) -> Fit:
+        """Line 4."""
+        lacking, limit = self.best.rank[0], self.best.neg_elbo + _AS_GOOD * self.landscape.n
+        near = [fit for fit in self.fits if fit.rank[0] == lacking and fit.neg_elbo <= limit]
+        if len(near) == 1:
+            return self.best
+        return min((self.landscape.varied(fit) for fit in near), key=lambda fit: fit.rank)
 
     @cached_property
     def _profiles(self) -> list[np.ndarray]:

@@ -1,12 +1,13 @@
-"""The hot loop of the search for the lowest F: two domains that are fitted within one, all else held."""
+"""The hot loops of the search for the lowest F: two domains fitted within one, and compositions that vary in space."""
 
 import math
 
 import numpy as np
 
 from spatialpdvi.kernels.dispatch import compiled
+from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, pairwise_sum, plus, store, upper
 
-__all__ = ["fit_two_within"]
+__all__ = ["fit_two_within", "varied_statistics"]
 
 _LEAST = 1e-300  # the least number whose logarithm is taken
 
@@ -83,3 +84,59 @@ def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, se
     for c in range(prior.size):
         value -= prior[c] * (math.log(max(composition[0, c], _LEAST)) + math.log(max(composition[1, c], _LEAST)))
     return value, inside
+
+
+@compiled
+def varied_statistics(relative, functions, labels, theta, slopes, found, expected, squares, gradient):
+    """Compute the sums over spots by which compositions that vary within domains are fitted (C14).
+
+    With ``p_ic = softmax_c(theta[k, c] + sum_b functions[i, b] slopes[k, b, c])`` for the domain k of spot i, and
+    ``q_ic`` its posterior over states, every domain's sums of q, p, p squared and of the products of functions with q
+    less p. Returns the log-likelihood of all spots, relative to their likeliest states.
+    """
+    # IN relative (n, C) likelihoods of states, functions (n, b), labels (n,), theta (K, C), slopes (K, b, C), all but
+    # relative and labels float64; OUT found, expected, squares (K, C), gradient (K, b, C)
+    n, n_states = relative.shape
+    n_functions = functions.shape[1]
+    found[:] = 0.0
+    expected[:] = 0.0
+    squares[:] = 0.0
+    gradient[:] = 0.0
+    p, excess = np.empty(n_states), np.empty(n_states)
+    value = 0.0
+    for i in range(n):
+        k = labels[i]
+        top = fill(-np.inf)
+        for c in range(0, n_states, WIDTH):
+            left = n_states - c
+            logit = load(theta, k * n_states + c, left, -np.inf)
+            for b in range(n_functions):
+                slope = load(slopes, (k * n_functions + b) * n_states + c, left, 0.0)
+                logit = fma(fill(functions[i, b]), slope, logit)
+            store(p, c, left, logit)
+            top = upper(top, logit)
+        highest, total = fill(largest(top)), fill(0.0)
+        for c in range(0, n_states, WIDTH):
+            e = exp(minus(load(p, c, n_states - c, -np.inf), highest))
+            total = plus(total, e)
+            store(p, c, n_states - c, e)
+        whole = pairwise_sum(total)
+        likelihood = 0.0
+        for c in range(n_states):
+            p[c] /= whole
+            excess[c] = p[c] * relative[i, c]
+            likelihood += excess[c]
+        likelihood = max(likelihood, _LEAST)
+        value += math.log(likelihood)
+        for c in range(n_states):
+            q = excess[c] / likelihood
+            found[k, c] += q
+            expected[k, c] += p[c]
+            squares[k, c] += p[c] * p[c]
+            excess[c] = q - p[c]
+        for b in range(n_functions):
+            at = fill(functions[i, b])
+            for c in range(0, n_states, WIDTH):
+                here, left = (k * n_functions + b) * n_states + c, n_states - c
+                store(gradient, here, left, fma(at, load(excess, c, left, 0.0), load(gradient, here, left, 0.0)))
+    return value

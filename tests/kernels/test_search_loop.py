@@ -1,11 +1,11 @@
-"""Two domains fitted within one: the compiled loop against plain numpy."""
+"""The compiled loops of the search against plain numpy."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import softmax
 
-from spatialpdvi.kernels.search import fit_two_within
+from spatialpdvi.kernels.search import fit_two_within, varied_statistics
 
 
 def _parts(seed=0, n=240, n_states=7, dtype=np.float64):
@@ -58,3 +58,25 @@ def test_the_loop_is_the_fit_of_two_domains_within_one(rounds, dtype):
     assert inside == pytest.approx(0.5 * inner.sum())
     np.testing.assert_allclose(second, expected[1][:, 1], rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(own, expected[2], rtol=1e-8)
+
+
+@pytest.mark.parametrize("n_functions", [0, 1, 24])
+@pytest.mark.parametrize(("n_states", "dtype"), [(3, np.float64), (24, np.float32), (26, np.float64)])
+def test_sums_of_varied_compositions(n_functions, n_states, dtype):
+    rng, k, n = np.random.default_rng(0), 4, 150
+    relative = np.exp(-rng.gamma(1.0, 3.0, size=(n, n_states))).astype(dtype)
+    relative[0] = 0.0  # underflow, as of a spot far from all states that a domain has
+    functions, labels = rng.normal(size=(n, n_functions)), rng.integers(3, size=n)  # the last domain has no spots
+    theta, slopes = rng.normal(size=(k, n_states)), rng.normal(size=(k, n_functions, n_states))
+    p = softmax(theta[labels] + np.einsum("ib,ibc->ic", functions, slopes[labels]), axis=1)
+    whole = np.maximum((p * relative).sum(axis=1), 1e-300)
+    q = p * relative / whole[:, None]
+    member = np.eye(k)[labels]
+    found, expected, squares = (np.full((k, n_states), np.nan) for _ in range(3))
+    gradient = np.full((k, n_functions, n_states), np.nan)
+    value = varied_statistics(relative, functions, labels, theta, slopes, found, expected, squares, gradient)
+    assert value == pytest.approx(np.log(whole).sum(), rel=1e-10)
+    np.testing.assert_allclose(found, member.T @ q, rtol=1e-10)
+    np.testing.assert_allclose(expected, member.T @ p, rtol=1e-10)
+    np.testing.assert_allclose(squares, member.T @ p**2, rtol=1e-10)
+    np.testing.assert_allclose(gradient, np.einsum("ik,ib,ic->kbc", member, functions, q - p), rtol=1e-8, atol=1e-11)
