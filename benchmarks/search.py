@@ -2,7 +2,8 @@
 
 Domains are compositions of states here, which are held. If F and the ARI fall and rise together, a search for a lower F
 finds better domains. Where the fit from the annotation has the lower F, the search stopped short; where it has not, and
-its ARI is higher, the model prefers other domains to those that were annotated.
+its ARI is higher, the model prefers other domains to those that were annotated. Of the fits that are about as good, a
+search chooses the one with the lowest F where compositions vary within domains.
 """
 
 import warnings
@@ -35,39 +36,49 @@ HEADER = (
     "section",
     "fits of a search",
     "rank correlation of F and ARI",
+    "where compositions vary",
     "F from the annotation, above the lowest F (nats)",
     "as a part of what domains explain",
     "its ARI",
     "ARI of the lowest F",
     "domains it lacks",
+    "ARI of the chosen fit",
 )
-FORMATS = (".0f", ".2f", ".0f", ".1%", ".2f", ".2f", ".1f")
+FORMATS = (".0f", ".2f", ".2f", ".0f", ".1%", ".2f", ".2f", ".1f", ".2f")
 
 
 class Searched(NamedTuple):
     """Fits of one search, F relative to that of a single domain, and the fit from the annotation."""
 
     neg_elbo: np.ndarray  # (m,)
+    by_variation: np.ndarray  # (m,) change of F where compositions vary within domains
     ari: np.ndarray  # (m,)
     n_lacking: np.ndarray  # (m,) domains without enough spots to count as found
     annotation: float  # F
     annotation_ari: float
+    chosen_ari: float
 
     @property
     def row(self) -> tuple[float, ...]:
         """What the table shows of this search."""
         best = self.neg_elbo.argmin()
-        is_constant = np.ptp(self.ari) == 0.0  # as where every fit finds the domains
         above = self.annotation - self.neg_elbo[best]
         return (
             self.ari.size,
-            np.nan if is_constant else spearmanr(self.neg_elbo, self.ari).statistic,
+            self._correlation(self.neg_elbo),
+            self._correlation(self.neg_elbo + self.by_variation),
             above,
             -above / self.neg_elbo[best],
             self.annotation_ari,
             self.ari[best],
             self.n_lacking[best],
+            self.chosen_ari,
         )
+
+    def _correlation(self, values: np.ndarray) -> float:
+        if np.ptp(self.ari) == 0.0:  # as where every fit finds the domains
+            return np.nan
+        return float(spearmanr(values, self.ari).statistic)
 
 
 class Recorder:
@@ -167,22 +178,26 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
     recorder, is_known = Recorder(landscape), codes >= 0
     with single_threaded():
         starts = composition_labels(landscape, seed=seed) + given
-        lowest(recorder, starts, rounds=search_rounds(None, codes.size), seed=seed)  # type: ignore[arg-type]
+        rounds = search_rounds(None, codes.size)
+        chosen = lowest(recorder, starts, rounds=rounds, seed=seed)  # type: ignore[arg-type]
+        by_variation = [landscape.varied(fit).by_variation for fit in recorder.fits]
         single = landscape.with_domains(1).fit(np.zeros(codes.size, dtype=np.int64), rounds=1).neg_elbo
         nearest = cKDTree(landscape.coordinates[is_known]).query(landscape.coordinates)[1]
         full = codes[is_known][nearest]  # spots without a label have that of the nearest with one
         of_annotation = landscape.with_domains(max(landscape.k, int(codes.max()) + 1))
         annotation = of_annotation.fit(full[landscape.order])
 
-    def ari(fit: Fit) -> float:
-        return adjusted_rand_index(landscape.as_given(fit.labels)[is_known], codes[is_known])
+    def ari(labels: np.ndarray) -> float:
+        return adjusted_rand_index(labels[is_known], codes[is_known])
 
     return Searched(
         np.array([fit.neg_elbo for fit in recorder.fits]) - single,
-        np.array([ari(fit) for fit in recorder.fits]),
+        np.array(by_variation),
+        np.array([ari(landscape.as_given(fit.labels)) for fit in recorder.fits]),
         np.array([fit.rank[0] for fit in recorder.fits]),
         annotation.neg_elbo - single,
-        ari(annotation),
+        ari(landscape.as_given(annotation.labels)),
+        ari(chosen.labels),
     )
 
 

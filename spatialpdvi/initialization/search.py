@@ -136,7 +136,7 @@ class _Search:
         """Line 4."""
         lacking, limit = self.best.rank[0], self.best.neg_elbo + _AS_GOOD * self.landscape.n
         near = [fit for fit in self.fits if fit.rank[0] == lacking and fit.neg_elbo <= limit]
-        if len(near) == 1:
+        if len(near) == 1 or not self.landscape.smooth_functions.size:
             return self.best
         return min((self.landscape.varied(fit) for fit in near), key=lambda fit: fit.rank)
 

@@ -22,7 +22,7 @@ __all__ = ["change_by_variation", "smooth_functions"]
 
 _CENTRES = 24  # of the functions. Between 12 and 40 they do not change which fits are right (docs/lab_notebook.md)
 _SPREAD = 0.5  # s: standard deviation of the logarithm of a state's share within a domain, before it is fitted
-_SPOTS_EACH = 10  # of a centre, at least
+_SPOTS_EACH = 40  # of a centre. With fewer, variation is chance; fewer centres are as wide as domains, and imitate them
 _CONSTANT = 12  # steps of the constant compositions
 _STEPS = 8  # of the compositions that vary: what further steps gain is the same for all fits
 _DAMPED = 0.6  # of a step of the slopes: its curvature is that of a mean over the domain
@@ -32,6 +32,8 @@ _LEAST = 1e-6
 def smooth_functions(coordinates: np.ndarray) -> np.ndarray:
     """Return B (n, b): functions of a Gaussian process with a variance of 1, as wide as its centres are apart.
 
+    There are none, and compositions cannot vary, in a section of fewer than 960 spots, or where all are in one place.
+
     Call inside `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
@@ -39,12 +41,13 @@ def smooth_functions(coordinates: np.ndarray) -> np.ndarray:
     coordinates
         (n, 2) or (n, 3), any unit.
     """
-    n = coordinates.shape[0]
-    wanted = min(_CENTRES, n // _SPOTS_EACH)
-    labels = kmeans_labels(coordinates, wanted, seed=0, n_init=1) if wanted > 1 else np.zeros(n, dtype=np.int64)
+    n, none = coordinates.shape[0], np.zeros((coordinates.shape[0], 0))
+    if n < _SPOTS_EACH * _CENTRES:
+        return none
+    labels = kmeans_labels(coordinates, _CENTRES, seed=0, n_init=1)
     centres = np.array([coordinates[labels == label].mean(axis=0) for label in np.unique(labels)])
     if centres.shape[0] == 1:
-        return np.zeros((n, 0))
+        return none
     width = float(np.median(cKDTree(centres).query(centres, 2)[0][:, 1]))
 
     def covariance(places: np.ndarray) -> np.ndarray:
