@@ -36,7 +36,6 @@ HEADER = (
     "section",
     "fits of a search",
     "rank correlation of F and ARI",
-    "where compositions vary",
     "F from the annotation, above the lowest F (nats)",
     "as a part of what domains explain",
     "its ARI",
@@ -44,14 +43,13 @@ HEADER = (
     "domains it lacks",
     "ARI of the chosen fit",
 )
-FORMATS = (".0f", ".2f", ".2f", ".0f", ".1%", ".2f", ".2f", ".1f", ".2f")
+FORMATS = (".0f", ".2f", ".0f", ".1%", ".2f", ".2f", ".1f", ".2f")
 
 
 class Searched(NamedTuple):
     """Fits of one search, F relative to that of a single domain, and the fit from the annotation."""
 
     neg_elbo: np.ndarray  # (m,)
-    by_variation: np.ndarray  # (m,) change of F where compositions vary within domains
     ari: np.ndarray  # (m,)
     n_lacking: np.ndarray  # (m,) domains without enough spots to count as found
     annotation: float  # F
@@ -62,11 +60,11 @@ class Searched(NamedTuple):
     def row(self) -> tuple[float, ...]:
         """What the table shows of this search."""
         best = self.neg_elbo.argmin()
+        is_constant = np.ptp(self.ari) == 0.0  # as where every fit finds the domains
         above = self.annotation - self.neg_elbo[best]
         return (
             self.ari.size,
-            self._correlation(self.neg_elbo),
-            self._correlation(self.neg_elbo + self.by_variation),
+            np.nan if is_constant else spearmanr(self.neg_elbo, self.ari).statistic,
             above,
             -above / self.neg_elbo[best],
             self.annotation_ari,
@@ -74,11 +72,6 @@ class Searched(NamedTuple):
             self.n_lacking[best],
             self.chosen_ari,
         )
-
-    def _correlation(self, values: np.ndarray) -> float:
-        if np.ptp(self.ari) == 0.0:  # as where every fit finds the domains
-            return np.nan
-        return float(spearmanr(values, self.ari).statistic)
 
 
 class Recorder:
@@ -180,7 +173,6 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
         starts = composition_labels(landscape, seed=seed) + given
         rounds = search_rounds(None, codes.size)
         chosen = lowest(recorder, starts, rounds=rounds, seed=seed)  # type: ignore[arg-type]
-        by_variation = [landscape.varied(fit).by_variation for fit in recorder.fits]
         single = landscape.with_domains(1).fit(np.zeros(codes.size, dtype=np.int64), rounds=1).neg_elbo
         nearest = cKDTree(landscape.coordinates[is_known]).query(landscape.coordinates)[1]
         full = codes[is_known][nearest]  # spots without a label have that of the nearest with one
@@ -192,7 +184,6 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
 
     return Searched(
         np.array([fit.neg_elbo for fit in recorder.fits]) - single,
-        np.array(by_variation),
         np.array([ari(landscape.as_given(fit.labels)) for fit in recorder.fits]),
         np.array([fit.rank[0] for fit in recorder.fits]),
         annotation.neg_elbo - single,

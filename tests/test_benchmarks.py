@@ -380,12 +380,10 @@ def test_a_search_is_summed_up_by_its_lowest_f_and_by_ranks(load):
     search = load("search")
     neg_elbo, ari = np.array([-40.0, -80.0, -60.0, -100.0]), np.array([0.2, 0.6, 0.4, 0.5])
     others = {"annotation": -90.0, "annotation_ari": 0.9, "chosen_ari": 0.6}
-    by_variation = np.array([0.0, -30.0, -5.0, -5.0])
-    row = search.Searched(neg_elbo, by_variation, ari, np.array([0, 0, 1, 2]), **others).row
-    assert row == pytest.approx((4, -0.8, -1.0, 10.0, 0.1, 0.9, 0.5, 2, 0.6))
-    same = search.Searched(neg_elbo, by_variation, np.full(4, 0.7), np.zeros(4), **others).row
+    row = search.Searched(neg_elbo, ari, np.array([0, 0, 1, 2]), **others).row
+    assert row == pytest.approx((4, -0.8, 10.0, 0.1, 0.9, 0.5, 2, 0.6))
+    same = search.Searched(neg_elbo, np.full(4, 0.7), np.zeros(4), **others).row
     assert np.isnan(same[1])
-    assert np.isnan(same[2])
 
 
 @pytest.mark.slow
@@ -398,10 +396,10 @@ def test_the_fit_from_the_annotation_is_compared_with_the_lowest_f(load, spots_o
     row = [cell.strip() for cell in done.output.splitlines()[-1].split("|")[1:-1]]
     assert row[0] == "easy"
     assert int(row[1]) >= 22  # sixteen starts, of which six are fitted to the end
-    assert abs(float(row[4])) <= 1.0  # nats: all domains are found
+    assert abs(float(row[3])) <= 1.0  # nats: all domains are found
+    assert float(row[5]) == pytest.approx(1.0, abs=0.01)
     assert float(row[6]) == pytest.approx(1.0, abs=0.01)
-    assert float(row[7]) == pytest.approx(1.0, abs=0.01)
-    assert float(row[9]) == pytest.approx(1.0, abs=0.01)
+    assert float(row[8]) == pytest.approx(1.0, abs=0.01)
     assert figure.stat().st_size > 5_000
     simulate_file(path, n_spots=300, n_genes=60, k=4)  # too few for states
     none = CliRunner().invoke(search.main, [str(path), "--seeds", "1"])
