@@ -53,7 +53,6 @@ class Fit(NamedTuple):
     labels: np.ndarray  # (n,)
     phi: np.ndarray  # (n, K)
     composition: np.ndarray  # pi (K, C)
-    by_variation: float = 0.0  # change of F where compositions vary within domains, or 0 where it was not looked at
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -61,7 +60,7 @@ class Fit(NamedTuple):
 
         F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
         """
-        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo + self.by_variation
+        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
 
 
 class Landscape:
@@ -122,12 +121,10 @@ class Landscape:
         """The functions (n, b) of the place with which compositions may vary, in the order of the landscape."""
         return smooth_functions(self.coordinates)[self.order]
 
-    def varied(self, fit: Fit) -> Fit:
-        """Return a fit with what F changes by where compositions vary within its domains, as they are."""
-        change = change_by_variation(
-            self.states.relative, self.smooth_functions, fit.labels, fit.phi.shape[1], self.prior_weight
-        )
-        return fit._replace(by_variation=change)
+    def varied(self, fit: Fit) -> float:
+        """Return F of a fit where compositions vary within its domains, as they are."""
+        given = (self.states.relative, self.smooth_functions, fit.labels, fit.phi.shape[1], self.prior_weight)
+        return fit.neg_elbo + change_by_variation(*given)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""

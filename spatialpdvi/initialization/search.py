@@ -138,7 +138,7 @@ class _Search:
         near = [fit for fit in self.fits if fit.rank[0] == lacking and fit.neg_elbo <= limit]
         if len(near) == 1 or not self.landscape.smooth_functions.size:
             return self.best
-        return min((self.landscape.varied(fit) for fit in near), key=lambda fit: fit.rank)
+        return min(near, key=self.landscape.varied)
 
     @cached_property
     def _profiles(self) -> list[np.ndarray]:

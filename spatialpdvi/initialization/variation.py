@@ -55,7 +55,7 @@ def smooth_functions(coordinates: np.ndarray) -> np.ndarray:
         return np.asarray(np.exp(-0.5 * cdist(places, centres, "sqeuclidean") / width**2))
 
     values, vectors = np.linalg.eigh(covariance(centres) + 1e-4 * np.eye(centres.shape[0]))
-    return np.ascontiguousarray(covariance(coordinates) @ (vectors / np.sqrt(values)))
+    return np.asarray(covariance(coordinates) @ (vectors / np.sqrt(values)))
 
 
 def change_by_variation(

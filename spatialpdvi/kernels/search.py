@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from spatialpdvi.kernels.dispatch import compiled
-from spatialpdvi.kernels.simd import WIDTH, exp, fill, fma, largest, load, minus, pairwise_sum, plus, store, upper
+from spatialpdvi.kernels.mixture import softmax_rows
+from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
 
 __all__ = ["fit_two_within", "varied_statistics"]
 
@@ -102,7 +103,8 @@ def varied_statistics(relative, functions, labels, theta, slopes, found, expecte
     expected[:] = 0.0
     squares[:] = 0.0
     gradient[:] = 0.0
-    p, excess = np.empty(n_states), np.empty(n_states)
+    p, excess = np.empty((1, n_states)), np.empty(n_states)
+    row, tops = np.zeros(1, dtype=np.int64), np.empty(1)
     value = 0.0
     for i in range(n):
         k = labels[i]
@@ -115,25 +117,20 @@ def varied_statistics(relative, functions, labels, theta, slopes, found, expecte
                 logit = fma(fill(functions[i, b]), slope, logit)
             store(p, c, left, logit)
             top = upper(top, logit)
-        highest, total = fill(largest(top)), fill(0.0)
-        for c in range(0, n_states, WIDTH):
-            e = exp(minus(load(p, c, n_states - c, -np.inf), highest))
-            total = plus(total, e)
-            store(p, c, n_states - c, e)
-        whole = pairwise_sum(total)
+        tops[0] = largest(top)
+        softmax_rows(row, 0, 1, p, tops)
         likelihood = 0.0
         for c in range(n_states):
-            p[c] /= whole
-            excess[c] = p[c] * relative[i, c]
+            excess[c] = p[0, c] * relative[i, c]
             likelihood += excess[c]
         likelihood = max(likelihood, _LEAST)
         value += math.log(likelihood)
         for c in range(n_states):
             q = excess[c] / likelihood
             found[k, c] += q
-            expected[k, c] += p[c]
-            squares[k, c] += p[c] * p[c]
-            excess[c] = q - p[c]
+            expected[k, c] += p[0, c]
+            squares[k, c] += p[0, c] * p[0, c]
+            excess[c] = q - p[0, c]
         for b in range(n_functions):
             at = fill(functions[i, b])
             for c in range(0, n_states, WIDTH):
