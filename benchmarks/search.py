@@ -23,7 +23,7 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.prepare import prepare_start
 from spatialpdvi.initialization.compositions import RESTARTS, landscape_of
-from spatialpdvi.initialization.landscape import Fit, Landscape
+from spatialpdvi.initialization.landscape import Fit, Landscape, Places
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -137,7 +137,7 @@ def searched(section: Section, seed: int, searches: int) -> list[Searched]:
     if start.states is None or start.edges is None or read.labels is None:
         return []
     codes = np.asarray(read.labels.codes)
-    landscape = landscape_of(start.states, read.coordinates, start.edges, section.k)
+    landscape = landscape_of(start.states, Places(read.coordinates), start.edges, section.k)
     given = [start.start.labels, *(labels.astype(np.int64) for labels in start.restarts[:RESTARTS])]
     return [_one(landscape, codes, given, number) for number in range(searches)]
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
-from spatialpdvi.initialization.landscape import Fit, Landscape, lacking, nearest_of_averages
+from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking
 from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Found, composition_labels, lowest
 from spatialpdvi.initialization.start import Start, one_hot
@@ -84,26 +84,24 @@ def search_sets(
         Of the same section, learnt with different seeds; one alone where a sample is searched.
     graphs
         Symmetric CSR (n, n) of the edges' weights, one for each set.
-    coordinates, k, labels, rounds, seed, sample
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    k, labels, rounds, seed, sample
         As for `search_compositions`.
     """
+    places = Places(coordinates)
     if sample is not None:
         with own_loops_on_all_threads():
             only = search_compositions(
-                sets[0], coordinates, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
+                sets[0], places, graphs[0], k, labels=labels, rounds=rounds, seed=seed, sample=sample
             )
         return 0, only.start, only.found
 
-    nearest_of = nearest_of_averages(coordinates)
-
     def search(own: int) -> Searched:
-        return search_compositions(
-            sets[own], coordinates, graphs[own], k, labels=labels, rounds=rounds, seed=seed, nearest=nearest_of
-        )
+        return search_compositions(sets[own], places, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
 
-    n = coordinates.shape[0]
-    results = side_by_side(search, range(len(sets)), at_once=1 if n < ONE_BY_ONE else None)
-    is_small = n <= SMALL
+    results = side_by_side(search, range(len(sets)), at_once=1 if places.n < ONE_BY_ONE else None)
+    is_small = places.n <= SMALL
     votes = [own.start.labels for own in results]
     if not is_small:
         votes += _brief_labels(results[0].landscape, labels, seed=seed)
@@ -125,7 +123,7 @@ def search_sets(
 
 def search_compositions(
     states: States,
-    coordinates: np.ndarray,
+    places: Places,
     graph: sp.csr_matrix,
     k: int,
     *,
@@ -133,7 +131,6 @@ def search_compositions(
     rounds: int,
     seed: int,
     sample: Sample | None = None,
-    nearest: np.ndarray | None = None,
 ) -> Searched:
     """Search for the domains with the lowest F, of all spots or of a sample of a large section.
 
@@ -143,8 +140,8 @@ def search_compositions(
     ----------
     states
         Of the section.
-    coordinates
-        (n, 2) or (n, 3), any unit.
+    places
+        Of its spots.
     graph
         Symmetric CSR (n, n) of the edges' weights.
     k
@@ -156,8 +153,6 @@ def search_compositions(
         As for `spatialpdvi.initialization.search.lowest`.
     sample
         Spots of a large section: these alone are searched, and brief fits of all spots are made besides (`_agreed`).
-    nearest
-        As for `spatialpdvi.initialization.landscape.Landscape`.
     """
     rng = np.random.default_rng(seed)
     given = _mixed(labels, rng)[: 1 + RESTARTS]
@@ -167,11 +162,11 @@ def search_compositions(
         starts = composition_labels(landscape, seed=of_starts) + [own[spots].astype(np.int64) for own in given]
         return lowest(landscape, starts, rounds=rounds, seed=of_search)
 
-    landscape = landscape_of(states, coordinates, graph, k, nearest=nearest)
+    landscape = landscape_of(states, places, graph, k)
     if sample is None:
         found = searched(landscape, slice(None))
     else:
-        part = landscape_of(states, coordinates, sample.graph, k, spots=sample.spots)
+        part = landscape_of(states, places, sample.graph, k, spots=sample.spots)
         found = _agreed(landscape, given, lambda: searched(part, sample.spots), seed=of_brief)
     return Searched(_start(states, found.labels, found.composition), found, landscape)
 
@@ -250,36 +245,28 @@ def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:
 
 
 def landscape_of(
-    states: States,
-    coordinates: np.ndarray,
-    graph: sp.csr_matrix,
-    k: int,
-    *,
-    spots: np.ndarray | None = None,
-    nearest: np.ndarray | None = None,
+    states: States, places: Places, graph: sp.csr_matrix, k: int, *, spots: np.ndarray | None = None
 ) -> Landscape:
     """Return the landscape of a section, or of some of its spots.
 
     Parameters
     ----------
-    states, coordinates
-        Of the section, as for `search_compositions`.
+    states, places
+        Of the section.
     graph
         Symmetric CSR of the weights of the edges between these spots.
     k
         K.
     spots
         (m,) ascending; all by default.
-    nearest
-        Of all spots, as for `spatialpdvi.initialization.landscape.Landscape`.
     """
-    n, likelihood, prior_weight = coordinates.shape[0], _likelihood(states, spots), _prior_weight(states)
-    if n >= SAMPLED_FROM:
+    likelihood, prior_weight = _likelihood(states, spots), _prior_weight(states)
+    if places.n >= SAMPLED_FROM:
         likelihood = likelihood.astype(np.float32)
     if spots is None:
-        return Landscape(likelihood, coordinates, graph, k, prior_weight, nearest=nearest)
-    share = spots.size / n  # of the prior too, so that F of the spots is this part of the section's
-    return Landscape(likelihood, coordinates[spots], graph, k, share * prior_weight)
+        return Landscape(likelihood, places, graph, k, prior_weight)
+    share = spots.size / places.n  # of the prior too, so that F of the spots is this part of the section's
+    return Landscape(likelihood, places.of(spots), graph, k, share * prior_weight)
 
 
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:

@@ -28,9 +28,9 @@ __all__ = [
     "SMALLEST",
     "Fit",
     "Landscape",
+    "Places",
     "lacking",
     "members",
-    "nearest_of_averages",
     "profiles",
 ]
 
@@ -63,6 +63,38 @@ class Fit(NamedTuple):
         return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
 
 
+class Places:
+    """Where spots are, with what follows from that alone and landscapes with different states therefore share.
+
+    Parameters
+    ----------
+    coordinates
+        (n, 2) or (n, 3), any unit.
+    """
+
+    def __init__(self, coordinates: np.ndarray) -> None:
+        self.coordinates = coordinates
+
+    @property
+    def n(self) -> int:
+        """The number of spots."""
+        return int(self.coordinates.shape[0])
+
+    @cached_property
+    def nearest(self) -> np.ndarray:
+        """The nearest spots (n, q) of each, that states are averaged over."""
+        return nearest_spots(cKDTree(self.coordinates), np.arange(self.n), MOST_AVERAGED)
+
+    @cached_property
+    def smooth_functions(self) -> np.ndarray:
+        """The functions (n, b) of the place with which compositions may vary."""
+        return smooth_functions(self.coordinates)
+
+    def of(self, spots: np.ndarray) -> "Places":
+        """Return those of some of the spots (m,)."""
+        return Places(self.coordinates[spots])
+
+
 class Landscape:
     """F of a section's domains as a function of posteriors and compositions, with states held.
 
@@ -70,34 +102,24 @@ class Landscape:
     ----------
     likelihood
         (n, C), of each spot in each state, relative to its likeliest state.
-    coordinates
-        (n, 2) or (n, 3), any unit.
+    places
+        Of the spots.
     graph
         Symmetric CSR (n, n) of the edges' weights; the attribute of this name is in the order of the landscape.
     k
         K.
     prior_weight
         a (C,), as in `spatialpdvi.problems.composition.CompositionMixture`.
-    nearest
-        From `nearest_of_averages`, which landscapes of the same spots share; None where it is not known.
     """
 
     def __init__(
-        self,
-        likelihood: np.ndarray,
-        coordinates: np.ndarray,
-        graph: sp.csr_matrix,
-        k: int,
-        prior_weight: np.ndarray,
-        *,
-        nearest: np.ndarray | None = None,
+        self, likelihood: np.ndarray, places: Places, graph: sp.csr_matrix, k: int, prior_weight: np.ndarray
     ) -> None:
-        patching = make_patches(coordinates, graph, 1)
+        patching = make_patches(places.coordinates, graph, 1)
         self.order, (self._patch,) = patching.order, patching.patches
         self.n = likelihood.shape[0]
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
-        self.coordinates = coordinates
-        self._nearest = nearest
+        self._places = places
         self.k, self.prior_weight = k, prior_weight
         self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
         self._share = _share_without_domains(self.states.relative)
@@ -111,15 +133,14 @@ class Landscape:
     @cached_property
     def nearest(self) -> np.ndarray:
         """The spots (n, q) that are nearest to each, in the order of the landscape."""
-        nearest = nearest_of_averages(self.coordinates) if self._nearest is None else self._nearest
         place = np.empty(self.n, dtype=np.int64)
         place[self.order] = np.arange(self.n)
-        return place[nearest[self.order]]
+        return place[self._places.nearest[self.order]]
 
     @cached_property
     def smooth_functions(self) -> np.ndarray:
         """The functions (n, b) of the place with which compositions may vary, in the order of the landscape."""
-        return smooth_functions(self.coordinates)[self.order]
+        return self._places.smooth_functions[self.order]
 
     def varied(self, fit: Fit) -> float:
         """Return F of a fit where compositions vary within its domains, as they are."""
@@ -240,11 +261,6 @@ def members(
 ) -> np.ndarray:
     """Return M (K, C), how many spots of each domain are in each state (C2); ``out`` (n, K) is room for the way."""
     return states.members(states.weighted(phi, composition, out=out), composition)
-
-
-def nearest_of_averages(coordinates: np.ndarray) -> np.ndarray:
-    """Return the nearest spots (n, q) of each that states are averaged over, by coordinates (n, 2) or (n, 3)."""
-    return nearest_spots(cKDTree(coordinates), np.arange(coordinates.shape[0]), MOST_AVERAGED)
 
 
 def profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
 from spatialpdvi.initialization.compositions import landscape_of
-from spatialpdvi.initialization.landscape import Fit, Landscape, members
+from spatialpdvi.initialization.landscape import Fit, Landscape, Places, members
 from spatialpdvi.initialization.search import composition_labels, unions
 from spatialpdvi.initialization.states import States
 from spatialpdvi.model_selection.bound import PottsNormaliser
@@ -57,22 +57,24 @@ def levels(
 
     Parameters
     ----------
-    states, coordinates, graph
+    states, graph
         As for `spatialpdvi.initialization.compositions.landscape_of`.
+    coordinates
+        (n, 2) or (n, 3), any unit.
     most
         The largest number.
     seed
         Of the starts, and of the sample of a large section.
     """
     rng = np.random.default_rng(seed)
-    k, spots = most + SPARE, np.arange(coordinates.shape[0])
+    k, places, spots = most + SPARE, Places(coordinates), np.arange(coordinates.shape[0])
     if spots.size > _SAMPLED:
-        whole = landscape_of(states, coordinates, graph, k)
+        whole = landscape_of(states, places, graph, k)
         (labels,) = composition_labels(whole, seed=int(rng.integers(2**32)), scales=(_SCALE,), each=1)
         spots = _sample(coordinates, labels, rng)
         del whole
         graph = graph[spots][:, spots]
-    landscape = landscape_of(states, coordinates, graph, k, spots=spots).with_prior_of(_PRIOR)
+    landscape = landscape_of(states, places, graph, k, spots=spots).with_prior_of(_PRIOR)
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]
     fit = landscape.go_on(min(first, key=lambda fit: fit.neg_elbo))

@@ -16,7 +16,7 @@ from spatialpdvi.initialization import Sample, are_distinct, learn_states, searc
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization import landscape as landscape_module
 from spatialpdvi.initialization.consensus import match_labels
-from spatialpdvi.initialization.landscape import Landscape, lacking
+from spatialpdvi.initialization.landscape import Landscape, Places, lacking
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
@@ -45,7 +45,7 @@ def _landscape(seed=0, **settings):
     states = learn_states(x, 6, seed=seed)
     likelihood = module._likelihood(states)
     graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
-    return Landscape(likelihood, xy, graph, 4, module._prior_weight(states)), states, truth, xy, graph
+    return Landscape(likelihood, Places(xy), graph, 4, module._prior_weight(states)), states, truth, xy, graph
 
 
 def test_states_are_those_of_the_section_and_distinct():
@@ -133,10 +133,10 @@ def test_a_fit_of_a_large_section_holds_three_arrays_of_posteriors(monkeypatch):
     xy = np.stack(np.meshgrid(np.arange(150.0), np.arange(150.0)), axis=-1).reshape(-1, 2)
     likelihood = rng.random((xy.shape[0], k)).astype(np.float32)
     graph = scale_weights(mutual_knn(xy, 6), beta=1.0)
-    landscape = Landscape(likelihood, xy, graph, k, np.full(k, 1.0))
+    landscape = Landscape(likelihood, Places(xy), graph, k, np.full(k, 1.0))
     labels = rng.integers(k, size=xy.shape[0])
     landscape.fit(labels, rounds=1)  # what is compiled is not measured
-    landscape = Landscape(likelihood, xy, graph, k, np.full(k, 1.0))
+    landscape = Landscape(likelihood, Places(xy), graph, k, np.full(k, 1.0))
     monkeypatch.setattr("spatialpdvi.initialization.landscape.slices", lambda n: slices(n, 1000))
     tracemalloc.start()
     try:
@@ -219,7 +219,7 @@ def test_what_a_cut_promises_is_the_change_of_f_where_no_other_domain_touches(mo
     landscape, _, truth, xy, graph = _landscape()
     left = truth < 2
     apart = sp.csr_matrix(graph.multiply(left[:, None] == left))  # no edge leaves either domain
-    landscape = Landscape(landscape.as_given(landscape.states.relative), xy, apart, 3, landscape.prior_weight)
+    landscape = Landscape(landscape.as_given(landscape.states.relative), Places(xy), apart, 3, landscape.prior_weight)
     labels = np.where(left, 0, 1)[landscape.order]
     base = landscape.fit(labels, rounds=1)
     base = base._replace(phi=np.eye(3)[labels], labels=labels)
@@ -270,7 +270,7 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
     graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
     nearest, start, found = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=rounds, seed=0)
-    alone = [search_compositions(own, xy, graph, 4, labels=(truth,), rounds=rounds, seed=0)[:2] for own in sets]
+    alone = [search_compositions(own, Places(xy), graph, 4, labels=(truth,), rounds=rounds, seed=0)[:2] for own in sets]
     assert found.n_proposed == sum(own.n_proposed for _, own in alone)
     agreement = [adjusted_rand_index(start.labels, own.labels) for own, _ in alone]
     assert nearest == int(np.argmax(agreement))
@@ -381,7 +381,7 @@ def large():
     rng = np.random.default_rng(0)
     spots = np.sort(rng.choice(truth.size, 600, replace=False))
     sample = Sample(spots, scale_weights(mutual_knn(xy[spots], 10), beta=1.0))
-    return truth, (states, xy, graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)], sample
+    return truth, (states, Places(xy), graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)], sample
 
 
 def test_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
@@ -397,11 +397,13 @@ def test_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
 
 
 def test_a_large_section_has_the_same_bits_for_any_number_of_threads(large, monkeypatch):
-    _, (states, xy, graph, k), labels, sample = large
+    _, (states, places, graph, k), labels, sample = large
     ends = []
     for threads in (1, 4):
         monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
-        ends.append(search_sets([states], xy, [graph], k, labels=labels, rounds=1, seed=3, sample=sample))
+        ends.append(
+            search_sets([states], places.coordinates, [graph], k, labels=labels, rounds=1, seed=3, sample=sample)
+        )
     (number, start, found), (_, other_start, other_found) = ends
     assert number == 0
     np.testing.assert_array_equal(start.lam.theta, other_start.lam.theta)

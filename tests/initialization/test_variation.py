@@ -7,7 +7,7 @@ from scipy.special import softmax
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import variation
-from spatialpdvi.initialization.landscape import Landscape
+from spatialpdvi.initialization.landscape import Landscape, Places
 from spatialpdvi.initialization.search import lowest
 from spatialpdvi.initialization.variation import change_by_variation, smooth_functions
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -100,7 +100,7 @@ def test_of_fits_that_are_about_as_good_the_one_whose_domains_vary_within_is_cho
     """To F alone, the thick layer in two halves and the thin ones as one domain are better than the truth."""
     xy, layer, relative = _layers(seed)
     halved = np.where(layer == 0, (xy[:, 0] >= 18.0).astype(int), 2)
-    landscape = Landscape(relative, xy, scale_weights(mutual_knn(xy, 10), beta=1.0), 3, _A)
+    landscape = Landscape(relative, Places(xy), scale_weights(mutual_knn(xy, 10), beta=1.0), 3, _A)
     true, other = (landscape.fit(labels[landscape.order]) for labels in (layer, halved))
     assert other.neg_elbo < true.neg_elbo < other.neg_elbo + 0.015 * landscape.n
     assert (true.rank[0], landscape.varied(true)) < (other.rank[0], landscape.varied(other))

@@ -12,7 +12,7 @@ import spatialpdvi
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import learn_states
-from spatialpdvi.initialization.landscape import Landscape
+from spatialpdvi.initialization.landscape import Landscape, Places
 from spatialpdvi.model_selection import evidence as module
 from spatialpdvi.model_selection.bound import PottsNormaliser
 from spatialpdvi.model_selection.evidence import (
@@ -50,7 +50,7 @@ def test_it_is_a_bound_of_the_sum_over_all_domains_and_states(strength):
             terms.append(same + weight + sum(_log_dirichlet_multinomial(own, prior) for own in counts))
     exact = -np.logaddexp.reduce(terms)  # without the normaliser of the Potts prior, like the bound
     coordinates = np.column_stack([np.arange(n), np.zeros(n)]).astype(float)
-    landscape = Landscape(likelihood, coordinates, chain, k, prior)
+    landscape = Landscape(likelihood, Places(coordinates), chain, k, prior)
     fit = landscape.fit(np.repeat([0, 1], 3)[landscape.order])
     bound = complete_evidence(landscape, fit)
     assert exact <= bound < exact + 3.0
