@@ -28,7 +28,8 @@ class Certificate:
         ``|F - F_before| / (n d / 2)`` over the last epoch. n d / 2 is the size of the data's misfit; unlike F it does
         not depend on where the features have their zero.
     gradient_norm
-        Euclidean norm of dF/d(m, rho); `gradient_norm_mean` and `gradient_norm_log_variance` of its blocks.
+        Euclidean norm of the gradient of F in all global blocks: m and rho, or theta where states are held.
+        `gradient_norm_mean` and `gradient_norm_log_variance` are those of m and rho alone.
     stationarity_mean
         ``max_kf |m_kf - m*_kf| / sigma0_f``, m* the optimum given all else.
     stationarity_log_variance

@@ -17,16 +17,15 @@ __all__ = ["make_model", "why_no_model"]
 _REACH = 0.999  # of the spots of a fit: spots farther from every domain are unlike them
 
 
-def why_no_model(section: Section, options: FitOptions, needed_by: str = option("save_model")) -> InputError | None:
+def why_no_model(section: Section, options: FitOptions) -> InputError | None:
     """Return the error that says why a fit has no model for other sections; None where it has one.
 
     Parameters
     ----------
     section, options
         Of the fit.
-    needed_by
-        What needs the model, for the error.
     """
+    needed_by = option("save_model")
     other = f"Leave {needed_by} out, or choose another"
     if options.graph is not None:
         return InputError(
@@ -42,14 +41,15 @@ def why_no_model(section: Section, options: FitOptions, needed_by: str = option(
             option="correct",
         )
     if section.features is None:
-        return _why_no_projection(section, options, needed_by)
+        return _why_no_projection(section, options)
     if not isinstance(section.features, np.ndarray):
         return InputError(f"dense features with {needed_by}", f"a sparse {section.rep!r}", f"{other} {option('rep')}.")
     return None
 
 
-def _why_no_projection(section: Section, options: FitOptions, needed_by: str) -> InputError | None:
+def _why_no_projection(section: Section, options: FitOptions) -> InputError | None:
     """Why counts of another section cannot be brought to the features of this one."""
+    needed_by = option("save_model")
     other = f"Leave {needed_by} out, or choose another"
     if options.transform not in PER_SPOT:
         return InputError(

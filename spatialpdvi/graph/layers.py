@@ -25,52 +25,65 @@ __all__ = ["layer_forms"]
 _NEIGHBORS = 30  # besides the spot itself, from which gradients are found
 _ROUNDS = 6  # of means over the neighbours in the graph
 _DOUBT = 0.3  # of what noise adds to the gradients of one spot: about what is left of it in the mean, by chance
+_FLAT = 1e-6  # thickness of a section relative to its width: what rounding makes of a plane is less
 _BLOCK = 50_000
 
 
 def layer_forms(
     features: np.ndarray, coordinates: np.ndarray, pattern: sp.csr_matrix, *, samples: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Return Q (n, D, D), which tells edges across layers from edges along them (C13).
+    """Return Q (n, 2, 2) or (n, 3, 3), which tells edges across layers from edges along them (C13).
 
-    ``u^T Q u`` of a unit vector u is 1 across layers, negative along them (-1 in the plane), and about 0 in every
-    direction where features change alike in all, or no more than noise does.
+    ``u^T Q u`` of a unit vector u is 1 across layers, negative along them (-1 in a plane), and about 0 in every
+    direction where features change alike in all, or no more than noise does. A section whose spots lie in a plane is
+    treated as one of two coordinates, wherever the plane is.
 
     Parameters
     ----------
     features
         x (n, d) dense, in coordinates in which the noise is 1, not averaged over neighbours.
     coordinates
-        (n, D), any unit; D is 2 or 3.
+        (n, 2) or (n, 3), any unit.
     pattern
         Symmetric CSR (n, n): which spots are joined.
     samples
         Spots of each section: gradients are those within it.
     """
-    n, n_axes = coordinates.shape
-    padded = np.zeros((n, 3))
-    padded[:, :n_axes] = coordinates
-    tensors, noise = np.zeros((n, 3, 3)), np.zeros((n, 1))
+    n, n_columns = coordinates.shape
+    tensors, noise, n_axes = np.zeros((n, n_columns, n_columns)), np.zeros((n, 1)), np.full(n, n_columns)
     for spots in samples:
-        own_features, own_padded = features[spots], padded[spots]
+        own_features, axes = features[spots], _axes(coordinates[spots])
+        padded = np.zeros((spots.size, 3))
+        padded[:, : axes.shape[1]] = coordinates[spots] @ axes
+        n_axes[spots] = axes.shape[1]
         tree = cKDTree(coordinates[spots])
         for rows in slices(spots.size, _BLOCK):
             block = np.arange(rows.start, rows.stop)
             found, subtracted = np.empty((block.size, 3, 3)), np.empty(block.size)
             near = nearest_spots(tree, block, _NEIGHBORS)
-            gradient_products(own_padded, near, block, own_features, found, subtracted)
-            tensors[spots[block]], noise[spots[block], 0] = found, subtracted
-    of_spots = np.hstack([tensors[:, :n_axes, :n_axes].reshape(n, -1), noise])
-    (averaged,) = means_along_edges(of_spots, pattern, (_ROUNDS,))
-    forms = np.empty((n, n_axes, n_axes))
+            gradient_products(padded, near, block, own_features, found, subtracted)
+            tensors[spots[block]] = axes @ found[:, : axes.shape[1], : axes.shape[1]] @ axes.T
+            noise[spots[block], 0] = subtracted
+    (averaged,) = means_along_edges(np.hstack([tensors.reshape(n, -1), noise]), pattern, (_ROUNDS,))
+    forms = np.empty_like(tensors)
     for rows in slices(n, _BLOCK):
-        forms[rows] = _traceless(averaged[rows, :-1].reshape(-1, n_axes, n_axes), _DOUBT * averaged[rows, -1])
+        own = averaged[rows, :-1].reshape(-1, n_columns, n_columns)
+        forms[rows] = _traceless(own, _DOUBT * averaged[rows, -1], n_axes[rows, None])
     return forms
 
 
-def _traceless(tensors: np.ndarray, doubt: np.ndarray) -> np.ndarray:
-    """``(D T - I tr T) / ((D - 1) (tr T + doubt))`` of the part of T (n, D, D) that is not negative."""
-    n_axes = tensors.shape[1]
+def _axes(coordinates: np.ndarray) -> np.ndarray:
+    """Orthogonal axes (D, 2) of the plane in which spots lie, or all (D, D) where they lie in none."""
+    n_columns = coordinates.shape[1]
+    if n_columns == 2:
+        return np.eye(n_columns)
+    centred = coordinates - coordinates.mean(axis=0)
+    squares, axes = np.linalg.eigh(centred.T @ centred)
+    return axes[:, 1:] if squares[0] <= _FLAT**2 * squares[-1] else np.eye(n_columns)
+
+
+def _traceless(tensors: np.ndarray, doubt: np.ndarray, n_axes: np.ndarray) -> np.ndarray:
+    """``(D T - I tr T) / ((D - 1) (tr T + doubt))`` of the part of T (n, ., .) that is not negative; D (n, 1)."""
     values, vectors = np.linalg.eigh(tensors)
     values = np.maximum(values, 0.0)
     total = values.sum(axis=1, keepdims=True)

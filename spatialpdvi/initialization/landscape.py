@@ -164,9 +164,9 @@ class Landscape:
             self.sweep(phi, data_term)
         return self._settle(phi, composition, rounds, np.inf)
 
-    def go_on(self, fit: Fit, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
+    def go_on(self, fit: Fit, *, rounds: int = _MOST) -> Fit:
         """Continue a fit; every round is one sweep and the optimum of the compositions, so that F never rises."""
-        return self._settle(fit.phi.copy(), fit.composition, rounds, give_up_above)
+        return self._settle(fit.phi.copy(), fit.composition, rounds, np.inf)
 
     def _settle(self, phi: np.ndarray, composition: np.ndarray, rounds: int, give_up_above: float) -> Fit:
         """Continue from posteriors, which are overwritten."""
@@ -268,9 +268,10 @@ def profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray
 
     Of a large section, the mean over a spot and the d joined to it is taken r times, which weighs spots by a Gaussian
     about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as the brief fits.
+    Where no spot is joined to another, as at a beta of 0, the nearest are found all the same.
     """
     values, n = landscape.responsibility, landscape.n
-    if n < SAMPLED_FROM:
+    if n < SAMPLED_FROM or not landscape.graph.nnz:
         yield from map(np.sqrt, averages_of_nearest(values, landscape.nearest, scales))
         return
     rounds = [max(1, round(scale / (1.0 + landscape.graph.nnz / n))) for scale in scales]

@@ -77,7 +77,7 @@ def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`: sums depend on the number of threads.
     """
-    some = subset(features, LEARNT_FROM, seed)
+    some = subset(features, seed)
     if isinstance(features, np.ndarray):
         return nearest_centre(features, fit_kmeans(np.asarray(some), k, seed=seed, n_init=n_init))
     return _sparse_kmeans(features, some, k, seed=seed, n_init=n_init)
@@ -90,7 +90,7 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     or depth are; k-means cuts them across. Learnt from at most 20,000 spots. Call inside
     `spatialpdvi.runtime.threads.single_threaded`.
     """
-    some = subset(features, LEARNT_FROM, seed).astype(np.float64)
+    some = subset(features, seed).astype(np.float64)
     variance = float(some.var(axis=0).mean())
     if variance == 0.0 or _are_few(some, k):
         return kmeans_labels(features, k, seed=seed, n_init=1)
@@ -132,9 +132,9 @@ def _are_few(features: np.ndarray, k: int) -> bool:
     return np.unique(features[:, 0]).size <= k and np.unique(features, axis=0).shape[0] <= k
 
 
-def subset(features: _Rows, most: int, seed: int) -> _Rows:
-    """Return ``most`` random rows of features (n, d), in their order; all of them where there are no more."""
+def subset(features: _Rows, seed: int) -> _Rows:
+    """Return 20,000 random rows of features (n, d), in their order; all of them where there are no more."""
     n = features.shape[0]
-    if n <= most:
+    if n <= LEARNT_FROM:
         return features
-    return features[np.sort(np.random.default_rng(seed).choice(n, most, replace=False))]
+    return features[np.sort(np.random.default_rng(seed).choice(n, LEARNT_FROM, replace=False))]

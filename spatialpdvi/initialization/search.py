@@ -162,12 +162,16 @@ class _Search:
 
     def _improve(self, base: Fit) -> bool:
         """Refit the proposals of the largest promised gain; whether one of them has a lower F than ``base``."""
-        worst = self.fits[-1].neg_elbo if len(self.fits) == _KEPT else np.inf
+        lacking = self.best.rank[0]  # fits that lack more have a lower F, and say nothing of what is worth finishing
+        worst = max(fit.neg_elbo for fit in self.fits if fit.rank[0] == lacking)
+        limit = worst if len(self.fits) == _KEPT else np.inf
         for proposal in self._proposals(base):
             labels = base.labels.copy()
             labels[labels == proposal.freed] = proposal.kept
             labels[proposal.region] = proposal.freed
-            fit = self.landscape.fit(labels, give_up_above=worst)
+            fit = self.landscape.fit(labels, give_up_above=limit)
+            if fit.rank[0] < lacking and fit.neg_elbo > limit:  # better, though it was cut short
+                fit = self.landscape.go_on(fit)
             self.n_proposed += 1
             self.n_accepted += fit.rank < self.best.rank
             self._keep(fit)
@@ -184,7 +188,8 @@ class _Search:
 
     def _proposals(self, base: Fit) -> list[_Proposal]:
         """The proposals that promise most, at most one for each region and none that was refitted before."""
-        regions = self._cuts(base) + self._foreign(base)
+        can_cut = self.landscape.k > 2  # while a domain is cut, two others become one
+        regions = (self._cuts(base) if can_cut else []) + self._foreign(base)
         costs_of_unions = unions(self.landscape, base)
         proposals = []
         for gain, source, region in regions:

@@ -87,7 +87,7 @@ def told_of_neighbors(
         Of the spots, at most 20,000, at which states are compared.
     """
     is_used = np.zeros(coordinates.shape[0], dtype=bool)
-    is_used[subset(np.arange(coordinates.shape[0]), LEARNT_FROM, seed)] = True
+    is_used[subset(np.arange(coordinates.shape[0]), seed)] = True
     joint = np.zeros((len(sets), *2 * sets[0].share.shape))
     for spots in samples:
         used = np.flatnonzero(is_used[spots])
@@ -152,7 +152,7 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
         Of the mixture and of the spots that it is learnt from.
     """
     limit = learn_limit(features)
-    some = limit.apply(subset(features, LEARNT_FROM, seed))
+    some = limit.apply(subset(features, seed))
     return _states(features, limit, fit_mixture(some, n_states, seed=seed, ridge=_ridge(some)), some)
 
 
@@ -178,7 +178,7 @@ def states_of_communities(features: np.ndarray, n_states: int, *, seeds: Sequenc
     sets: list[States] = []
     for seed in seeds:
         if not sets or features.shape[0] > LEARNT_FROM:  # otherwise all sets have the same spots
-            some = limit.apply(subset(features, LEARNT_FROM, seed))
+            some = limit.apply(subset(features, seed))
             graph = shared_neighbors(some)
         found = communities(graph, some, n_states, seed=seed, resolution=resolution)
         if found is None:
@@ -226,7 +226,7 @@ def trends_within(
     """
     n, d = features.shape
     is_used = np.zeros(n, dtype=bool)
-    is_used[subset(np.arange(n), LEARNT_FROM, seed)] = True
+    is_used[subset(np.arange(n), seed)] = True
     trends = []
     for spots in covariates.sections:
         used = spots[is_used[spots]]

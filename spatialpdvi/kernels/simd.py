@@ -29,7 +29,7 @@ The fallback. With ``NUMBA_DISABLE_JIT=1`` this module exports the functions of 
 under the same names, in plain NumPy. ``NUMBA_DISABLE_JIT=1 pytest tests/kernels tests/graph`` tests it. It is far too
 slow for a real section, but it is the reference for what every operation must return.
 
-A miscompilation shows as wrong numbers without an error. tests/kernels/test_lanes.py checks every operation alone,
+A miscompilation shows as wrong numbers without an error. tests/kernels/test_simd.py checks every operation alone,
 test_mixture.py checks whole kernels against NumPy. Where the first fails, the fault is here; where only the second
 does, run it once more with ``NUMBA_DISABLE_JIT=1``. If it then passes, compare ``.serial`` with ``.parallel`` of the
 failing kernel, set ``NUMBA_OPT=0`` and ``NUMBA_CPU_NAME=generic`` to see whether LLVM's optimiser or its code for this

@@ -60,7 +60,7 @@ def recommend(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     best = int(np.where(allowed, found, -np.inf).argmax())
     chosen = int(np.flatnonzero(allowed & (found >= found[best] - _TIED))[0])
     reasons = [
-        _agreement(counts, found, chosen, best),
+        _agreement(counts, found, allowed, chosen, best),
         *_next_best(counts, found, allowed, chosen),
         _stability(table, chosen),
         *_cautions(table, chosen),
@@ -74,9 +74,11 @@ def _allowed(table: Mapping[str, np.ndarray]) -> np.ndarray:
     return full if full.any() else np.ones_like(full)
 
 
-def _agreement(counts: np.ndarray, found: np.ndarray, chosen: int, best: int) -> str:
+def _agreement(counts: np.ndarray, found: np.ndarray, allowed: np.ndarray, chosen: int, best: int) -> str:
     near = [f"{found[i]:.1f} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
     rank = f"the largest number for K from {counts[0]} to {counts[-1]}"
+    if not allowed.all():
+        rank += " whose fit leaves no domain without spots"
     if chosen != best:
         rank = f"as good as {found[best]:.1f} for K = {counts[best]}, {rank}, with fewer domains"
     return (

@@ -207,8 +207,9 @@ def _evidence(
             shares.append(share_of_evidence(found, counts))
             strengths.append(strength_of_evidence(found))
             tables.append(_measured(found, counts))
-    # F of different states cannot be compared, but parts of it can
-    return {**tables[0], "evidence": np.mean(shares, axis=0)}, float(np.mean(strengths))
+    # F of different states cannot be compared, but parts of it can; a number is missing where most sets lack it
+    n_empty = np.median([table["n_empty"] for table in tables], axis=0).astype(np.int64)
+    return {**tables[0], "n_empty": n_empty, "evidence": np.mean(shares, axis=0)}, float(np.mean(strengths))
 
 
 def _measured(found: Sequence[Level], counts: range) -> dict[str, np.ndarray]:

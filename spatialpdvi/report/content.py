@@ -56,7 +56,7 @@ _CERTIFICATE = (
         "tolerance",
     ),
     ("stationarity_posterior_max", "the same, largest over spots", None),
-    ("gradient_norm", "Euclidean norm of dF/d(means, log variances), nats per unit", None),
+    ("gradient_norm", "Euclidean norm of the gradient of F in all global parameters, nats per unit", None),
 )
 _SCAN = {
     "k": "domains",

@@ -48,7 +48,6 @@ def test_the_section_of_the_fit_has_the_domains_of_the_fit(section, options):
     again = predict(section.copy(), model=fit.model)
     # some spots at borders end elsewhere: edges follow the borders of another start. Up to 13 of 900 over three seeds
     assert (fit.domains == again.domains).mean() > 0.985
-    assert (fit.domains == again.domains).mean() > 0.98
     np.testing.assert_allclose(again.features, fit.features, atol=1e-3)
     assert again.certificate.converged
     assert again.params["outside"] == pytest.approx(1e-3, abs=2e-3)

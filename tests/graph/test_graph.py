@@ -266,6 +266,23 @@ def test_forms_are_those_of_each_section_by_itself():
     np.testing.assert_allclose(forms, np.concatenate([alone, alone]), atol=1e-9)
 
 
+def test_a_section_in_a_plane_has_the_forms_of_two_coordinates_wherever_the_plane_is():
+    points, x, _, pattern = _layered(side=16)
+    plane = np.linalg.qr(np.random.default_rng(4).normal(size=(3, 2)))[0]
+    flat = np.column_stack([points, np.full(len(points), 7.0)])
+    for places, axes in ((flat, np.eye(3)[:, :2]), (points @ plane.T + 2.0, plane)):
+        forms = _forms(places, x, pattern)
+        np.testing.assert_allclose(axes.T @ forms @ axes, _forms(points, x, pattern), atol=1e-6)
+        own = weigh_by_layers(pattern, places, forms, anisotropy=0.9, beta=1.0)
+        expected = weigh_by_layers(pattern, points, _forms(points, x, pattern), anisotropy=0.9, beta=1.0)
+        np.testing.assert_allclose(own.data, expected.data, rtol=1e-6)
+    both, samples = sp.block_diag([pattern, pattern]).tocsr(), [np.arange(256), np.arange(256, 512)]
+    stacked = layer_forms(
+        np.vstack([x, x]), np.vstack([flat, flat + np.array([0.0, 0.0, 50.0])]), both, samples=samples
+    )
+    np.testing.assert_allclose(stacked[256:], _forms(flat, x, pattern), atol=1e-6)
+
+
 def test_edges_along_layers_weigh_more_and_rows_still_sum_to_seven():
     points, x, _, pattern = _layered(turn=0.0)
     forms = _forms(points, x, pattern)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
-from spatialpdvi.initialization import learn_states, states_of_communities
+from spatialpdvi.initialization import learn_states, restarts, states_of_communities
 from spatialpdvi.initialization import states as module
 from spatialpdvi.initialization.communities import communities, shared_neighbors
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -49,12 +50,18 @@ def test_there_are_as_many_communities_as_asked_for_and_none_is_tiny(k):
 
 
 def test_spots_of_tiny_communities_join_the_nearest_mean():
+    """Five spots beside the largest group are joined to each other alone, so that they are a community of their own."""
     truth, x = _groups(n=600)
-    far = x[truth == 5].mean(axis=0) + 1e-3 * np.random.default_rng(1).normal(size=(5, 5)) + 8.0
-    labels, _ = communities(shared_neighbors(np.vstack([x, far])), np.vstack([x, far]), 6, seed=0)
+    x = np.vstack([x, x[truth == 5].mean(axis=0) + 1e-3 * np.random.default_rng(1).normal(size=(5, 5))])
+    rest = shared_neighbors(x[:-5])
+    graph = sp.block_diag([rest, np.ones((5, 5)) - np.eye(5)]).tocsr()
+    labels, _ = communities(graph, x, 6, seed=0)
+    alone, _ = communities(rest, x[:-5], 6, seed=0)
     assert np.unique(labels).size == 6
-    means = np.array([np.vstack([x, far])[labels == c].mean(axis=0) for c in range(6)])
-    np.testing.assert_array_equal(cdist(far, means).argmin(axis=1), labels[-5:])
+    means = np.array([x[:-5][labels[:-5] == c].mean(axis=0) for c in range(6)])
+    np.testing.assert_array_equal(cdist(x[-5:], means).argmin(axis=1), labels[-5:])
+    assert (labels[-5:] == np.bincount(labels[:-5][truth == 5]).argmax()).all()
+    assert adjusted_rand_index(labels[:-5], alone) == 1.0
 
 
 def test_equal_spots_have_no_communities():
@@ -88,7 +95,8 @@ def test_sets_differ_less_from_seed_to_seed_than_mixtures_do():
 
 def test_of_a_large_section_each_set_has_spots_of_its_own(monkeypatch):
     x = _groups(n=3000)[1]
-    monkeypatch.setattr(module, "LEARNT_FROM", 1000)
+    for room in (module, restarts):
+        monkeypatch.setattr(room, "LEARNT_FROM", 1000)
     one, other = states_of_communities(x, 6, seeds=[0, 1])
     assert one.features.shape == (3000, 5)
     assert not np.array_equal(one.share, other.share)

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import spatialpdvi
 from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels, restarts
@@ -62,12 +63,13 @@ def test_a_mixture_labels_spots_as_scikit_learn_does(views):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_warnings_of_clusters_that_stay_empty_are_kept_back_in_all_threads():
+def test_fewer_different_spots_than_clusters_leave_clusters_empty_without_a_warning():
     twice = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
     with warnings.catch_warnings(), single_threaded():
         warnings.simplefilter("error")
         found = restart_labels([twice, twice], 5, n_init=3, seed=0)
-    assert all(np.unique(own).size == 3 for own in found)
+        sparse = kmeans_labels(sp.csr_matrix(twice), 5, seed=0, n_init=1)  # by scikit-learn, which warns
+    assert all(np.unique(own).size == 3 for own in (*found, sparse))
 
 
 @pytest.mark.parametrize("k", [3, 300, 70_000])

@@ -16,7 +16,7 @@ from spatialpdvi.initialization import Sample, are_distinct, learn_states, searc
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization import landscape as landscape_module
 from spatialpdvi.initialization.consensus import match_labels
-from spatialpdvi.initialization.landscape import Landscape, Places, lacking
+from spatialpdvi.initialization.landscape import Landscape, Places, lacking, members, profiles
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
@@ -239,6 +239,125 @@ def test_what_a_cut_promises_is_the_change_of_f_where_no_other_domain_touches(mo
     before = landscape.neg_elbo(base.phi, base.composition) - landscape.priors(base.composition)[2]
     assert change == pytest.approx(landscape.neg_elbo(phi, both) - before, rel=1e-9)
     assert change < 0.0
+
+
+def _random_fit(landscape, seed=0):
+    """A fit whose posteriors are anything, so that no term vanishes."""
+    rng = np.random.default_rng(seed)
+    fit = landscape.fit(rng.integers(landscape.k, size=landscape.n), rounds=2)
+    return fit._replace(phi=rng.dirichlet(np.ones(landscape.k), landscape.n))
+
+
+def test_what_a_union_costs_is_the_change_of_f():
+    landscape, *_ = _landscape()
+    base = _random_fit(landscape)
+    found, three = members(landscape.states, base.phi, base.composition), landscape.with_domains(3)
+    before, costs = landscape.neg_elbo(base.phi, base.composition), search.unions(landscape, base)
+    assert len(costs) == 6
+    for (a, b), cost in costs.items():
+        others = [domain for domain in range(4) if domain not in (a, b)]
+        phi = np.ascontiguousarray(np.column_stack([base.phi[:, others], base.phi[:, a] + base.phi[:, b]]))
+        joint = np.vstack([base.composition[others], landscape.composed(found[a] + found[[b]])])
+        assert cost == pytest.approx(three.neg_elbo(phi, joint) - before, rel=1e-9)
+
+
+def test_what_a_domain_of_another_fit_promises_is_the_change_of_f_of_hard_labels():
+    landscape, _, truth, *_ = _landscape()
+    base = landscape.fit(truth[landscape.order])
+    other = landscape.fit(np.random.default_rng(2).integers(4, size=landscape.n))
+    five, promised = landscape.with_domains(5), search._inserted(landscape, base, other)
+    assert promised
+    for change, _, region in promised:
+        (domain,) = np.unique(other.labels[region])
+        composition = np.vstack([base.composition, other.composition[domain]])
+        after = np.where(region, 4, base.labels)
+        f = [five.neg_elbo(np.eye(5)[labels], composition) for labels in (base.labels, after)]
+        assert change == pytest.approx(f[1] - f[0], rel=1e-9)
+
+
+def _searching(landscape, fits):
+    """A search whose kept fits are these, the best first."""
+    searching = search._Search(landscape, np.random.default_rng(0))
+    searching.fits = sorted(fits, key=lambda fit: fit.rank)
+    return searching
+
+
+def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeypatch):
+    """They have a lower F than the best fit, so that every proposal would be given up."""
+    landscape, _, truth, *_ = _landscape()
+    best = landscape.fit(np.random.default_rng(0).integers(4, size=landscape.n))
+    two = np.where(truth < 2, 0, 1)[landscape.order]
+    lacks = [best._replace(labels=two, neg_elbo=best.neg_elbo - 1e3 - number) for number in range(11)]
+    searching, limits, fitted = _searching(landscape, [best, *lacks]), [], landscape.fit
+
+    def kept(labels, **options):
+        limits.append(options["give_up_above"])
+        return fitted(labels, **options)
+
+    monkeypatch.setattr(landscape, "fit", kept)
+    searching.propose(1)
+    assert limits == [best.neg_elbo] * len(limits) != []
+
+
+def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
+    """It lacks fewer domains than the others, which have a lower F."""
+    landscape, _, truth, *_ = _landscape()
+    three = landscape.fit(np.where(truth == 3, 2, truth)[landscape.order])
+    fits = [three._replace(neg_elbo=three.neg_elbo - 1e4 - number) for number in range(12)]
+    searching, fitted = _searching(landscape, fits), landscape.fit
+    monkeypatch.setattr(landscape, "fit", lambda labels, **_: fitted(truth[landscape.order], rounds=1))
+    searching.propose(1)
+    assert searching.best.rank[0] == 0
+    assert searching.best.neg_elbo == pytest.approx(fitted(truth[landscape.order]).neg_elbo, abs=0.1)
+
+
+def test_two_domains_are_not_cut_since_no_others_could_become_one(monkeypatch):
+    landscape, _, truth, *_ = _landscape()
+    two = landscape.with_domains(2)
+    monkeypatch.setattr(search._Search, "_cuts", lambda *_: pytest.fail("a cut that no union can follow"))
+    starts = [np.where(truth < border, 0, 1) for border in (1, 2, 3)]
+    found = lowest(two, starts, rounds=3, seed=0)
+    assert found.ended_at <= min(two.fit(labels[two.order]).neg_elbo for labels in starts)
+
+
+def test_a_fit_far_above_the_limit_is_cut_short():
+    landscape, *_ = _landscape()
+    labels = np.random.default_rng(1).integers(4, size=landscape.n)
+    rounds = []
+    sweep_ = landscape.sweep
+    for limit in (np.inf, -1e9):
+        landscape.sweep = lambda *given: (rounds.append(limit), sweep_(*given))  # noqa: B023
+        landscape.fit(labels, give_up_above=limit)
+    assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
+
+
+def test_a_search_is_preferred_to_a_consensus_that_lacks_more_domains(monkeypatch):
+    xy, truth, x = _section(side=40)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
+    graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
+    agree = module.consensus
+
+    def without_a_domain(votes, k):
+        agreed = agree(votes, k)
+        return agreed._replace(labels=np.where(agreed.labels == 2, 1, agreed.labels))
+
+    monkeypatch.setattr(module, "consensus", without_a_domain)
+    nearest, start, _ = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=2, seed=0)
+    own = search_compositions(sets[nearest], Places(xy), graph, 4, labels=(truth,), rounds=2, seed=0).start
+    np.testing.assert_array_equal(start.labels, own.labels)
+    assert lacking(start.labels, 4) == 0
+
+
+def test_a_large_section_whose_spots_are_not_joined_is_averaged_over_the_nearest(monkeypatch):
+    """At a beta of 0 there are no edges along which to take means."""
+    landscape, _, _, xy, graph = _landscape()
+    relative = landscape.as_given(landscape.states.relative)
+    alone = Landscape(relative, Places(xy), sp.csr_matrix(graph.shape), 4, landscape.prior_weight)
+    (expected,) = map(alone.as_given, profiles(alone, (15,)))
+    monkeypatch.setattr(landscape_module, "SAMPLED_FROM", 0)
+    (found,) = map(alone.as_given, profiles(alone, (15,)))
+    np.testing.assert_array_equal(found, expected)
+    assert not np.allclose(found, np.sqrt(alone.as_given(alone.responsibility)), atol=0.1)
 
 
 @pytest.mark.parametrize("is_large", [False, True])

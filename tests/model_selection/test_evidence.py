@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 import spatialpdvi
+from spatialpdvi import FitOptions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.initialization import learn_states
 from spatialpdvi.initialization.landscape import Landscape, Places
 from spatialpdvi.model_selection import evidence as module
+from spatialpdvi.model_selection import scan
 from spatialpdvi.model_selection.bound import PottsNormaliser
 from spatialpdvi.model_selection.evidence import (
     Level,
@@ -180,6 +183,21 @@ def test_a_number_that_leaves_domains_empty_is_not_taken():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("lack", "empty"), [((True, False, False), 0), ((False, True, True), 1)])
+def test_a_number_is_missing_where_most_sets_of_states_lack_it(lack, empty, monkeypatch):
+    def found(lacks):
+        return [Level(np.arange(60) % k, 100.0 - 20.0 * k) for k in range(1, 6) if not (lacks and k == 4)]
+
+    of_sets = iter([(None, found(lacks)) for lacks in lack])
+    monkeypatch.setattr(scan, "levels", lambda *_, **__: next(of_sets))
+    monkeypatch.setattr(scan, "join_spots", lambda *_: None)
+    monkeypatch.setattr(scan, "layered_edges", lambda *_: None)
+    section, sets = SimpleNamespace(coordinates_apart=lambda across: None), [SimpleNamespace(features=None)] * 3
+    quiet = SimpleNamespace(advance=lambda *_: None)
+    table, _ = scan._evidence(section, FitOptions(k="2:5"), range(2, 6), sets, quiet)
+    np.testing.assert_array_equal(table["n_empty"], [0, 0, empty, 0])
+
+
 def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
     section = spatialpdvi.simulate(n_spots=900, n_genes=150, k=4, seed=2, signal=2.0, easy=True)
     options = {"states": 8, "n_top_genes": 150, "n_init": 1, "search": 2, "seed": 0}

@@ -37,6 +37,7 @@ def test_ties_go_to_fewer_domains():
 def test_a_number_that_the_fit_does_not_fill_is_not_recommended():
     k, reason = recommend(_table([1.0, 2.0, 2.5, 1.0], empty=[0, 0, 1, 0]))
     assert k == 3
+    assert "the largest number for K from 2 to 5 whose fit leaves no domain without spots (1.0 for K = 2" in reason
     assert reason.endswith("The number is larger for K = 4, but the fit leaves domains without spots there.")
     assert "The next best is K = 2 with 1.0." in reason
 
