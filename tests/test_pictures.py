@@ -535,9 +535,25 @@ class TestStates:
         with pytest.raises(InputError, match=rf"Expected {name}\[.*found no such element. Only fits whose domains are"):
             getattr(pl, kind)(adata)
 
-    @pytest.mark.parametrize(
-        "shares", [np.ones((2, 3)), np.full((3, 2), np.nan), np.array([["a"]] * 3), -np.ones((3, 2))]
-    )
+    def test_a_domain_without_spots_has_no_bar(self, adata):
+        """As in one file of several that were fitted together."""
+        categories = adata.obs["pdvi_domain"].cat.categories
+        codes = np.where(adata.obs["pdvi_domain"].cat.codes == 1, 2, adata.obs["pdvi_domain"].cat.codes)
+        adata.obs["pdvi_domain"] = pd.Categorical.from_codes(codes, categories)
+        adata.uns["pdvi"]["composition"] = np.array([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.1, 0.2, 0.7]])
+        bars = pl.composition(adata)
+        assert [tick.get_text() for tick in bars.get_yticklabels()] == ["0", "2"]
+        widths = [bar.get_width() for bar in bars.patches]
+        np.testing.assert_allclose(widths, [0.5, 0.1, 0.3, 0.2, 0.2, 0.7])
+
+    def test_a_selection_has_fewer_categories_than_rows(self, adata):
+        some = adata[adata.obs["pdvi_domain"] != "1"].copy()
+        with pytest.raises(
+            InputError, match=r"each of the 2 categories of .*, found 3 rows\. A selection of spots loses"
+        ):
+            pl.composition(some)
+
+    @pytest.mark.parametrize("shares", [np.ones(3), np.full((3, 2), np.nan), np.array([["a"]] * 3), -np.ones((3, 2))])
     def test_shares_that_no_fit_writes_are_refused(self, adata, shares):
         adata.uns["pdvi"]["composition"] = shares
         with pytest.raises(InputError, match=r"\['composition'\] of .* to hold the result of a fit"):

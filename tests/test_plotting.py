@@ -145,6 +145,11 @@ class TestPanels:
     def test_scores_below_the_title_of_the_domains(self, full):
         assert heading(panels(full)["Domains"]) == ["Domains", "ARI 0.512   NMI 0.600   PAS 0.100"]
 
+    def test_scores_of_more_spots_than_the_map_has_say_so(self, section):
+        """As above one file of several that were fitted together."""
+        figure = plot_section(section[0], section[1], scores={"ari": 0.5, "n_spots": len(section[0]) + 1})
+        assert heading(panels(figure)["Domains"]) == ["Domains", "all sections: ARI 0.500"]
+
     def test_nothing_overlaps_and_nothing_is_cut_off(self, full):
         full.canvas.draw()
         _expect_apart(full)

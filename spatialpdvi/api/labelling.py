@@ -336,7 +336,8 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
     remove: list[tuple[str, str]] = []
     levels = keys.levels_in(source)
     if regrouped:
-        stale = [("uns", key) for key in (keys.markers, keys.intervals) if key in source.uns_keys()]
+        stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description)]
+        stale = [pair for pair in stale if pair[1] in source.uns_keys()]
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:
@@ -352,7 +353,7 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
 
 
 def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit", levels: Sequence[int]) -> _Elements:
-    """Return the marker genes, intervals and coarser domains that are stored, with the new names of their domains."""
+    """Return what is stored about domains, with their new names: markers, intervals, description, coarser domains."""
     import numpy as np
 
     from spatialpdvi.editing.results import level_of
@@ -368,9 +369,10 @@ def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit"
 
     if keys.markers in source.uns_keys() and isinstance(table := source.uns(keys.markers), Mapping):
         elements["uns", keys.markers] = renamed(table)
-    if keys.intervals in source.uns_keys() and isinstance(tables := source.uns(keys.intervals), Mapping):
-        own = {name: renamed(part) for name, part in tables.items() if isinstance(part, Mapping) and name != "params"}
-        elements["uns", keys.intervals] = dict(tables) | own
+    for key in (keys.intervals, keys.description):
+        if key in source.uns_keys() and isinstance(tables := source.uns(key), Mapping):
+            parts = {name: part for name, part in tables.items() if isinstance(part, Mapping) and name != "params"}
+            elements["uns", key] = dict(tables) | {name: renamed(part) for name, part in parts.items()}
     for n in levels:
         _, codes = np.unique(source.obs(keys.level(n)).astype(str), return_inverse=True)
         groups = np.array([codes[before.codes == k].max(initial=-1) for k in range(len(before.names))])
@@ -450,7 +452,8 @@ def _weights(
 
 def _warn_of_stale(names: Sequence[str]) -> None:
     if names:
-        text = f"{', '.join(names)} belonged to the domains before this edit, and were removed. Compute them again."
+        were, them = ("was", "it") if len(names) == 1 else ("were", "them")
+        text = f"{', '.join(names)} belonged to the domains before this edit, and {were} removed. Compute {them} again."
         warnings.warn(InputWarning(text), stacklevel=2)
 
 

@@ -174,7 +174,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         names = source.obs_names() if source.n_obs <= MOST_SPOTS else ()
         composition = states = None
         if "composition" in fitted.summary:
-            composition = read_composition(source, keys, fitted.summary, len(fitted.domains.categories))
+            composition = read_composition(source, keys, fitted.summary, fitted.domains)
             if keys.state in source.obsm_keys():
                 states = read_states(source, keys).astype(np.float32, copy=False)  # ample for hundredths
     genes, mapped, note = _markers(file, counts, choices, progress, is_ready="rep" in params)

@@ -88,7 +88,11 @@ def compare(
         with display(quiet=quiet, verbose=verbose) as progress, claimed(output):
             comparison = compare_file(section, plan, output=output, progress=progress)
     except (KeyboardInterrupt, MemoryError) as stop:
-        msg = f"Finished runs were saved in {click.format_filename(output)}. Run the same command again to continue."
+        msg = "Nothing was written."
+        if any((Path(output) / "runs").glob("*")):
+            msg = (
+                f"Finished runs were saved in {click.format_filename(output)}. Run the same command again to continue."
+            )
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, msg) from stop
         raise type(stop)(msg) from stop

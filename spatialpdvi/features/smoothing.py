@@ -153,19 +153,22 @@ def predictive_neighbors(
     coordinates
         (n, 2) or (n, 3), any unit.
     samples
-        Spots of each section: neighbours are of the same one, and the errors of all are added up.
+        Spots of each section: neighbours are of the same one, and the errors of all are added up that have more spots
+        than the largest number.
     most
         Largest number considered.
     seed
         Of the spots on which the error is estimated, where there are more than 20,000.
     """
     n = features.shape[0]
-    candidates = [count for count in CANDIDATES if count <= min(most, *(spots.size - 1 for spots in samples))]
+    candidates = [count for count in CANDIDATES if count <= min(most, max(spots.size for spots in samples) - 1)]
     if not candidates:
         return 0
     rng = np.random.default_rng(seed)
     errors = dict.fromkeys(candidates, 0.0)
     for spots in samples:
+        if spots.size <= candidates[-1]:
+            continue
         sampled = np.arange(spots.size)
         if n > _SAMPLED:
             sampled = np.sort(rng.choice(spots.size, -(-_SAMPLED * spots.size // n), replace=False))

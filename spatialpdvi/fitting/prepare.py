@@ -295,8 +295,8 @@ def prepare_start(
     features = features._replace(by_scale=())  # large, and clustered by now
     if sets:
         start = compose(section, sets, start, of_states, graph=settings, progress=progress)
-        if options.states == "auto":
-            _warn_of_idle(options)
+    if options.states == "auto":
+        _warn_of_idle(options, with_states=bool(sets))
     if settings.n_neighbors is None:
         averaged = start.states is None and isinstance(features.fitted, np.ndarray)
         n_neighbors = default_n_neighbors(features.found["smooth"] if averaged else None)
@@ -324,13 +324,14 @@ def _restarts(
     return made
 
 
-def _warn_of_idle(options: FitOptions) -> None:
-    for idle in idle_beside(options, "states"):
-        text = (
-            f"{option_as_set(options, idle)} has no effect on domains that are compositions of cell states, as "
-            f"{option('states', 'auto')} found here. Give {option('states', 'off')} to use it."
-        )
-        warnings.warn(InputWarning(text), stacklevel=2)
+def _warn_of_idle(options: FitOptions, *, with_states: bool) -> None:
+    """Warn of options that have no effect on the kind of domains that ``auto`` chose."""
+    auto = option("states", "auto")
+    wanted = option("states", "off") if with_states else f"{option('states')} a number"
+    kind = "compositions of cell states" if with_states else "mean profiles and no compositions of cell states"
+    for idle in idle_beside(options, "states" if with_states else "mean_profiles"):
+        text = f"{option_as_set(options, idle)} has no effect on domains that are {kind}, as {auto} chose here."
+        warnings.warn(InputWarning(f"{text} Give {wanted} to use it."), stacklevel=2)
 
 
 def _warn_of_collapse(agreed: Consensus, k: int) -> None:

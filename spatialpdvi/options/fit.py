@@ -110,8 +110,8 @@ class FitOptions:
     )
     rep: str | None = _option(
         None,
-        "Key in obsm of features to fit as they are, such as X_pca or X_scVI. Gene selection, normalisation and PCA "
-        "are skipped. Default: features are computed from the counts.",
+        "Key in obsm of features to fit as they are, such as X_pca or X_scVI, or X for the matrix of the file. Gene "
+        "selection, normalisation and PCA are skipped. Default: features are computed from the counts.",
         group="Input",
     )
 
@@ -437,20 +437,20 @@ _IDLE = {
     "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
     "states": ("whiten", "tau"),
+    "mean_profiles": ("detrend", "anisotropy", "search"),  # no option: what domains are without states
 }
 
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
-    chosen = [name for name in _IDLE if getattr(options, name) not in (None, "auto", "off")]
+    chosen = [name for name in _IDLE if getattr(options, name, None) not in (None, "auto", "off")]
     found = [(idle, name) for name in chosen for idle in idle_beside(options, name)]
+    found += [(idle, "states") for idle in idle_beside(options, "mean_profiles") if options.states == "off"]
     genes = options.n_pcs == 0 and options.rep is None
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
-        ("detrend", "states", options.states == "off" and not options.detrend),
-        ("anisotropy", "states", options.states == "off" and options.anisotropy != FitOptions.anisotropy),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
@@ -464,14 +464,14 @@ def _has_fixed_steps(options: FitOptions) -> bool:
 
 
 def idle_beside(options: FitOptions, name: str) -> list[str]:
-    """Return the options that were set but have no effect beside another one, by name; "states" is one that has some.
+    """Return the options that were set but have no effect beside another one, by name.
 
     Parameters
     ----------
     options
         Of the fit.
     name
-        Of the other option.
+        Of the other option; "states" has some, and "mean_profiles" stands for domains without any.
     """
     return [f.name for f in fields(options) if f.name in _IDLE[name] and getattr(options, f.name) != f.default]
 

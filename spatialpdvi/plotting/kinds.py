@@ -233,7 +233,7 @@ def _first_gene(view: View, axes: Axes) -> Heading:
 
 def _domains(view: View, axes: Axes) -> Heading:
     draw_labels(axes, view.tissue, view.domains, colours=view.colours[0])
-    return Heading("Domains", score_line(view.fitted.summary["scores"]))
+    return Heading("Domains", score_line(view.fitted.summary["scores"], len(view.domains.codes)))
 
 
 def _annotation(view: View, axes: Axes) -> Heading:
@@ -309,8 +309,9 @@ def _states(view: View, axes: Axes) -> Heading:
 
 
 def _composition(view: View, axes: Axes) -> Heading:
-    names = [printable(str(name)) for name in view.fitted.domains.categories]
-    shares = read_composition(view.source, view.keys, view.fitted.summary, len(names))
+    domains = view.fitted.domains
+    names = [printable(str(name)) for name in domains.categories]
+    shares = read_composition(view.source, view.keys, view.fitted.summary, domains)
     draw_composition(axes, shares, domains=names, colours=palette(shares.shape[1]))
     return Heading("Compositions", f"shares of {shares.shape[1]} states")
 

@@ -119,7 +119,7 @@ def plot_section(
 
     if label is not None:
         add(tissue.size, draw_labels, tissue, label, colours=of_labels, heading=Heading("Annotation"))
-    add(tissue.size, draw_labels, tissue, domain, colours=of_domains, heading=Heading("Domains", score_line(scores)))
+    add(tissue.size, draw_labels, tissue, domain, colours=of_domains, heading=Heading("Domains", score_line(scores, n)))
     if confidence is not None:
         values = _check_confidence(confidence, n)
         add(tissue.size, draw_values, tissue, values, scale=_PROBABILITY, heading=Heading("Confidence"))
@@ -141,11 +141,12 @@ def named_title(title: str | None, n_axes: int) -> str | None:
     return f"{title} ({note})" if title else note.capitalize()
 
 
-def score_line(scores: Mapping[str, Any] | None) -> str:
-    """Return the scores to print, in one line."""
+def score_line(scores: Mapping[str, Any] | None, n_spots: int) -> str:
+    """Return the scores to print above a map of so many spots, in one line; those of more spots say so."""
     scores = scores or {}
     present = [key for key in ("ari", "nmi", "chaos", "pas") if key in scores]
-    return "   ".join(f"{key.upper()} {float(scores[key]):.3f}" for key in present)
+    line = "   ".join(f"{key.upper()} {float(scores[key]):.3f}" for key in present)
+    return f"all sections: {line}" if line and int(scores.get("n_spots", n_spots)) > n_spots else line
 
 
 def _check_coordinates(coordinates: ArrayLike) -> NDArray[np.float64]:

@@ -70,6 +70,12 @@ def test_an_error_about_options(toy_file, toy_section, options, flags, arguments
             ("`detrend=False`", "`states='off'`"),
         ),
         (
+            {"states": "off", "search": 3},
+            ["--states", "off", "--search", "3"],
+            ("--search", "--states off"),
+            ("`search`", "`states='off'`"),
+        ),
+        (
             {"states": "off", "anisotropy": 0.5},
             ["--states", "off", "--anisotropy", "0.5"],
             ("--anisotropy", "--states off"),

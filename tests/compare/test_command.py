@@ -286,6 +286,15 @@ def test_quiet_says_nothing(toy_file, tmp_path):
     assert result.stdout == result.stderr == ""
 
 
+def test_an_interruption_before_the_first_run_says_that_nothing_was_written(toy_file, tmp_path):
+    arguments = ["compare", toy_file, *FAST, "--seeds", "100", "--solvers", "cavi", "-o", tmp_path / "out", "-v"]
+    code, stdout, stderr = interrupt_at("start", arguments)
+    assert code == 130
+    assert "Interrupted. Nothing was written." in stderr
+    assert "Traceback" not in stdout + stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_interruption_leaves_the_finished_runs(toy_file, tmp_path):
     out = tmp_path / "out"
     endless = ["--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "3000"]

@@ -23,7 +23,9 @@ def fits():
     section = spv.simulate(n_spots=600, n_genes=150, k=K, seed=1, easy=True)
     for states in ("off", 8):
         found[states] = section.copy()
-        spv.fit(found[states], k=K, n_top_genes=100, n_init=1, search=1, states=states, save_graph=True, tol=1e-6)
+        search = {} if states == "off" else {"search": 1}
+        options = {"k": K, "n_top_genes": 100, "n_init": 1, "save_graph": True, "tol": 1e-6}
+        spv.fit(found[states], states=states, **options, **search)
     return found
 
 
@@ -207,6 +209,24 @@ class TestRename:
         assert set(adata.uns["pdvi_markers"]["domain"]) == {"Cortex", "Skin", "2", "3", "4"}
         new = adata.obs["pdvi_domain_L3"].astype(str)
         assert new.tolist() == [name.replace("0", "Cortex").replace("1", "Skin") for name in old]
+
+    def test_a_description_gets_the_new_names_and_does_not_outlive_its_domains(self, fits):
+        adata = fits["off"].copy()
+        contacts = {"domain": np.array(["0", "1"], dtype=object), "other": np.array(["1", "4"], dtype=object)}
+        domains = {"domain": np.array(["0", "1"], dtype=object), "spots": np.array([3, 2])}
+        stored = {"sections": {"section": np.array(["a"], dtype=object)}, "domains": domains, "contacts": contacts}
+        adata.uns["pdvi_describe"] = stored | {"params": {"by": "domain"}}
+        spv.label(adata, Rename({"0": "Cortex", "1": "Skin"}))
+        found = adata.uns["pdvi_describe"]
+        assert found["domains"]["domain"].tolist() == ["Cortex", "Skin"]
+        assert found["contacts"]["other"].tolist() == ["Skin", "4"]
+        assert found["params"] == {"by": "domain"}
+        np.testing.assert_array_equal(found["domains"]["spots"], [3, 2])
+        with pytest.warns(
+            InputWarning, match=r"^uns\['pdvi_describe'\] belonged .*, and was removed. Compute it again"
+        ):
+            spv.label(adata, Merge(("Cortex", "Skin"), name="brain"))
+        assert "pdvi_describe" not in adata.uns
 
     def test_a_name_that_a_union_would_share_is_refused(self, fits):
         adata = fits["off"].copy()

@@ -249,7 +249,7 @@ def test_every_section_has_trends_of_its_own():
 
 def test_auto_has_no_states_on_a_small_section(fitted, tmp_path):
     folder, _ = fitted
-    chosen = FAST | {"states": "auto"}
+    chosen = FAST | {"states": "auto", "search": None}
     auto, off = (
         fit_file(folder / "section.h5ad", FitOptions(**(chosen | {"states": how})), output=tmp_path / f"{how}.h5ad")
         for how in ("auto", "off")
@@ -324,3 +324,21 @@ def test_options_without_effect_on_states_that_auto_found_are_said(chosen, said,
     texts = [str(one.message) for one in caught if "no effect" in str(one.message)]
     assert len(texts) == (said is not None)
     assert all(text.startswith(f"`{said}` has no effect on domains that are compositions of cell") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"), [({"search": 3}, "search"), ({"detrend": False}, "detrend=False"), ({}, None)]
+)
+def test_options_without_effect_on_domains_without_states_are_said(chosen, said):
+    section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_pca": _CELLS})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        fit(section, k=3, rep="X_pca", n_init=1, **chosen)
+    assert "n_states" not in section.uns["pdvi"]["params"]
+    texts = [str(one.message) for one in caught if "no effect" in str(one.message)]
+    assert len(texts) == (said is not None)
+    for text in texts:
+        assert text == (
+            f"`{said}` has no effect on domains that are mean profiles and no compositions of cell states, as "
+            "`states='auto'` chose here. Give `states` a number to use it."
+        )

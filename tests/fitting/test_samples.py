@@ -82,6 +82,18 @@ def test_the_scale_of_two_equal_sections_is_that_of_one(halves):
     assert one == two
 
 
+def test_a_tiny_section_does_not_set_the_scale_of_the_others(halves):
+    points = np.asarray(halves[0].obsm["spatial"])
+    x = np.random.default_rng(2).normal(size=points.shape) + np.sin(points / np.ptp(points) * 9.0)
+    n = len(x)
+    for few in (1, 3, 12):
+        samples = [np.arange(few), np.arange(few, n)]
+        rest = predictive_neighbors(x[few:], points[few:], samples=[np.arange(n - few)], most=100, seed=0)
+        assert predictive_neighbors(x, points, samples=samples, most=100, seed=0) == rest > 12
+    alone = [np.arange(own, own + 1) for own in range(9)]
+    assert predictive_neighbors(x[:9], points[:9], samples=alone, most=100, seed=0) == 0
+
+
 def test_a_domain_means_the_same_in_both(halves):
     """A section and its mirror image: every spot and its image are of one domain."""
     image = halves[0].copy()

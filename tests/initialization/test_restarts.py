@@ -44,10 +44,11 @@ def test_small_sections_have_more_restarts(n, expected):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, 192), ({"restarts": "best"}, 24), ({"states": 8}, 24), ({"n_init": 4}, 18)]
+    ("given", "expected"),
+    [({}, 192), ({"restarts": "best"}, 24), ({"states": 8, "search": 0}, 24), ({"n_init": 4}, 18)],
 )
 def test_a_fit_has_as_many_restarts_as_its_options_say(toy_section, given, expected):
-    options = {"rep": "X_pca", "states": "off", "max_epochs": 3, "tol": 1.0, "tol_objective": 1.0, "search": 0, **given}
+    options = {"rep": "X_pca", "states": "off", "max_epochs": 3, "tol": 1.0, "tol_objective": 1.0, **given}
     assert spatialpdvi.fit(toy_section.copy(), k=4, **options).params["n_restarts"] == expected
 
 

@@ -213,7 +213,7 @@ def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
         section.copy(), k="3:7", **options
     )  # eight states are too few for seven domains and two spare
     assert "found_again" in few.scan.table
-    off = spatialpdvi.fit(section.copy(), k="2:5", **{**options, "states": "off"})
+    off = spatialpdvi.fit(section.copy(), k="2:5", **(options | {"states": "off", "search": None}))
     assert "found_again" in off.scan.table
 
 

@@ -15,6 +15,7 @@ from spatialpdvi.io.section.coordinates import as_table, read_coordinates
 from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
 
 __all__ = [
+    "SELECTED",
     "Fitted",
     "check_fitted",
     "not_ours",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
+SELECTED = "A selection of spots loses the categories that have none left (`adata[...]`), and nothing else. "
 _GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
 _NO_STATES = (
     "Only fits whose domains are compositions of cell states write it: fit with "
@@ -304,16 +306,35 @@ def read_states(source: Source, keys: Keys) -> np.ndarray:
     return states
 
 
-def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], n_domains: int) -> np.ndarray:
-    """Read the share of each state in each domain, (K, C) float64, from the summary of a fit (``uns[key]``)."""
+def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], domains: pd.Categorical) -> np.ndarray:
+    """Read the share of each state in each domain that has spots, (K, C) float64, from the summary of a fit.
+
+    Parameters
+    ----------
+    source, keys
+        Of the fit.
+    summary
+        ``uns[key]``.
+    domains
+        (n,), from `read_domains`: those without spots, as in one file of several, have no category.
+    """
     name = f"uns[{keys.uns!r}]['composition']"
     if "composition" not in summary:
         raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
     shares = np.asarray(summary["composition"])
-    right = shares.ndim == 2 and shares.shape[0] == n_domains and shares.dtype.kind in "iuf"
+    right = shares.ndim == 2 and shares.dtype.kind in "iuf"
     if not right or not np.isfinite(shares).all() or (shares < 0).any():
         raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
-    return shares.astype(np.float64)
+    column = source.obs(keys.domain)
+    every = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else domains.categories
+    if shares.shape[0] != len(every):
+        raise InputError(
+            f"a row of {name} of {source.name} for each of the {len(every)} categories of obs[{keys.domain!r}]",
+            f"{shares.shape[0]} rows",
+            SELECTED + "Draw them before spots are selected, or run `spatialpdvi fit` again.",
+        )
+    place = {str(category): row for row, category in enumerate(every)}
+    return shares[[place[str(category)] for category in domains.categories]].astype(np.float64)
 
 
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:

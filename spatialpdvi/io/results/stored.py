@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import (
+    SELECTED,
     check_fitted,
     not_ours,
     read_colours,
@@ -163,8 +164,7 @@ def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:
         raise InputError(
             f"a column of {name} of {source.name} for each of the {k} categories of obs[{keys.domain!r}]",
             f"{phi.shape[1]} columns",
-            "A selection of spots loses the categories that have none left (`adata[...]`), and not their columns. Edit "
-            "the domains before spots are selected, or run `spatialpdvi fit` again.",
+            SELECTED + "Edit the domains before spots are selected, or run `spatialpdvi fit` again.",
         )
     if not np.isfinite(phi).all() or (phi < 0).any() or np.abs(phi.sum(axis=1) - 1.0).max() > _ROUNDED:
         raise not_ours(source, name, "rows that are no probabilities")
