@@ -174,7 +174,8 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
         rounds = search_rounds(None, codes.size)
         chosen = lowest(recorder, starts, rounds=rounds, seed=seed)  # type: ignore[arg-type]
         single = landscape.with_domains(1).fit(np.zeros(codes.size, dtype=np.int64), rounds=1).neg_elbo
-        nearest = cKDTree(landscape.coordinates[is_known]).query(landscape.coordinates)[1]
+        places = landscape.places.coordinates
+        nearest = cKDTree(places[is_known]).query(places)[1]
         full = codes[is_known][nearest]  # spots without a label have that of the nearest with one
         of_annotation = landscape.with_domains(max(landscape.k, int(codes.max()) + 1))
         annotation = of_annotation.fit(full[landscape.order])

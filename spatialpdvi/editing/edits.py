@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, list_keys, option
 
 __all__ = ["Edit", "Levels", "Merge", "Pieces", "Rename", "Split"]
 
@@ -60,7 +60,7 @@ class Merge:
 
     def __post_init__(self) -> None:
         if isinstance(self.domains, str) or len(set(self.domains)) < 2:
-            raise InputError("at least two domains", repr(self.domains), option="domains")
+            raise InputError("at least two domains", list_keys(list(self.domains)), option="domains")
 
 
 @dataclass(frozen=True)

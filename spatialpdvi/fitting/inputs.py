@@ -9,6 +9,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.background import Exclusion
 from spatialpdvi.io.section.counts import SPOT_BYTES, fit_bytes
 from spatialpdvi.io.section.section import Section, read_section
@@ -80,9 +81,9 @@ def check_section(section: Section, options: FitOptions) -> None:
     Raises
     ------
     InputError
-        Where the solver does not have an option, there are more domains, patches or neighbours than spots, the start
-        labels name more domains than K, or the options need several sections, a third coordinate or a package that
-        are missing.
+        Where the solver does not have an option, the features are those of a fit that this one replaces, there are
+        more domains, patches or neighbours than spots, the start labels name more domains than K, or the options need
+        several sections, a third coordinate or a package that are missing.
     """
     SolverRun.of(options)
     n = section.coordinates.shape[0]
@@ -90,6 +91,11 @@ def check_section(section: Section, options: FitOptions) -> None:
         value = getattr(options, name)
         if value is not None and not isinstance(value, str) and value > n:
             raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)
+    if options.rep == Keys(options.key_added).features:
+        found = f"obsm[{options.rep!r}], where it writes its own"
+        raise InputError(
+            "features that the fit does not replace", found, f"Choose another {option('key_added')}.", option="rep"
+        )
     if isinstance(options.k, str):
         candidates(options.k, n)  # raises where the range goes beyond the spots
     _check_start_labels(section, options)

@@ -119,7 +119,7 @@ class Landscape:
         self.order, (self._patch,) = patching.order, patching.patches
         self.n = likelihood.shape[0]
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
-        self._places = places
+        self.places = places
         self.k, self.prior_weight = k, prior_weight
         self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
         self._share = _share_without_domains(self.states.relative)
@@ -135,12 +135,12 @@ class Landscape:
         """The spots (n, q) that are nearest to each, in the order of the landscape."""
         place = np.empty(self.n, dtype=np.int64)
         place[self.order] = np.arange(self.n)
-        return place[self._places.nearest[self.order]]
+        return place[self.places.nearest[self.order]]
 
     @cached_property
     def smooth_functions(self) -> np.ndarray:
         """The functions (n, b) of the place with which compositions may vary, in the order of the landscape."""
-        return self._places.smooth_functions[self.order]
+        return self.places.smooth_functions[self.order]
 
     def varied(self, fit: Fit) -> float:
         """Return F of a fit where compositions vary within its domains, as they are."""

@@ -61,7 +61,7 @@ def test_a_session_of_edits(path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["merge", "-d", "0"], "Expected `--domain` to be at least two domains, found ('0',)."),
+        (["merge", "-d", "0"], "Expected `--domain` to be at least two domains, found '0'."),
         (
             ["merge", "-d", "0", "-d", "x"],
             "Expected `--domain` to be one of the domains '0', '1', '2', '3', found",

@@ -189,7 +189,9 @@ def test_a_domain_that_is_missing_for_another_reason_is_still_an_error(section, 
 def test_a_mask_of_something_else_is_refused(section, values):
     adata = section.copy()
     adata.obs["mask"] = pd.Series(np.array(values, dtype=object)[np.arange(adata.n_obs) % 2], index=adata.obs_names)
-    with pytest.raises(InputError, match=r"obs\['mask'\] to hold true and false, or 1 and 0"):
+    with pytest.raises(
+        InputError, match=r"`mask` to be a column of true and false, or 1 and 0, found '\S+' in obs\['mask'\]"
+    ):
         fit(adata, **FAST, mask="mask")
     assert "pdvi_domain" not in adata.obs
 

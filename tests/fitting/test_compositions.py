@@ -342,3 +342,15 @@ def test_options_without_effect_on_domains_without_states_are_said(chosen, said)
             f"`{said}` has no effect on domains that are mean profiles and no compositions of cell states, as "
             "`states='auto'` chose here. Give `states` a number to use it."
         )
+
+
+def test_features_that_the_fit_would_replace_are_refused():
+    section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_mine": _CELLS})
+    fit(section, k=3, rep="X_mine", n_init=1)
+    section.obsm["X_pdvi"] = _CELLS
+    with pytest.raises(
+        InputError, match=r"found obsm\['X_pdvi'\], where it writes its own\. Choose another `key_added`"
+    ):
+        fit(section, k=3, rep="X_pdvi", n_init=1)
+    fit(section, k=3, rep="X_pdvi", n_init=1, key_added="again")
+    np.testing.assert_array_equal(section.obsm["X_pdvi"], _CELLS)

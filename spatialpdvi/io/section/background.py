@@ -81,8 +81,8 @@ def read_mask(source: Source, key: str) -> np.ndarray:
     other = ~(is_true | is_false)
     if other.any():
         raise InputError(
-            f"obs[{key!r}] to hold true and false, or 1 and 0",
-            f"{str(column[other].iloc[0])!r} (spot {str(source.obs_names()[other.argmax()])!r})",
+            "a column of true and false, or 1 and 0",
+            f"{str(column[other].iloc[0])!r} in obs[{key!r}] (spot {str(source.obs_names()[other.argmax()])!r})",
             "Make a column that is true for the spots to be fitted.",
             option="mask",
         )
