@@ -35,7 +35,9 @@ __all__ = [
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
-SELECTED = "A selection of spots loses the categories that have none left (`adata[...]`), and nothing else. "
+SELECTED = (
+    "A selection of spots loses the categories that have none left (`adata[...]`), and not what is stored of them. "
+)
 _GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
 _NO_STATES = (
     "Only fits whose domains are compositions of cell states write it: fit with "
