@@ -553,7 +553,9 @@ class TestStates:
         ):
             pl.composition(some)
 
-    @pytest.mark.parametrize("shares", [np.ones(3), np.full((3, 2), np.nan), np.array([["a"]] * 3), -np.ones((3, 2))])
+    @pytest.mark.parametrize(
+        "shares", [np.ones((2, 3)), np.ones(3), np.full((3, 2), np.nan), np.array([["a"]] * 3), -np.ones((3, 2))]
+    )
     def test_shares_that_no_fit_writes_are_refused(self, adata, shares):
         adata.uns["pdvi"]["composition"] = shares
         with pytest.raises(InputError, match=r"\['composition'\] of .* to hold the result of a fit"):

@@ -369,7 +369,7 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
         if len(pair) != 2 or missing or str(pair[0]) == str(pair[1]):
             raise InputError(
                 "pairs of two domains",
-                " and ".join(repr(str(name)) for name in pair),
+                list_keys(map(str, pair)),
                 f"The names are {list_keys(list(groups.names))}.",
             )
         found.append((position[str(pair[0])], position[str(pair[1])]))

@@ -60,7 +60,8 @@ class Merge:
 
     def __post_init__(self) -> None:
         if isinstance(self.domains, str) or len(set(self.domains)) < 2:
-            raise InputError("at least two domains", list_keys(list(self.domains)), option="domains")
+            found = [self.domains] if isinstance(self.domains, str) else self.domains
+            raise InputError("at least two domains", list_keys(found), option="domains")
 
 
 @dataclass(frozen=True)

@@ -132,9 +132,7 @@ def map_data(material: Material, drawn: Maps, *, most: int = MOST_SPOTS) -> dict
     if material.states is not None:
         layers.append(_state_layer(material.states, rows, columns))
     layers += _gene_layers(material, rows, columns)
-    composition = None
-    if material.composition is not None:  # of the domains that have spots, whose codes the page knows
-        composition = material.composition[np.unique(material.fitted.domains.codes)].round(3).tolist()
+    composition = None if material.composition is None else material.composition.round(3).tolist()
     return {
         "size": [round(finest * inches, 2) for inches in drawn.tissue.size],
         "sections": [own.in_steps(finest) for own in placed],

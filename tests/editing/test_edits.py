@@ -137,6 +137,7 @@ class TestMerge:
                 r"^Expected `domains` to be one of the domains '0', '1', '2', '3', '4', found '9'",
             ),
             (lambda: Merge(["0"]), r"^Expected `domains` to be at least two domains, found '0'\.$"),
+            (lambda: Merge("brain"), r"^Expected `domains` to be at least two domains, found 'brain'\.$"),
             (lambda: Merge(["0", "1"], name="4"), r"^Expected `name` to be a new name, found '4', which is another"),
             (lambda: Split("0", into=1), r"^Expected `into` to be at least 2, found 1"),
             (lambda: Split("0", into=400), r"^Expected `into` to be at most half the number of spots of the domain"),

@@ -326,7 +326,7 @@ def test_a_fit_far_above_the_limit_is_cut_short():
     rounds = []
     sweep_ = landscape.sweep
     for limit in (np.inf, -1e9):
-        landscape.sweep = lambda *given: (rounds.append(limit), sweep_(*given))  # noqa: B023
+        landscape.sweep = lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
         landscape.fit(labels, give_up_above=limit)
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
 

@@ -182,7 +182,6 @@ def test_a_number_that_leaves_domains_empty_is_not_taken():
     assert recommend_by_evidence(table)[0] == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("lack", "empty"), [((True, False, False), 0), ((False, True, True), 1)])
 def test_a_number_is_missing_where_most_sets_of_states_lack_it(lack, empty, monkeypatch):
     def found(lacks):
@@ -198,6 +197,7 @@ def test_a_number_is_missing_where_most_sets_of_states_lack_it(lack, empty, monk
     np.testing.assert_array_equal(table["n_empty"], [0, 0, empty, 0])
 
 
+@pytest.mark.slow
 def test_a_fit_chooses_by_evidence_and_equals_one_with_that_number(tmp_path):
     section = spatialpdvi.simulate(n_spots=900, n_genes=150, k=4, seed=2, signal=2.0, easy=True)
     options = {"states": 8, "n_top_genes": 150, "n_init": 1, "search": 2, "seed": 0}

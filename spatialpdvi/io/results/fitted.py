@@ -324,12 +324,12 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
     if "composition" not in summary:
         raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
     shares = np.asarray(summary["composition"])
-    right = shares.ndim == 2 and shares.dtype.kind in "iuf"
-    if not right or not np.isfinite(shares).all() or (shares < 0).any():
-        raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
     column = source.obs(keys.domain)
     every = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else domains.categories
-    if shares.shape[0] != len(every):
+    right = shares.ndim == 2 and shares.shape[0] >= len(every) and shares.dtype.kind in "iuf"
+    if not right or not np.isfinite(shares).all() or (shares < 0).any():
+        raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
+    if shares.shape[0] > len(every):
         raise InputError(
             f"a row of {name} of {source.name} for each of the {len(every)} categories of obs[{keys.domain!r}]",
             f"{shares.shape[0]} rows",
