@@ -1,19 +1,21 @@
 """Scores of the default settings on every real section, over seeds.
 
-`--set` changes an option, `--parts` fits parts of them and `--simulated` sections whose domains are known. Files that
-are named are fitted instead of those in the folder of the real sections.
+`--set` changes an option, `--parts` fits parts of them, `--molecules` fits them with fewer molecules, and `--simulated`
+fits sections whose domains are known. Files that are named are fitted instead of those in the folder of the real
+sections.
 """
 
 import json
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from sections import PEERS, Section, labelled, parts, sections, simulated
+from sections import PEERS, Section, labelled, parts, sections, simulated, thinned
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -46,6 +48,7 @@ HEADER = (
 @click.option(
     "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
 )
+@click.option("--molecules", type=click.FloatRange(0, 1, min_open=True), help="Keep this share of the molecules.")
 @click.option("--simulated", "n_spots", type=int, help="Fit simulated sections of so many spots instead.")
 def main(
     files: tuple[Path, ...],
@@ -54,6 +57,7 @@ def main(
     changed: tuple[str, ...],
     *,
     of_parts: bool,
+    molecules: float | None,
     n_spots: int | None,
 ) -> None:
     """Print one row per section: means over seeds, and the spread (largest minus smallest) of the ARI.
@@ -62,6 +66,9 @@ def main(
     """
     if files and n_spots is not None:
         msg = "Expected FILES or --simulated, found both."
+        raise click.UsageError(msg)
+    if of_parts and molecules is not None:
+        msg = "Expected --parts or --molecules, found both."
         raise click.UsageError(msg)
     warnings.simplefilter("ignore", InputWarning)
     options = dict(_parse(text) for text in changed)
@@ -72,7 +79,10 @@ def main(
         for whole in labelled(files) or (sections() if n_spots is None else simulated(n_spots, Path(folder))):
             if only and whole.path.stem not in only:
                 continue
-            for section in parts(whole, Path(folder)) if of_parts else [whole]:
+            fitted: Iterable[Section] = parts(whole, Path(folder)) if of_parts else [whole]
+            if molecules is not None:
+                fitted = thinned(whole, molecules, Path(folder))
+            for section in fitted:
                 row, ari = _row(section, seeds, options, Path(folder) / "out.h5ad")
                 means.append(ari)
                 print(f"| {' | '.join(row)} |", flush=True)

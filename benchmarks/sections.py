@@ -15,7 +15,7 @@ from spatialpdvi.io.formats.sources import H5adSource
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.synthetic import simulate_file
 
-__all__ = ["PEERS", "Section", "labelled", "parts", "sections", "simulated"]
+__all__ = ["PEERS", "Section", "labelled", "parts", "sections", "simulated", "thinned"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 _FEWEST = 200  # spots of a part
@@ -113,10 +113,21 @@ def parts(section: Section, folder: Path) -> Iterator[Section]:
         if name == "molecules":
             if section.options:  # components alone
                 continue
-            _halve(part, rng)
+            _thin(part, 0.5, rng)
         path = folder / f"{section.path.stem}.{name}.h5ad"
         part.write_h5ad(path)
         yield Section(path, k, section.options)
+
+
+def thinned(section: Section, share: float, folder: Path) -> Iterator[Section]:
+    """The section with a random share of its molecules, written to a folder; nothing where it is components alone."""
+    if section.options:
+        return
+    part = anndata.read_h5ad(section.path)
+    _thin(part, share, np.random.default_rng(0))
+    path = folder / f"{section.path.stem}.h5ad"
+    part[_counts(part).sum(axis=1).A1 > 0].write_h5ad(path)
+    yield Section(path, section.k, section.options)
 
 
 def simulated(n_spots: int, folder: Path) -> Iterator[Section]:
@@ -132,10 +143,14 @@ def _n_domains(section: anndata.AnnData) -> int:
     return int((share >= _SMALLEST).sum())
 
 
-def _halve(part: anndata.AnnData, rng: np.random.Generator) -> None:
-    """Keep every molecule with a probability of a half."""
-    counts = sp.csr_matrix(part.layers.get("counts", part.X))
-    counts.data = rng.binomial(np.rint(counts.data).astype(np.int64), 0.5).astype(np.float32)
+def _counts(part: anndata.AnnData) -> sp.csr_matrix:
+    return sp.csr_matrix(part.layers.get("counts", part.X))
+
+
+def _thin(part: anndata.AnnData, share: float, rng: np.random.Generator) -> None:
+    """Keep every molecule with a given probability."""
+    counts = _counts(part)
+    counts.data = rng.binomial(np.rint(counts.data).astype(np.int64), share).astype(np.float32)
     counts.eliminate_zeros()
     if "counts" in part.layers:
         part.layers["counts"] = counts

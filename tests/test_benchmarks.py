@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 
 from spatialpdvi.synthetic import simulate_file
@@ -374,6 +375,25 @@ def test_files_of_ones_own_have_their_labels_and_are_fitted_by_components_withou
     own, other = load("sections").labelled([path, tmp_path / "components.h5ad"])
     assert (own.k, own.options) == (3, {})
     assert (other.k, other.options) == (3, {"rep": "X_pca", "n_pcs": 15})
+
+
+def test_a_share_of_the_molecules_is_kept_and_spots_that_lose_all_are_left_out(load, tmp_path):
+    (tmp_path / "thin").mkdir()
+    simulate_file(tmp_path / "whole.h5ad", n_spots=300, n_genes=60, k=3, easy=True)
+    whole = anndata.read_h5ad(tmp_path / "whole.h5ad")
+    counts = whole.X.toarray()
+    counts[:5, 1:] = 0  # spots of a molecule or none
+    whole.X = sp.csr_matrix(counts)
+    whole.write_h5ad(tmp_path / "whole.h5ad")
+    sections = load("sections")
+    (of_few,) = sections.thinned(sections.Section(tmp_path / "whole.h5ad", 3, {}), 0.1, tmp_path / "thin")
+    few = anndata.read_h5ad(of_few.path)
+    assert of_few.k == 3
+    assert 295 <= few.n_obs < 300
+    assert few.X.sum() == pytest.approx(0.1 * whole.X.sum(), rel=0.05)
+    assert (few.X.sum(axis=1) > 0).all()
+    assert ((whole[few.obs_names].X - few.X).toarray() >= 0).all()
+    assert not list(sections.thinned(sections.Section(of_few.path, 3, sections.PCS), 0.1, tmp_path))
 
 
 def test_a_search_is_summed_up_by_its_lowest_f_and_by_ranks(load):

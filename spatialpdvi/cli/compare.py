@@ -82,6 +82,7 @@ def compare(
     limit_threads(threads)
     with importing():
         from spatialpdvi.compare.comparison import compare_file
+        from spatialpdvi.compare.store import has_results
         from spatialpdvi.io.storage.locks import claimed
 
     try:
@@ -89,7 +90,7 @@ def compare(
             comparison = compare_file(section, plan, output=output, progress=progress)
     except (KeyboardInterrupt, MemoryError) as stop:
         msg = "Nothing was written."
-        if any((Path(output) / "runs").glob("*")):
+        if has_results(output):
             msg = (
                 f"Finished runs were saved in {click.format_filename(output)}. Run the same command again to continue."
             )

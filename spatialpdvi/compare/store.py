@@ -12,7 +12,9 @@ from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.version import __version__
 
-__all__ = ["Store", "check_folder", "identify"]
+__all__ = ["Store", "check_folder", "has_results", "identify"]
+
+_RUNS = "runs"  # the folder in the output
 
 # options that change neither the objective nor the start, or belong to a single run
 _IRRELEVANT = {"seed", "solver", "key_added", "save_graph"}
@@ -34,7 +36,7 @@ def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Raise where results cannot be written into the folder; it need not exist, but its parent must."""
     folder = Path(folder)
-    for path in (folder, folder / "runs"):
+    for path in (folder, folder / _RUNS):
         if os.path.lexists(path) and not path.is_dir():
             raise _not_a_folder(path)
     if folder.is_dir():
@@ -44,12 +46,17 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def has_results(folder: str | os.PathLike[str]) -> bool:
+    """Return whether runs of any identity were saved in the folder."""
+    return any((Path(folder) / _RUNS).glob("*"))
+
+
 def _not_a_folder(path: Path) -> InputError:
     return InputError("a folder", f"the file {str(path)!r}", option="output")
 
 
 class Store:
-    """Results in ``folder/runs``. Those with another identity are ignored.
+    """Results in the folder ``runs`` of ``folder``. Those with another identity are ignored.
 
     Parameters
     ----------
@@ -60,7 +67,7 @@ class Store:
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
-        self._runs = folder / "runs"
+        self._runs = folder / _RUNS
         self._identity = identity
 
     def load(self, name: str, **more: Any) -> dict[str, Any] | None:

@@ -52,8 +52,10 @@ def smooth_features(
     components, xy = raw.components, section.coordinates
     samples = section.blocks(across=settings.across_sections)
     with progress.stage("smooth") as stage:
-        # an average over more than half the spots that a domain has on average would blur the domains themselves
-        most = xy.shape[0] // (2 * settings.n_domains * len(samples))
+        # An average over more than half the spots that a domain has on average would blur the domains themselves. The
+        # size of sections is that in which the average spot lies, so that a few spots apart do not count as a section.
+        sizes = np.array([spots.size for spots in samples], dtype=np.int64)
+        most = int(sizes @ sizes // (2 * settings.n_domains * sizes.sum()))
         scale = settings.smooth
         if scale is None:
             scale = predictive_neighbors(components, xy, samples=samples, most=most, seed=settings.seed)

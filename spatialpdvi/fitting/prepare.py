@@ -33,7 +33,7 @@ from spatialpdvi.initialization import (
 )
 from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import KMEANS, FitOptions, idle_beside, option_as_set
+from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options_of, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings, default_n_neighbors
 from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets, search_rounds
 from spatialpdvi.problems.base import Blocks
@@ -329,7 +329,7 @@ def _warn_of_idle(options: FitOptions, *, with_states: bool) -> None:
     auto = option("states", "auto")
     wanted = option("states", "off") if with_states else f"{option('states')} a number"
     kind = "compositions of cell states" if with_states else "mean profiles and no compositions of cell states"
-    for idle in idle_beside(options, "states" if with_states else "mean_profiles"):
+    for idle in idle_options_of(options, with_states=with_states):
         text = f"{option_as_set(options, idle)} has no effect on domains that are {kind}, as {auto} chose here."
         warnings.warn(InputWarning(f"{text} Give {wanted} to use it."), stacklevel=2)
 

@@ -1,10 +1,11 @@
 """The states that domains of a section may share: whether there are any, how many, and without which trends."""
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.initialization import (
@@ -19,7 +20,7 @@ from spatialpdvi.initialization import (
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import StateSettings
-from spatialpdvi.options.states import are_communities, n_mixtures, wanted_states
+from spatialpdvi.options.states import are_communities, most_states, n_mixtures, wanted_states
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -60,6 +61,14 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
         )
     if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
+    most = most_states(n)
+    if wanted > most:
+        advice = f"at most {most}" if most > 1 else option("states", "off")
+        text = (
+            f"With {option('states', wanted)}, a state has {n / wanted:.1f} of the {n:,} spots on average, too few to "
+            f"learn what it is and in which domains it lies. Give {advice}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
     return wanted
 
 

@@ -19,8 +19,8 @@ __all__ = [
     "TOTALS",
     "TRANSFORMS",
     "FitOptions",
-    "idle_beside",
     "idle_options",
+    "idle_options_of",
     "option_table",
 ]
 
@@ -437,15 +437,15 @@ _IDLE = {
     "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
     "states": ("whiten", "tau"),
-    "mean_profiles": ("detrend", "anisotropy", "search"),  # no option: what domains are without states
 }
+_IDLE_WITHOUT_STATES = ("detrend", "anisotropy", "search")
 
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
     chosen = [name for name in _IDLE if getattr(options, name, None) not in (None, "auto", "off")]
-    found = [(idle, name) for name in chosen for idle in idle_beside(options, name)]
-    found += [(idle, "states") for idle in idle_beside(options, "mean_profiles") if options.states == "off"]
+    found = [(idle, name) for name in chosen for idle in _set_among(options, _IDLE[name])]
+    found += [(idle, "states") for idle in idle_options_of(options, with_states=False) if options.states == "off"]
     genes = options.n_pcs == 0 and options.rep is None
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
@@ -463,17 +463,13 @@ def _has_fixed_steps(options: FitOptions) -> bool:
     return options.states == "off" and options.step_mean is not None and options.step_log_variance is not None
 
 
-def idle_beside(options: FitOptions, name: str) -> list[str]:
-    """Return the options that were set but have no effect beside another one, by name.
+def idle_options_of(options: FitOptions, *, with_states: bool) -> list[str]:
+    """Return the options that were set but have no effect where domains have states, or where they have none."""
+    return _set_among(options, _IDLE["states"] if with_states else _IDLE_WITHOUT_STATES)
 
-    Parameters
-    ----------
-    options
-        Of the fit.
-    name
-        Of the other option; "states" has some, and "mean_profiles" stands for domains without any.
-    """
-    return [f.name for f in fields(options) if f.name in _IDLE[name] and getattr(options, f.name) != f.default]
+
+def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
+    return [f.name for f in fields(options) if f.name in names and getattr(options, f.name) != f.default]
 
 
 def option_as_set(options: FitOptions, name: str) -> str:

@@ -7,6 +7,7 @@ __all__ = [
     "SAMPLED_FROM",
     "SMALL",
     "are_communities",
+    "most_states",
     "n_deciding_sets",
     "n_mixtures",
     "n_state_sets",
@@ -44,7 +45,12 @@ def states_of_section(n_spots: int, k: int) -> int:
     """
     few = not are_communities(_STATES, n_spots)
     n_states = max(_FEWER_STATES if few else _STATES, k + 2)
-    return n_states if n_spots >= _SPOTS_EACH * n_states else 0
+    return n_states if n_states <= most_states(n_spots) else 0
+
+
+def most_states(n_spots: int) -> int:
+    """Return how many states so many spots tell enough about: with more, a state has fewer than 20 on average."""
+    return n_spots // _SPOTS_EACH
 
 
 def are_communities(n_states: int, n_spots: int) -> bool:

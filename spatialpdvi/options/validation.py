@@ -63,8 +63,10 @@ def check_range(name: str, value: Any) -> None:
     if value is None:
         return
     least = _AT_LEAST.get(name)
-    if least is not None and not (math.isfinite(value) and value >= least):
+    if least is not None and not value >= least:  # NaN is none
         raise InputError(f"at least {least}", str(value), option=name)
+    if least is not None and math.isinf(value):
+        raise InputError("a finite number", str(value), option=name)
     if name in _POSITIVE and not (math.isfinite(value) and value > 0):
         raise InputError("a positive number", str(value), option=name)
     most = _AT_MOST.get(name, _LARGEST if isinstance(value, Integral) else math.inf)

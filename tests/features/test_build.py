@@ -106,3 +106,15 @@ def test_another_section_is_normalised_by_the_selected_genes_as_well(section):
     assert set(genes.counted) >= set(genes.genes)
     assert genes.counted.size == 60
     np.testing.assert_allclose(genes.apply(read.counts, pd.Index(read.gene_names))[0], raw.components, atol=1e-3)
+
+
+def test_half_the_spots_that_a_domain_has_in_a_section_are_averaged_at_most(section):
+    """Spots in sections of their own are no reason to average over fewer: what counts is where the average spot is."""
+    section.obsm["noise"] = np.random.default_rng(1).normal(size=(section.n_obs, 5))  # the mean of all predicts best
+    number = np.arange(section.n_obs)
+    section.obs["halves"] = np.where(number % 2, "a", "b")
+    section.obs["five_apart"] = np.where(number < 5, number, -1).astype(str)
+    found = {
+        key: _features(section, rep="noise", sample_key=key)[2].found["smooth"] for key in ("halves", "five_apart")
+    }
+    assert 30 <= found["halves"] <= 300 / 3 / 2 < found["five_apart"] <= 600 / 3 / 2

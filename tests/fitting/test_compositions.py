@@ -294,6 +294,18 @@ def test_more_states_than_spots_are_refused(fitted, tmp_path):
         fit_file(fitted[0] / "section.h5ad", FitOptions(**(FAST | {"states": 601})), output=tmp_path / "never.h5ad")
 
 
+@pytest.mark.parametrize(
+    ("n_states", "n_spots", "advice"),
+    [(31, 600, "19.4 of the 600 spots on average, .* Give at most 30.$"), (4, 30, "7.5 .* Give `states='off'`.$")],
+)
+def test_states_that_have_few_spots_each_are_said(fitted, n_states, n_spots, advice, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", 20)
+    section = anndata.read_h5ad(fitted[0] / "section.h5ad")[:n_spots].copy()
+    settings = FAST | {"k": 2, "states": n_states, "search": 0, "max_epochs": 1}
+    with pytest.warns(InputWarning, match=f"With `states={n_states}`, a state has {advice}"):
+        fit(section, **settings)
+
+
 def test_a_comparison_runs_on_the_same_problem_as_a_fit(fitted):
     from spatialpdvi.compare.bench import Bench
     from spatialpdvi.fitting.inputs import read_inputs

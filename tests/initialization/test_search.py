@@ -331,17 +331,24 @@ def test_a_fit_far_above_the_limit_is_cut_short():
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
 
 
+def _unite_two_domains_of_the_consensus(monkeypatch):
+    """Let every consensus lack domain 2; return the list of the labels that it gives from now on."""
+    agree, united = module.consensus, []
+
+    def without_a_domain(votes, k):
+        agreed = agree(votes, k)
+        united.append(np.where(agreed.labels == 2, 1, agreed.labels))
+        return agreed._replace(labels=united[-1])
+
+    monkeypatch.setattr(module, "consensus", without_a_domain)
+    return united
+
+
 def test_a_search_is_preferred_to_a_consensus_that_lacks_more_domains(monkeypatch):
     xy, truth, x = _section(side=40)
     sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
     graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
-    agree = module.consensus
-
-    def without_a_domain(votes, k):
-        agreed = agree(votes, k)
-        return agreed._replace(labels=np.where(agreed.labels == 2, 1, agreed.labels))
-
-    monkeypatch.setattr(module, "consensus", without_a_domain)
+    _unite_two_domains_of_the_consensus(monkeypatch)
     nearest, start, _ = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=2, seed=0)
     own = search_compositions(sets[nearest], Places(xy), graph, 4, labels=(truth,), rounds=2, seed=0).start
     np.testing.assert_array_equal(start.labels, own.labels)
@@ -549,16 +556,10 @@ def test_neither_a_sample_nor_the_fits_of_all_spots_decide_alone(large, monkeypa
 
 def test_a_single_fit_is_taken_for_a_lower_f_and_as_many_domains(large, monkeypatch):
     truth, given, labels, sample = large
-    agree, united = module.consensus, {}
-
-    def without_a_domain(votes, k):
-        agreed = agree(votes, k)
-        united["labels"] = np.where(agreed.labels == 2, 1, agreed.labels)
-        return agreed._replace(labels=united["labels"])
-
-    monkeypatch.setattr(module, "consensus", without_a_domain)
+    united = _unite_two_domains_of_the_consensus(monkeypatch)
     start, found, *_ = search_compositions(*given, labels=[truth, *labels], rounds=0, seed=0, sample=sample)
-    assert lacking(united["labels"], 4) == 1
+    (agreed,) = united
+    assert lacking(agreed, 4) == 1
     assert lacking(start.labels, 4) == 0
     assert adjusted_rand_index(truth, start.labels) > 0.9
     assert found.ended_at == found.started_at

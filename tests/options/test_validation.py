@@ -19,7 +19,9 @@ from spatialpdvi.options.presets import PRESETS, preset_options, set_by
         ("seed", -1, "Expected `seed` to be at least 0, found -1."),
         ("key_added", 3, "Expected `key_added` to be text, found 3."),
         ("save_graph", "yes", "Expected `save_graph` to be True or False, found 'yes'."),
-        ("tol", float("inf"), "Expected `tol` to be at least 1e-06, found inf."),
+        ("tol", float("inf"), "Expected `tol` to be a finite number, found inf."),
+        ("tol", float("nan"), "Expected `tol` to be at least 1e-06, found nan."),
+        ("beta", float("inf"), "Expected `beta` to be a finite number, found inf."),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):
