@@ -142,14 +142,19 @@ def _scan_states(
 ) -> tuple[Scan | None, str]:
     """The scan of a section whose domains are compositions of states.
 
-    None where they are not, or where the evidence is too weak to tell numbers apart, which the text then says.
+    None where they are not, and where evidence is too weak to tell numbers apart or there are too few spots or states
+    for it, which the text then says.
     """
-    asked = str(options.k)
+    asked, ranges = str(options.k), _ranges_of_states(section, raw, options)
     scan = None
     covariates = covariates_of(section, raw, options)
-    for counts in _ranges_of_states(section, raw, options):
-        fewest = replace(options, k=counts[0])  # the components of a fit with few domains
-        leading = raw.leading(FeatureSettings.of(fewest).n_components)
+    fewest = candidates(asked, section.coordinates.shape[0])[0]
+    if not ranges and number_of_states(section, raw, replace(options, k=fewest)):
+        why = "few spots" if options.states == "auto" else "few spots or states"
+        return None, f"There are too {why} for evidence from compositions of states, so halves of the data decide."
+    for counts in ranges:
+        few = replace(options, k=counts[0])  # the components of a fit with few domains
+        leading = raw.leading(FeatureSettings.of(few).n_components)
         typical = replace(options, k=round((counts[0] * counts[-1]) ** 0.5))  # as many kinds of neighbourhood
         settings = StateSettings.of(typical, number_of_states(section, raw, replace(options, k=counts[-1])))
         n_sets = min(_SETS, n_state_sets(section.coordinates.shape[0]))
