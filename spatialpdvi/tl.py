@@ -390,7 +390,7 @@ def intervals(
     level
         Probability of the intervals.
     seed
-        Of the bootstrap.
+        Of the bootstrap and the draws of ``implicit``.
     library_key, spatial_key
         The column of ``obs`` with the section of each spot, and the coordinates; by default those of the fit.
     key_added

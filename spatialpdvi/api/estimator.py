@@ -45,7 +45,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     beta
         Potts strength: how strongly neighbouring spots are pulled into the same domain; 0 gives a plain mixture.
     tau
-        Weight of feature similarity in the edge weights.
+        Weight of feature similarity in the edge weights of mean profiles; compositions of states have none.
     n_neighbors
         Number k of neighbours in the mutual k-nearest-neighbour graph; not used if a graph is given. None joins 10, or
         as many as features are averaged over if that is fewer, but at least 6.
@@ -54,16 +54,17 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         best predicts the features of a spot from its neighbours.
     whiten
         Whether to rotate and scale the features so that the noise within domains has the same variance in all
-        directions.
+        directions; compositions of states always are.
     n_init
         Number of Gaussian mixture restarts at each of three smoothing scales; the fit starts from their consensus. None
-        stands for 48 up to 3,125 spots, then for fewer, and for 6 from 25,000 spots on.
+        stands for 6 where domains are compositions of states, as in a fit; otherwise for 48 up to 3,125 spots, then for
+        fewer, and for 6 from 25,000 spots on.
     solver
         One of `spatialpdvi.options.fit.SOLVERS`.
     max_epochs
         Largest number of epochs.
     tol
-        Tolerance of convergence: means, log variances and posteriors must be this close to stationary.
+        Tolerance of convergence: means, log variances, compositions and posteriors must be this close to stationary.
     random_state
         Seed of the random numbers; the same seed gives the same bits for any number of threads.
 

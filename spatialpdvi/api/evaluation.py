@@ -23,7 +23,8 @@ def evaluate(
     label_key
         Column of ``obs`` with the known labels; spots may be unlabelled.
     domain_key
-        Column of ``obs`` with the domains to score; each spot needs one.
+        Column of ``obs`` with the domains to score; each spot needs one, but for those that a fit has left out, which
+        are not scored.
     spatial_key
         Key in ``obsm`` of the coordinates, (n, 2) or (n, 3) in any unit.
 
@@ -36,7 +37,7 @@ def evaluate(
     Raises
     ------
     InputError
-        Where a key is missing, or a spot has no domain.
+        Where a key is missing, or a spot that was not left out has no domain.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def evaluate_file(
     Raises
     ------
     InputError
-        Where the file cannot be read, a key is missing, or a spot has no domain.
+        Where the file cannot be read, a key is missing, or a spot that was not left out has no domain.
 
     Examples
     --------

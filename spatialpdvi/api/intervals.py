@@ -100,7 +100,7 @@ def intervals(
     level
         Probability of the intervals, above 0 and below 1.
     seed
-        Of the replicates of the bootstrap; other methods have no random numbers.
+        Of the replicates of the bootstrap and the draws of ``implicit``; other methods have no random numbers.
     key_added
         Prefix of the keys that the fit wrote.
     spatial_key, sample_key
@@ -472,7 +472,7 @@ def _warn_of_few(found: "Estimate", groups: _Groups, of: str) -> None:
         names = ", ".join(repr(name) for name, is_few in zip(groups.names, few, strict=True) if is_few)
         text = (
             f"Some {of}s lie in fewer than {_UNRELIABLE:.0f} blocks of {found.block_size} spots, so that their "
-            f"intervals are wide, or NaN below two blocks: {names}."
+            f"intervals are wide, or NaN below one and a half: {names}."
         )
         warnings.warn(InputWarning(text), stacklevel=4)
 

@@ -45,7 +45,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("smallest", "smallest", "{:,}".format),
     ("empty", "n_empty", str),
     ("smooth", "smooth", str),
-    ("complete F", "neg_elbo", "{:.6g}".format),
+    ("complete bound", "neg_elbo", "{:.6g}".format),
     ("seconds", "seconds", "{:.1f}".format),
 )
 

@@ -161,7 +161,8 @@ class FitOptions:
     smooth: int | None = _option(
         None,
         "Number of nearest spots over which features are averaged; 0 turns smoothing off. Default: the number that "
-        "best predicts the features of a spot from its neighbours.",
+        "best predicts the features of a spot from its neighbours. Where domains share cell states, only the restarts "
+        "see averages.",
         group="Features",
     )
     correct: str = _option(
@@ -205,8 +206,8 @@ class FitOptions:
 
     n_neighbors: int | None = _option(
         None,
-        "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots. Default: 10; where every domain "
-        "has one Gaussian, as many as features are averaged over if that is fewer, but at least 6.",
+        "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots. Default: 10; where domains are "
+        "mean profiles, as many as features are averaged over if that is fewer, but at least 6.",
         group="Graph",
     )
     flow_neighbors: int = _option(
@@ -238,9 +239,9 @@ class FitOptions:
     states: int | str = field(
         default="auto",
         metadata={
-            "help": "Number of cell states that domains share: a domain is then a composition of states instead of one "
-            "Gaussian, and features are fitted without smoothing. auto has 20 or more, and none where there "
-            "are too few spots or molecules, or spots tell no states apart; off fits one Gaussian for each domain.",
+            "help": "Number of cell states that domains share, 2 to 1,000: a domain is then a composition of states, "
+            "and features are fitted without smoothing. auto has 20 or more, and none where there are too few spots or "
+            "molecules, or spots tell no states apart; off fits a mean profile of averaged features for each domain.",
             "group": "Model",
             "type": str,
         },
@@ -302,7 +303,7 @@ class FitOptions:
     )
     tol: float = _option(
         1e-4,
-        "Tolerance of convergence: means, log variances and posteriors must be this close to stationary.",
+        "Tolerance of convergence: means, log variances, compositions and posteriors must be this close to stationary.",
         group="Solver",
     )
     tol_objective: float = _option(

@@ -63,7 +63,7 @@ _SCAN = {
     "evidence": "share of the evidence",
     "found_again": "found again (net)",
     "split_ari": "ARI of halves",
-    "neg_elbo": "complete F, nats",
+    "neg_elbo": "complete bound, nats",
     "smallest": "smallest domain, spots",
 }
 
