@@ -7,7 +7,9 @@ exception is a fault of this package and keeps its traceback.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -23,13 +25,18 @@ __all__ = [
     "in_words",
     "list_keys",
     "option",
+    "own_names",
 ]
 
 # how an option is named: by its name and, where there is one, its value
 NameOption = Callable[..., str]
+# what a caller calls options, and other words, of an error or a warning (`own_names`)
+Names = Mapping[str, str | None]
 
 # stands for an option inside a text until the text is shown; control characters do not occur in a user's own words
 _MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
+# where a sentence ends and the next one begins
+_NEXT_SENTENCE = re.compile("(?<=[.!?]) (?=[A-Z`\x1f])")
 _FLAGS = {"bin_size": "bin", "domains": "domain", "from_key": "from"}  # flags that have another name in Python
 
 
@@ -79,6 +86,53 @@ def in_words(text: str, name_option: NameOption) -> str:
     return _MARK.sub(name, text)
 
 
+_names_in_force: ContextVar[Names | None] = ContextVar("_names_in_force", default=None)
+
+
+@contextmanager
+def own_names(names: Names) -> Iterator[None]:
+    """Let the errors and warnings of what is called inside use the names that its caller has.
+
+    Parameters
+    ----------
+    names
+        Options by the names that they have inside, and what they are called here: ``{"k": "n_components"}``. None
+        stands for an option that there is not here: advice that speaks of it is left out, which is any sentence but the
+        first of a warning. A key that is no name, such as ``obsm['spatial']``, is text to be replaced.
+
+    Examples
+    --------
+    >>> with own_names({"k": "n_components", "seed": None}):
+    ...     print(InputWarning(f"Two are empty. Lower {option('k')}. Or choose another {option('seed')}."))
+    Two are empty. Lower `n_components`.
+    """
+    before = _names_in_force.set(names)
+    try:
+        yield
+    except InputError as error:
+        # only the renamed error is shown, with the place where it was raised
+        raise error.renamed(names).with_traceback(error.__traceback__) from error.__cause__
+    finally:
+        _names_in_force.reset(before)
+
+
+def _with_names(text: str, names: Names, *, is_advice: bool = False) -> str:
+    """Return a text, with its placeholders, in the words of a caller (`own_names`)."""
+
+    def rename(name: str, *value: Any) -> str:
+        return option(names.get(name) or name, *value)
+
+    for words, others in names.items():
+        if not words.isidentifier():
+            text = text.replace(words, others or "")
+    sentences = _NEXT_SENTENCE.split(text)
+    kept = [] if is_advice else sentences[:1]
+    for sentence in sentences[len(kept) :]:
+        if all(names.get(mark[2], mark[2]) is not None for mark in _MARK.finditer(sentence)):
+            kept.append(sentence)
+    return in_words(" ".join(kept), rename)
+
+
 class InputError(ValueError):
     """What the user gave cannot be used.
 
@@ -120,15 +174,13 @@ class InputError(ValueError):
         """Return the same error with some of its facts replaced."""
         return type(self)(**(self.__dict__ | facts))
 
-    def renamed(self, names: Mapping[str, str]) -> Self:
-        """Return the same error about options that the caller knows by other names: ``{"k": "n_components"}``."""
-
-        def rename(name: str, *value: Any) -> str:
-            return option(names.get(name, name), *value)
-
-        facts = {key: in_words(fact, rename) for key, fact in self.__dict__.items() if fact}
+    def renamed(self, names: Names) -> Self:
+        """Return the same error in the words of a caller, whose names are those of `own_names`."""
+        facts = {
+            key: _with_names(fact, names, is_advice=key == "advice") for key, fact in self.__dict__.items() if fact
+        }
         if self.option is not None:
-            facts["option"] = names.get(self.option, self.option)
+            facts["option"] = names.get(self.option) or self.option
         return self.but(**facts)
 
     def __str__(self) -> str:
@@ -164,6 +216,9 @@ class InputWarning(UserWarning):
 
     Options inside the text are written with `option`, and named as the reader knows them when the warning is shown.
     """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_with_names(text, _names_in_force.get() or {}))
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
         """Return the warning in words, with options named as ``name_option`` does."""

@@ -2,14 +2,19 @@
 
 They write into ``adata`` and return nothing; with ``copy=True`` they leave it as it is and return a copy with the
 result. `spatialpdvi.fit` and `spatialpdvi.predict` do the same and return the result itself.
+
+What other functions of the package call ``k``, ``sample_key`` and ``n`` is ``n_domains``, ``library_key`` and
+``n_genes`` here, in errors and warnings too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from spatialpdvi import api
 from spatialpdvi.api.signature import spell_out
+from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.model import Model
 from spatialpdvi.options.fit import OF_A_SECTION
 from spatialpdvi.runtime.progress import Progress
@@ -19,7 +24,45 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "domains", "intervals", "markers", "predict", "transfer"]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
+
+def _named(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Return a decorator for a function that has names of its own for arguments of `spatialpdvi.api`.
+
+    Errors and warnings use its own names, and an argument by its name in `spatialpdvi.api` is refused.
+
+    Parameters
+    ----------
+    names
+        Its own name of each argument, by the one in `spatialpdvi.api`.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for other, own in names.items():
+                if other in kwargs:
+                    advice = f"This function calls it {option(own)}."
+                    raise InputError(f"the argument {option(own)}", option(other), advice)
+            with own_names(names):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _target(adata: "AnnData", *, copy: bool) -> "AnnData":
+    """The object to write into: this one, or a copy."""
+    if copy and adata.isbacked:
+        advice = f"Copy it into memory with `adata.to_memory()`, and leave {option('copy')} out."
+        raise InputError(f"an AnnData in memory with {option('copy', True)}", "one that is backed by a file", advice)
+    return adata.copy() if copy else adata
+
+
+@_named(k="n_domains", sample_key="library_key")
 @spell_out(without=("k", "sample_key"))
 def domains(
     adata: "AnnData",
@@ -75,7 +118,7 @@ def domains(
     >>> adata.obs["pdvi_domain"].cat.categories.tolist()
     ['0', '1', '2']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.fit(
         adata,
         k=n_domains,
@@ -90,6 +133,7 @@ def domains(
     return adata if copy else None
 
 
+@_named(sample_key="library_key")
 @spell_out(only=(*OF_A_SECTION, "save_graph"), without=("sample_key",))
 def predict(
     adata: "AnnData",
@@ -134,7 +178,7 @@ def predict(
     >>> other.obs["pdvi_domain"].cat.categories.tolist()
     ['0', '1', '2']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.predict(
         adata,
         model=model,
@@ -148,6 +192,7 @@ def predict(
     return adata if copy else None
 
 
+@_named(sample_key="library_key")
 def transfer(
     adata: "AnnData",
     fitted: "AnnData",
@@ -209,7 +254,7 @@ def transfer(
     >>> other.obs["pdvi_domain"].cat.categories.tolist()
     ['0', '1', '2']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.transfer(
         fitted,
         adata,
@@ -226,6 +271,7 @@ def transfer(
     return adata if copy else None
 
 
+@_named(n="n_genes")
 def markers(
     adata: "AnnData",
     n_genes: int = 10,
@@ -271,11 +317,12 @@ def markers(
     >>> sorted(adata.uns["pdvi_markers"])[:3]
     ['domain', 'gene', 'log_fold_change']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.markers(adata, n=n_genes, of=of, key_added=key_added, layer=layer, gene_key=gene_key, store=True)
     return adata if copy else None
 
 
+@_named(sample_key="library_key")
 def describe(
     adata: "AnnData",
     *,
@@ -332,7 +379,7 @@ def describe(
     >>> sorted(adata.uns["pdvi_describe"])
     ['contacts', 'domains', 'genes', 'params', 'sections']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.describe(
         adata,
         by=by,
@@ -349,6 +396,7 @@ def describe(
     return adata if copy else None
 
 
+@_named(sample_key="library_key")
 def intervals(
     adata: "AnnData",
     genes: Sequence[str] = (),
@@ -418,7 +466,7 @@ def intervals(
     >>> sorted(adata.uns["pdvi_intervals"])
     ['contrasts', 'expression', 'params']
     """
-    adata = adata.copy() if copy else adata
+    adata = _target(adata, copy=copy)
     api.intervals(
         adata,
         genes=genes,

@@ -1,5 +1,7 @@
 """The scikit-learn estimator does what `fit` and `predict` do, on arrays."""
 
+import re
+
 import anndata
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import spatialpdvi
-from spatialpdvi import InputError, PottsGMM
+from spatialpdvi import InputError, InputWarning, PottsGMM
 from spatialpdvi.graph.neighbors import mutual_knn
 
 
@@ -108,6 +110,22 @@ def test_a_graph_and_sparse_features():
             {"graph": sp.eye(4)},
             r"^Expected `graph` to be an array with a row for each of the 576 rows of `X`, found shape \(4, 4\)\.$",
         ),
+        (
+            {"graph": sp.csr_matrix((576, 5))},
+            r"^Expected `graph` to be an array \(576, 576\), found shape \(576, 5\)\.$",
+        ),
+        ({"graph": -sp.eye(576)}, r"^Expected `graph` to be weights >= 0, found -1\.$"),
+        ({"graph": np.nan * sp.eye(576)}, r"^Expected `graph` to be finite, found NaN or infinity\.$"),
+        ({"X": np.full((576, 2), "a")}, r"^Expected `X` to be an array of numbers, found values of type <U1\.$"),
+        ({"X": np.ones((576, 2), dtype=bool)}, r"^Expected `X` to be a table of numbers, found values of type bool\."),
+        ({"X": np.full((576, 2), 1e60)}, r"^Expected `X` to be numbers within the range of float32, found 1e\+60\.$"),
+        ({"X": np.ones((576, 0))}, r"^Expected `X` to be an array with rows and columns, found shape \(576, 0\)\.$"),
+        ({"X": sp.csr_matrix((576, 2))}, r"^Expected features that vary between spots, found only constant ones\.$"),
+        (
+            {"coordinates": np.ones((576, 4))},
+            r"^Expected `coordinates` to be an array \(n, 2\) or \(n, 3\), found shape \(576, 4\)\.$",
+        ),
+        ({"coordinates": np.full((576, 2), 1e200)}, r"^Expected `coordinates` to hold coordinates in a usual unit, "),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(change, message):
@@ -125,3 +143,89 @@ def test_parameters_are_checked():
         PottsGMM(3, random_state=-1).fit(x, coordinates=places)
     with pytest.raises(InputError, match=r"^Expected `solver` to be one of p2dvi, .*, found 'em'\.$"):
         PottsGMM(3, solver="em").fit(x, coordinates=places)
+
+
+@pytest.mark.parametrize("n_components", ["auto", "2:4", "3", 2.5, True, None])
+def test_the_number_of_domains_is_one_whole_number(n_components):
+    x, places, _ = _stripes()
+    message = (
+        rf"^Expected `n_components` to be a whole number of at least 2, found {n_components!r}\. `spatialpdvi.fit` "
+    )
+    with pytest.raises(InputError, match=message):
+        PottsGMM(n_components).fit(x, coordinates=places)
+
+
+def test_a_graph_is_made_symmetric_as_in_a_fit():
+    x, places, _ = _stripes()
+    graph = sp.random(len(x), len(x), 0.01, random_state=0, format="csr")
+    given, symmetric = (
+        PottsGMM(3, n_init=1).fit(x, coordinates=places, graph=one)
+        for one in (graph, (0.5 * (graph + graph.T)).toarray())
+    )
+    np.testing.assert_array_equal(given.posterior_, symmetric.posterior_)
+
+
+@pytest.mark.parametrize(
+    ("change", "messages"),
+    [
+        (
+            {"X": np.ones((576, 2))},
+            [r"Lower `n_components`, or choose another start with `random_state` or `n_init`\.$"],
+        ),
+        (
+            {"coordinates": np.zeros((576, 2))},
+            [
+                r"^575 of 576 spots have the same coordinates in `coordinates` as .*\. All of them are used\.$",
+                r"^All spots of `coordinates` lie on one line, .*\. Check `coordinates`\.$",
+            ],
+        ),
+        ({"graph": np.zeros((576, 576))}, [r"^`graph` has no edges, so the fit will not use .* of the spots\.$"]),
+    ],
+)
+def test_warnings_use_the_names_of_the_estimator(change, messages):
+    x, places, _ = _stripes()
+    arguments = {"X": x, "coordinates": places} | change
+    with pytest.warns(InputWarning) as caught:
+        PottsGMM(3, n_init=1, max_epochs=5).fit(arguments.pop("X"), **arguments)
+    _expect_among(caught, messages)
+
+
+def _expect_among(caught, messages):
+    texts = [str(warning.message) for warning in caught]
+    for message in messages:
+        assert any(re.search(message, text) for text in texts), texts
+    for other in ("obsm", "obsp", "`k`", "`seed`", "`init`", "spatial_key", "sample_key", "correct"):
+        assert other not in " ".join(texts)
+
+
+def test_a_parameter_without_effect_is_said_without_options_of_a_fit(monkeypatch, spots_of_a_state):
+    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+    x, places, truth = _stripes()
+    rng = np.random.default_rng(0)
+    shares = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])
+    state = np.array([rng.choice(4, p=shares[domain]) for domain in truth])
+    x = 6.0 * np.random.default_rng(5).normal(size=(4, 5))[state] + rng.normal(size=x.shape)
+    with pytest.warns(InputWarning, match=r"^`tau` has no effect on domains that are compositions of cell states\.$"):
+        PottsGMM(3, n_init=1, tau=2.0, max_epochs=5).fit(x, coordinates=places)
+
+
+def test_predict_uses_the_names_of_the_estimator():
+    x, places, _ = _stripes()
+    gmm = PottsGMM(3, n_init=1).fit(x, coordinates=places)
+    with pytest.warns(InputWarning) as caught:
+        gmm.predict(x[:1] + 90.0, coordinates=places[:1])
+    _expect_among(caught, [r"These domains may mean little\.$", r"fit a model with a larger `n_neighbors`\.$"])
+    with pytest.raises(InputError, match=r"^Expected `X` to have the 5 columns .*, found 2\. Compute it as it was"):
+        gmm.predict(x[:, :2], coordinates=places)
+
+
+@pytest.mark.parametrize(("stored", "has_model"), [(0.4, False), (0.6, True)])
+def test_sparse_features_have_a_model_where_most_values_are_stored(stored, has_model):
+    x, places, _ = _stripes()
+    x[np.random.default_rng(0).random(x.shape) > stored] = 0.0
+    gmm = PottsGMM(3, n_init=1).fit(sp.csr_matrix(x), coordinates=places)
+    if has_model:
+        assert gmm.predict(x, coordinates=places).shape == (576,)
+        return
+    with pytest.raises(InputError, match=r"^Expected dense features with `predict`, found a sparse `X`\."):
+        gmm.predict(x, coordinates=places)

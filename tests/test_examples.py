@@ -28,7 +28,7 @@ def fitted(tmp_path_factory):
     section = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True)
     other = section.copy()
     result = spv.fit(section, k=3, n_top_genes=60, n_init=1, save_graph=True)
-    scanned = spv.simulate(n_spots=120, n_genes=30, k=2, easy=True)
+    scanned = spv.simulate(n_spots=250, n_genes=30, k=2, easy=True)
     spv.fit(scanned, k="2:3", n_top_genes=30, n_init=1, states=5, search=1)
     folder = tmp_path_factory.mktemp("examples") / "folder"
     (folder / "fitted").mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+import warnings
 
 import anndata as ad
 import numpy as np
@@ -265,6 +266,30 @@ def test_a_fit_of_ready_features_finds_counts_that_are_there(toy_section):
     section = toy_section.copy()
     spatialpdvi.fit(section, k=4, rep="X_pca", n_init=1)
     assert len(spatialpdvi.markers(section, n=2)) == 8
+
+
+def test_spots_that_the_fit_left_out_have_no_markers(toy_section):
+    section = toy_section.copy()
+    section.obs["on"] = np.arange(section.n_obs) >= 50
+    spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=1, mask="on")
+    rest = section[:50].copy()
+    said = r"^Expected spots in the AnnData that were fitted, found only spots that the fit left out \(50\)\. Select"
+    for refused in (spatialpdvi.markers, lambda adata: spatialpdvi.label(adata, spatialpdvi.Merge(["0", "1"]))):
+        with pytest.raises(InputError, match=said):
+            refused(rest)
+
+
+def test_spots_without_counts_are_told_by_the_fit_and_not_by_markers(toy_section):
+    section = toy_section.copy()
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1)
+    dense = section.X.toarray()
+    dense[:2] = 0
+    section.X = sp.csr_matrix(dense)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        spatialpdvi.markers(section)
+    with pytest.warns(InputWarning, match=r"^2 of 600 spots have no counts"):
+        spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1)
 
 
 def test_the_report_of_a_fit_lists_genes(toy_file, tmp_path):

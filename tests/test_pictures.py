@@ -581,6 +581,37 @@ class TestAxes:
         axes.set_title("mine")
         figure.canvas.draw()
 
+    @pytest.mark.parametrize("layout", [None, "constrained"])
+    @pytest.mark.parametrize(("size", "columns"), [((6.4, 4.8), 2), ((10, 4), 2), ((2, 3), 1)])
+    def test_the_title_is_as_wide_as_they_are(self, adata, layout, size, columns):
+        adata.uns["pdvi"]["scores"] = {"ari": 0.499, "nmi": 0.688, "chaos": 0.06, "pas": 0.004}
+        figure = _figure(*size)
+        figure.set_layout_engine(layout)
+        several = np.ravel(figure.subplots(1, columns))
+        for axes in several:
+            pl.domains(adata, ax=axes)
+        figure.canvas.draw()
+        for axes in several:
+            assert axes.get_title() == "Domains\nARI\xa00.499   NMI\xa00.688   CHAOS\xa00.060   PAS\xa00.004"
+            title, box = axes.title.get_window_extent(), axes.get_window_extent()
+            assert box.x0 <= title.x0 < title.x1 <= box.x1
+            assert title.y0 >= box.y1
+            if layout:
+                assert title.y1 <= figure.bbox.y1
+
+    @pytest.mark.parametrize("kind", ["domains", "annotation"])
+    def test_long_names_leave_room_for_the_map(self, adata, kind):
+        column = {"domains": "pdvi_domain", "annotation": "annotation"}[kind]
+        names = adata.obs[column].cat.categories
+        adata.obs[column] = adata.obs[column].cat.rename_categories({names[1]: "a name of many words, " * 4})
+        figure = _figure(4, 3)
+        figure.set_layout_engine("constrained")
+        axes = getattr(pl, kind)(adata, ax=figure.subplots())
+        figure.canvas.draw()
+        texts = [text.get_text() for text in legend_of(axes).get_texts()]
+        assert texts[:3] == [names[0], "a name of many words, a…", names[2]]
+        assert axes.get_window_extent().width > 0.4 * figure.bbox.width
+
     def test_without_axes_there_is_one_new_figure_of_pyplot(self, adata):
         from matplotlib import pyplot as plt
 

@@ -421,6 +421,29 @@ class TestSpots:
     def test_scattered_cells_are_discs(self):
         assert place_spots(np.random.default_rng(0).random((300, 2))).marker == "o"
 
+    @pytest.mark.parametrize("shape", ["square", "hexagonal"])
+    def test_of_a_lattice_that_is_not_exact_hardly_any_overlap(self, shape):
+        """As of Spatial Transcriptomics, whose spots are found one by one."""
+        grid = lattice(16, 18)
+        if shape == "hexagonal":
+            grid = grid * [1, np.sqrt(0.75)] + np.outer(grid[:, 1] % 2, [0.5, 0])
+        places = 200 * (grid + np.random.default_rng(0).uniform(-0.07, 0.07, size=grid.shape))
+        spots = place_spots(places)
+        assert spots.marker == "o"
+        assert spots.width > 0.8 * spots.spacing
+        apart = np.linalg.norm(places[:, None] - places, axis=2)[np.triu_indices(len(places), 1)]
+        neighbours = apart[apart < 1.2 * spots.spacing]
+        assert (neighbours < spots.width).mean() <= 0.02
+        figure = plot_section(places, np.zeros(len(places), int))
+        figure.canvas.draw()
+        (drawn,) = panels(figure)["Domains"].collections
+        a, b = panels(figure)["Domains"].transData.transform([(0, 0), (spots.width, 0)])
+        assert np.sqrt(drawn.get_sizes()[0]) * figure.dpi / 72 == pytest.approx(b[0] - a[0])
+
+    def test_small_ones_whose_places_are_rounded_still_tile(self):
+        places = np.rint(7.3 * lattice(110, 110))
+        assert place_spots(places)[2::3] == ("s", None)
+
     def test_sections_that_lie_upon_each_other_are_moved_apart(self):
         one, other = lattice(4, 6), 2.0 * lattice(3, 3) + 100
         both = np.vstack([one, other])

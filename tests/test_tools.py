@@ -1,13 +1,14 @@
 """`spatialpdvi.tl` and `spatialpdvi.pp` follow the conventions of scverse, and spell out every option."""
 
 import inspect
+import traceback
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import spatialpdvi as spv
-from spatialpdvi import FitOptions
+from spatialpdvi import FitOptions, InputError, InputWarning
 
 FAST = {"n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
 OPTIONS = {f.name: f for f in fields(FitOptions)}
@@ -69,3 +70,65 @@ def test_a_prediction_shows_the_options_that_it_takes(function):
 def test_an_option_that_there_is_not_is_refused(adata):
     with pytest.raises(TypeError, match="n_domain"):
         spv.fit(adata, k=3, n_domain=4)
+
+
+@pytest.mark.parametrize(
+    ("function", "other", "own"),
+    [
+        (spv.tl.domains, "k", "n_domains"),
+        (spv.tl.domains, "sample_key", "library_key"),
+        (spv.tl.predict, "sample_key", "library_key"),
+        (spv.tl.transfer, "sample_key", "library_key"),
+        (spv.tl.describe, "sample_key", "library_key"),
+        (spv.tl.intervals, "sample_key", "library_key"),
+        (spv.tl.markers, "n", "n_genes"),
+    ],
+)
+def test_an_argument_by_its_name_in_other_functions_is_refused(adata, function, other, own):
+    message = f"^Expected the argument `{own}`, found `{other}`. This function calls it `{own}`.$"
+    with pytest.raises(InputError, match=message):
+        function(adata, **{other: 4})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    adata = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True, seed=3)
+    return spv.fit(adata, k=3, **FAST).model, adata
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda adata, _: spv.tl.domains(adata, 1), r"^Expected `n_domains` to be at least 2, found 1\.$"),
+        (
+            lambda adata, _: spv.tl.domains(adata, "300:500"),
+            r"^Expected `n_domains` to be at most .* 400, found 300:500",
+        ),
+        (lambda adata, _: spv.tl.domains(adata, 4, library_key="slide"), r"Name one of these with `library_key`\.$"),
+        (lambda adata, model: spv.tl.predict(adata, model, library_key="slide"), r"with `library_key`\.$"),
+        (lambda adata, _: spv.tl.transfer(adata.copy(), adata, library_key="slide"), r"with `library_key`, found"),
+        (lambda adata, _: spv.tl.intervals(adata, library_key="slide"), r"with `library_key`\.$"),
+        (lambda adata, _: spv.tl.markers(adata, 0), r"Give `n_genes=10`, for example\.$"),
+    ],
+    ids=["few", "range", "domains", "predict", "transfer", "intervals", "markers"],
+)
+def test_errors_use_the_names_of_the_tools(fitted, call, message):
+    model, adata = fitted
+    with pytest.raises(InputError, match=message) as caught:
+        call(adata, model)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("InputError: ") == 1  # the names of other functions are not shown above it
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name != "own_names"  # the place where it was raised is
+
+
+def test_warnings_use_the_names_of_the_tools(adata):
+    adata.obsm["constant"], adata.obsm["spatial"] = np.ones((400, 2)), np.zeros((400, 2))
+    with pytest.warns(InputWarning) as caught:
+        spv.tl.domains(adata, 3, rep="constant", n_init=1)
+    text = " ".join(str(warning.message) for warning in caught)
+    assert "name the column that tells them apart with `library_key`." in text
+    assert "Lower `n_domains`, or choose another start with `seed` or `init`." in text
+    assert "`k`" not in text
+    assert "sample_key" not in text
+    with pytest.raises(InputWarning, match="with `library_key`"):  # where warnings are errors, as in all tests
+        spv.tl.domains(adata, 3, rep="constant", n_init=1)

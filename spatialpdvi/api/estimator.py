@@ -1,7 +1,6 @@
 """The model as a scikit-learn estimator, for arrays instead of files and AnnData."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
@@ -23,13 +22,24 @@ from spatialpdvi.runtime.progress import Progress
 __all__ = ["PottsGMM"]
 
 _FEATURES, _PLACES, _GRAPH = "X_features", "spatial", "given"
-# what the options of a fit are called here, where that differs
+# what the options of a fit, and the arrays, are called here, where that differs; None where there is no such option
 _NAMES = {
+    f"obsm[{_FEATURES!r}]": "`X`",
+    repr(_FEATURES): "`X`",
+    f"obsm[{_PLACES!r}]": "`coordinates`",
+    f"obsp[{_GRAPH!r}]": "`graph`",
+    f", as {option('states', 'auto')} chose here": "",
+    f" Name another graph with {option('graph')}.": "",
     "k": "n_components",
     "seed": "random_state",
+    "init": "n_init",
     "rep": "X",
     "spatial_key": "coordinates",
     "save_model": "predict",
+    "correct": None,
+    "layer": None,
+    "sample_key": None,
+    "states": None,
 }
 
 
@@ -133,7 +143,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         y: Any = None,
         *,
         coordinates: ArrayLike | None = None,
-        graph: sp.csr_matrix | None = None,
+        graph: ArrayLike | sp.csr_matrix | None = None,
     ) -> Self:
         """Find the domains of n spots.
 
@@ -146,7 +156,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         coordinates
             (n, 2) or (n, 3) coordinates, in any unit. They are required.
         graph
-            (n, n) symmetric weights >= 0 of a graph to use instead of the nearest neighbours.
+            (n, n) finite weights >= 0 of a graph to use instead of the nearest neighbours, sparse or dense. If A is not
+            symmetric, (A + A^T) / 2 is used, as in `spatialpdvi.fit`.
 
         Raises
         ------
@@ -154,7 +165,7 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             Where the arrays or a parameter cannot be used.
         """
         adata = _section(X, coordinates, graph)
-        with _own_names():
+        with own_names(_NAMES):
             options = self._options(adata.obsm[_FEATURES].shape[1], has_graph=graph is not None)
             section = read_inputs(AnnDataSource(adata), options)
             result = fit_section(section, options, Progress())
@@ -211,7 +222,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Raises
         ------
         InputError
-            Where the arrays cannot be used, or the fit was of sparse features or with a graph, and has no model.
+            Where the arrays cannot be used, or the fit has no model: it was with a graph, or of CSR features that store
+            at most half of their values. Those that store more are fitted as dense ones, and have a model.
         """
         from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
@@ -221,12 +233,19 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             assert self._no_model is not None  # the reason why there is none
             raise self._no_model.renamed(_NAMES)
         adata = _section(X, coordinates, None)
-        with _own_names():
+        with own_names(_NAMES):
             options = predict_options(model, key_added="pdvi")
             section = read_new(AnnDataSource(adata), model, options)
             return predict_section(section, model, options, Progress()).posterior
 
     def _options(self, width: int, *, has_graph: bool) -> FitOptions:
+        if not isinstance(self.n_components, Integral) or isinstance(self.n_components, bool):
+            raise InputError(
+                "a whole number of at least 2",
+                repr(self.n_components),
+                "`spatialpdvi.fit` can choose a number of domains.",
+                option="n_components",
+            )
         neighbors: dict[str, Any] = {"graph": _GRAPH} if has_graph else {"n_neighbors": self.n_neighbors}
         return FitOptions(
             **neighbors,
@@ -246,37 +265,49 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         )
 
 
-@contextmanager
-def _own_names() -> Iterator[None]:
-    """Let errors call the options of a fit by the names that the estimator has for them."""
-    try:
-        yield
-    except InputError as error:
-        raise error.renamed(_NAMES) from error
-
-
 def _section(features: Any, coordinates: Any, graph: Any) -> AnnData:
     """Return the arrays as a section, which the rest of the library reads and checks."""
     if coordinates is None:
         raise InputError(
             "an array (n, 2) or (n, 3)", "none", "Give the coordinates of the spots.", option="coordinates"
         )
-    features = sp.csr_matrix(features) if sp.issparse(features) else np.asarray(features)
-    places = np.asarray(coordinates)
-    for name, array in (("X", features), ("coordinates", places)):
-        if array.ndim != 2:
-            raise InputError("an array with rows and columns", f"shape {array.shape}", "Reshape it.", option=name)
-        values: Any = array.data if sp.issparse(array) else array
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise InputError("finite", "NaN or infinity", option=name)
+    features, places = _array(features, "X"), _array(coordinates, "coordinates")
+    largest = np.abs(_values(features)).max(initial=0)
+    if largest > np.finfo(np.float32).max:
+        raise InputError("numbers within the range of float32", f"{largest:.3g}", option="X")
+    if places.shape[1] not in {2, 3}:
+        raise InputError("an array (n, 2) or (n, 3)", f"shape {places.shape}", option="coordinates")
+    edges = None if graph is None else _array(graph, "graph")
     n = features.shape[0]
-    for name, array in (("coordinates", places), ("graph", graph)):
+    for name, array in (("coordinates", places), ("graph", edges)):
         if array is not None and array.shape[0] != n:
             raise InputError(
                 f"an array with a row for each of the {n:,} rows of {option('X')}", f"shape {array.shape}", option=name
             )
+    if edges is not None and edges.shape[1] != n:
+        raise InputError(f"an array ({n}, {n})", f"shape {edges.shape}", option="graph")
+    if edges is not None and (_values(edges) < 0).any():
+        raise InputError("weights >= 0", f"{_values(edges).min():g}", option="graph")
     return AnnData(
         obs=pd.DataFrame(index=pd.RangeIndex(n).astype(str)),
         obsm={_FEATURES: features, _PLACES: places},
-        obsp={} if graph is None else {_GRAPH: sp.csr_matrix(graph)},
+        obsp={} if edges is None else {_GRAPH: sp.csr_matrix(edges)},
     )
+
+
+def _array(given: Any, name: str) -> np.ndarray | sp.csr_matrix:
+    """Return an array of finite numbers with rows and columns, dense or CSR."""
+    array = sp.csr_matrix(given) if sp.issparse(given) else np.asarray(given)
+    if array.ndim != 2 or 0 in array.shape:
+        advice = "Reshape it." if array.ndim != 2 else ""
+        raise InputError("an array with rows and columns", f"shape {array.shape}", advice, option=name)
+    if array.dtype.kind not in "biuf":
+        raise InputError("an array of numbers", f"values of type {array.dtype}", option=name)
+    if not np.isfinite(_values(array)).all():
+        raise InputError("finite", "NaN or infinity", option=name)
+    return array
+
+
+def _values(array: Any) -> np.ndarray:
+    """Return the values of a dense array (n, m), or those that a CSR matrix stores (n_stored,)."""
+    return array.data if sp.issparse(array) else array

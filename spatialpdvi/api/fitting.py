@@ -99,6 +99,7 @@ def fit(
     chosen = FitOptions(k=k, **options) if preset is None else preset_options(preset, k=k, **options)
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
+    source.check_takes_results()
     check_free(source, keys)
     progress = progress or Progress()
     if intervals:
@@ -112,6 +113,10 @@ def fit(
         if intervals:
             elements = _with_intervals(source, elements, keys, remove=stale, progress=progress)
         apply_elements(adata, elements, remove=stale)
+    if not result.certificate.converged:  # files have an exit code for it
+        warnings.warn(
+            InputWarning(f"{result.certificate.sentence()} The result is written all the same."), stacklevel=3
+        )
     return result
 
 

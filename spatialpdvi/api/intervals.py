@@ -1,7 +1,7 @@
 """Intervals of the expression and the composition of the domains of a fitted section, in memory or on disk."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,7 +58,7 @@ class _Groups(NamedTuple):
 def intervals(
     adata: "AnnData",
     *,
-    genes: Sequence[str] = (),
+    genes: Sequence[str] | str = (),
     n_genes: int = 3,
     contrasts: Sequence[tuple[str, str]] = (),
     by: str | None = None,
@@ -84,7 +84,8 @@ def intervals(
     adata
         A fitted section with raw counts.
     genes
-        Names; by default the ``n_genes`` first marker genes of each domain, which were chosen for large contrasts.
+        Names, or one name; by default the ``n_genes`` first marker genes of each domain, which were chosen for large
+        contrasts.
     n_genes
         Marker genes of each domain, where there are no ``genes``.
     contrasts
@@ -135,9 +136,9 @@ def intervals(
 
     keys = Keys(key_added)
     choices = Choices(
-        genes=tuple(genes),
+        genes=_listed(genes),
         n_genes=n_genes,
-        contrasts=tuple(contrasts),
+        contrasts=_listed(contrasts),
         by=by,
         of=of,
         method=method,
@@ -157,7 +158,7 @@ def intervals(
 def intervals_file(
     path: str | Path,
     *,
-    genes: Sequence[str] = (),
+    genes: Sequence[str] | str = (),
     n_genes: int = 3,
     contrasts: Sequence[tuple[str, str]] = (),
     by: str | None = None,
@@ -221,9 +222,9 @@ def intervals_file(
 
     progress, keys = progress or Progress(), Keys(key_added)
     choices = Choices(
-        genes=tuple(genes),
+        genes=_listed(genes),
         n_genes=n_genes,
-        contrasts=tuple(contrasts),
+        contrasts=_listed(contrasts),
         by=by,
         of=of,
         method=method,
@@ -254,9 +255,9 @@ def intervals_file(
 
 def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
     """Return the intervals of a fitted section."""
+    from spatialpdvi.api.marker_genes import fitted_part
     from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
-    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.uncertainty.methods import Evidence, estimate
@@ -264,7 +265,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
 
     _check(choices)
     check_free(source, keys)
-    source = select_fitted(source, keys)
+    source = fitted_part(source, keys)
     stored = read_stored(source, keys)
     groups = _groups(source, keys, stored, choices.of)
     pairs = _pairs(choices.contrasts, groups)
@@ -311,6 +312,11 @@ def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
             "versions": library_versions("pandas"),
         },
     )
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """The names, or the pairs, that were given; one text is one of them, and not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _check(choices: Choices) -> None:
@@ -365,20 +371,22 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
         return [(int(a), int(b)) for i, a in enumerate(filled) for b in filled[i + 1 :]]
     found = []
     for pair in contrasts:
-        missing = [name for name in pair if str(name) not in position]
-        if len(pair) != 2 or missing or str(pair[0]) == str(pair[1]):
+        is_one = isinstance(pair, str) or not isinstance(pair, Iterable)  # a text is one name, not a pair of letters
+        pair_names = [str(name) for name in ([pair] if is_one else pair)]
+        if len(set(pair_names)) != 2 or len(pair_names) != 2 or not set(pair_names) <= set(position):
+            example = "A pair is in brackets of its own, as in [('0', '1')]. " if is_one else ""
             raise InputError(
                 "pairs of two domains",
-                list_keys(map(str, pair)),
-                f"The names are {list_keys(list(groups.names))}.",
+                list_keys(pair_names),
+                f"{example}The names are {list_keys(list(groups.names))}.",
             )
-        found.append((position[str(pair[0])], position[str(pair[1])]))
+        found.append((position[pair_names[0]], position[pair_names[1]]))
     return found
 
 
 def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
     """The names of the genes: those that were asked for, or the first markers of each domain with unique names."""
-    from spatialpdvi.api.marker_genes import ranked
+    from spatialpdvi.api.marker_genes import ranked, unique_markers
 
     if choices.genes:
         return list(choices.genes)
@@ -391,16 +399,7 @@ def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
         gene_key=choices.gene_key,
         memory=choices.memory,
     )
-    names, times = np.unique(np.asarray(expression.genes, dtype=str), return_counts=True)
-    unique = set(names[times == 1].tolist())
-    genes = [str(gene) for gene in dict.fromkeys(table["gene"]) if str(gene) in unique]
-    if not genes:
-        raise InputError(
-            "marker genes",
-            "none, since no gene is higher in one domain than elsewhere",
-            "Name the genes to compare.",
-        )
-    return genes[:_MOST_GENES]
+    return unique_markers(table, expression.genes)[:_MOST_GENES]
 
 
 def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: Choices) -> tuple[np.ndarray, np.ndarray]:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
-from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split
+from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split, check_edit
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
-from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.progress import Progress
@@ -74,6 +74,7 @@ def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Pr
     """
     from spatialpdvi.io.results.writing import apply_elements
 
+    check_edit(edit)
     changes = _changes(AnnDataSource(adata), Keys(key_added), edit, progress or Progress())
     apply_elements(adata, changes.elements, remove=changes.remove)
     return changes.table
@@ -120,6 +121,7 @@ def label_file(
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
 
+    check_edit(edit)
     progress, keys, location = progress or Progress(), Keys(key_added), locate(path)
     target = location if output is None else locate(output)
     with claimed(target):
@@ -170,12 +172,13 @@ def read_names(path: str | Path) -> dict[str, str]:
 
 def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memory: str | None = None) -> _Changes:
     """Read a fit, edit it, and return what is to be written."""
+    from spatialpdvi.api.marker_genes import fitted_part
     from spatialpdvi.io.results.left_out import fitted_spots, on_all_spots
     from spatialpdvi.io.results.stored import read_stored
 
     kept = fitted_spots(source, keys)
     if kept is not None:
-        changes = _changes(select_spots(source, kept.nonzero()[0]), keys, edit, progress, memory=memory)
+        changes = _changes(fitted_part(source, keys), keys, edit, progress, memory=memory)
         return changes._replace(elements=on_all_spots(changes.elements, kept))
     with progress.stage("read") as stage:
         fit = _with_valid_colours(read_stored(source, keys))
@@ -205,6 +208,7 @@ def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memo
 class _Edited(NamedTuple):
     fit: "StoredFit"
     detail: str  # what was done, a sentence
+    section: "Section | None" = None  # that was read for it, so that it is read, and warned of, once
 
 
 def _rename(source: Source, fit: "StoredFit", edit: Rename) -> _Edited:
@@ -254,19 +258,19 @@ def _split(
 ) -> _Edited:
     from spatialpdvi.editing.domains import divide
     from spatialpdvi.editing.names import check_known
-    from spatialpdvi.editing.parts import fitted_parts, inner_options
-    from spatialpdvi.fitting.inputs import read_inputs
+    from spatialpdvi.editing.parts import fitted_parts, inner_options, read_again
     from spatialpdvi.io.results.stored import fitted_features
 
-    check_known([edit.domain], fit.names, "domain")
-    domain, own_options = fit.names.index(edit.domain), _options(source, fit)
+    name = str(edit.domain)
+    check_known([name], fit.names, "domain")
+    domain, own_options = fit.names.index(name), _options(source, fit)
     options = inner_options(own_options, edit.into, seed=edit.seed, memory=memory)
     with progress.stage("read"):
         features = fitted_features(source, keys, fit.summary)
-        section = read_inputs(source, options)
+        section = read_again(source, options)
     found = fitted_parts(section, fit.codes == domain, options, progress)
     edited = divide(fit, domain, found.parts, shares=found.shares, calibrated=found.calibrated, features=features)
-    return _Edited(edited, f"{edit.domain!r} into {edit.into} by a fit inside it, seed {edit.seed}")
+    return _Edited(edited, f"{name!r} into {edit.into} by a fit inside it, seed {edit.seed}", section)
 
 
 def _pieces(source: Source, keys: Keys, fit: "StoredFit", edit: Pieces, progress: Progress) -> _Edited:
@@ -277,8 +281,9 @@ def _pieces(source: Source, keys: Keys, fit: "StoredFit", edit: Pieces, progress
     from spatialpdvi.io.results.stored import fitted_features, fitted_section, stored_graph
     from spatialpdvi.options.stages import GraphSettings
 
-    check_known([edit.domain], fit.names, "domain")
-    domain = fit.names.index(edit.domain)
+    name = str(edit.domain)
+    check_known([name], fit.names, "domain")
+    domain = fit.names.index(name)
     section = fitted_section(source, fit.summary)
     features = fitted_features(source, keys, fit.summary)
     graph = stored_graph(source, keys)
@@ -288,7 +293,7 @@ def _pieces(source: Source, keys: Keys, fit: "StoredFit", edit: Pieces, progress
             graph = join_spots(_with_graph(source, section, options), GraphSettings.of(options))
         found = connected_parts(section, fit.codes == domain, graph, edit.min_spots)
     edited = divide(fit, domain, found.parts, shares=found.shares, features=features)
-    return _Edited(edited, f"{edit.domain!r} into {found.shares.shape[1]} connected parts")
+    return _Edited(edited, f"{name!r} into {found.shares.shape[1]} connected parts", section)
 
 
 def _levels(source: Source, keys: Keys, fit: "StoredFit", edit: Levels, progress: Progress) -> _Changes:
@@ -330,7 +335,8 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
     fit, summary = edited.fit, edited.fit.summary
     regrouped = fit.posterior is not before.posterior
     if regrouped:
-        summary = summary | {"scores": edited_scores(fitted_section(source, summary), fit)}
+        section = edited.section or fitted_section(source, summary)
+        summary = summary | {"scores": edited_scores(section, fit)}
     summary = logged(before.summary, summary, action=action, detail=edited.detail, k=len(fit.names))
     elements = fit._replace(summary=summary).elements(keys)
     remove: list[tuple[str, str]] = []

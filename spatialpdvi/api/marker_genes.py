@@ -1,10 +1,12 @@
 """Find the marker genes of the domains or states of a fitted section, in memory or on disk."""
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.sources import AnnDataSource, Source
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import memory_limit
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.io.results.expression import Expression
 
-__all__ = ["markers", "markers_file", "ranked", "stored_columns"]
+__all__ = ["fitted_part", "markers", "markers_file", "ranked", "stored_columns", "unique_markers"]
 
 _GROUPS = ("domain", "state")
 
@@ -164,8 +166,62 @@ def ranked(
     if of not in _GROUPS:
         raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
     check_free(source, keys)
-    found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
+    found = read_expression(fitted_part(source, keys), keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
     return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
+
+
+def fitted_part(source: Source, keys: Keys) -> Source:
+    """Return the section of the spots that were fitted; the source itself where all were.
+
+    Raises
+    ------
+    InputError
+        Where the fit left out every spot that the section still has.
+    """
+    from spatialpdvi.io.results.left_out import fitted_spots
+
+    kept = fitted_spots(source, keys)
+    if kept is None:
+        return source
+    if not kept.any():
+        raise InputError(
+            f"spots in {source.name} that were fitted",
+            f"only spots that the fit left out ({kept.size:,})",
+            "Select spots that have a domain.",
+        )
+    return select_spots(source, kept.nonzero()[0])
+
+
+def unique_markers(table: "DataFrame", genes: Iterable[Any]) -> list[str]:
+    """Return the markers in their order, each once, whose names no other gene has.
+
+    Parameters
+    ----------
+    table
+        From `ranked`.
+    genes
+        Names of all genes.
+
+    Raises
+    ------
+    InputError
+        Where there is none.
+    """
+    times = Counter(map(str, genes))
+    found = [gene for gene in dict.fromkeys(map(str, table["gene"])) if times[gene] == 1]
+    if not found and len(table):
+        raise InputError(
+            "marker genes whose names no other gene has",
+            f"only names that repeat (first: {str(table['gene'].iloc[0])!r})",
+            f"Make the names unique, or name another column of them with {option('gene_key')}.",
+        )
+    if not found:
+        raise InputError(
+            "marker genes",
+            "none, since no gene is higher in one domain than elsewhere",
+            "Name the genes to compare.",
+        )
+    return found
 
 
 def stored_columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:

@@ -71,6 +71,7 @@ def predict(
     known = model if isinstance(model, Model) else load_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, **options)
     source = AnnDataSource(adata)
+    source.check_takes_results()
     check_free(source, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress or Progress())
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))

@@ -277,7 +277,8 @@ def _choices(
         raise InputError(f"one of {', '.join(BORDERS)}", repr(borders), "Choose one of them.", option="borders")
     for name, value in (("max_distance", max_distance), ("scale", scale)):
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputError("a number above 0", f"{value:g}", "Give it in the unit of the fit.", option=name)
+            wanted = "a number above 0" if math.isfinite(value) else "a finite number above 0"
+            raise InputError(wanted, f"{value:g}", "Give it in the unit of the fit.", option=name)
     keys = Keys(key_added)
     try:
         new_keys = keys if new_key is None else Keys(new_key)
@@ -288,12 +289,12 @@ def _choices(
 
 def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     """Read the domains of a fit, and where its spots are."""
+    from spatialpdvi.api.marker_genes import fitted_part
     from spatialpdvi.io.results.fitted import samples_of_fit
-    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored, stored_params
     from spatialpdvi.io.section.coordinates import read_coordinates
 
-    source = select_fitted(everything, chosen.keys)
+    source = fitted_part(everything, chosen.keys)
     stored = read_stored(source, chosen.keys)
     params = stored_params(stored.summary)
     samples = samples_of_fit(source, stored.summary, None)

@@ -1,11 +1,13 @@
 """The edits that a user can make to the domains of a fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
 
 from spatialpdvi.errors import InputError, list_keys, option
 
-__all__ = ["Edit", "Levels", "Merge", "Pieces", "Rename", "Split"]
+__all__ = ["Edit", "Levels", "Merge", "Pieces", "Rename", "Split", "check_edit"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Rename:
         if (self.names is None) == (self.from_key is None):
             found = "neither" if self.names is None else "both"
             raise InputError(f"{option('names')} or {option('from_key')}", found, "Give one of them.")
+        if self.names is not None and not hasattr(self.names, "items"):  # a column of a table has them too
+            advice = "Give a dict, such as {'0': 'Cortex'}."
+            raise InputError("new names by old ones", repr(self.names), advice, option="names")
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Merge:
     Parameters
     ----------
     domains
-        Names of at least two domains.
+        Names of at least two domains; a whole number stands for itself as text, 0 for "0".
     name
         Of the union; by default their names joined, "0+3".
 
@@ -55,12 +60,13 @@ class Merge:
     ['Brain', '1']
     """
 
-    domains: Sequence[str]
+    domains: Sequence[str | int]
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.domains, str) or len(set(self.domains)) < 2:
-            found = [self.domains] if isinstance(self.domains, str) else self.domains
+        is_one = isinstance(self.domains, str) or not isinstance(self.domains, Iterable)
+        found = {str(name) for name in ([self.domains] if is_one else self.domains)}
+        if len(found) < 2:
             raise InputError("at least two domains", list_keys(found), option="domains")
 
 
@@ -74,7 +80,7 @@ class Split:
     Parameters
     ----------
     domain
-        Name of the domain.
+        Name of the domain; a whole number stands for itself as text, 0 for "0".
     into
         Number of parts, at least 2. They are called "3.1", "3.2" and so on, the largest first.
     seed
@@ -87,11 +93,12 @@ class Split:
     ['Cortex.1', 'Cortex.2', '2']
     """
 
-    domain: str
+    domain: str | int
     into: int
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _expect_whole(self.into, "into")
         if self.into < 2:
             raise InputError("at least 2", str(self.into), option="into")
 
@@ -106,7 +113,8 @@ class Pieces:
     Parameters
     ----------
     domain
-        Name of the domain. Its parts are called "3.1", "3.2" and so on, the largest first.
+        Name of the domain; a whole number stands for itself as text, 3 for "3". Its parts are called "3.1", "3.2" and
+        so on, the largest first.
     min_spots
         Parts with fewer spots are no domains; their spots go to the nearest part that is one.
 
@@ -118,8 +126,11 @@ class Pieces:
     spatialpdvi.errors.InputError: Expected at least two connected parts ...
     """
 
-    domain: str
+    domain: str | int
     min_spots: int = 30
+
+    def __post_init__(self) -> None:
+        _expect_whole(self.min_spots, "min_spots")
 
 
 @dataclass(frozen=True)
@@ -129,8 +140,8 @@ class Levels:
     Parameters
     ----------
     levels
-        Numbers of coarser domains, or a text such as "4,6,8" or "4:8". Each is written as a column of its own,
-        ``obs['pdvi_domain_L4']``.
+        Number or numbers of coarser domains, or a text such as "4,6,8" or "4:8". Each is written as a column of its
+        own, ``obs['pdvi_domain_L4']``.
 
     Examples
     --------
@@ -140,7 +151,25 @@ class Levels:
     2
     """
 
-    levels: Sequence[int] | str
+    levels: Sequence[int] | int | str
 
 
 Edit = Rename | Merge | Split | Pieces | Levels
+
+
+def check_edit(edit: Any) -> None:
+    """Raise an `InputError` where what was given is no edit, such as a list of several."""
+    if not isinstance(edit, Edit):
+        found = repr(edit) if edit is None or isinstance(edit, str) else f"an object of type {type(edit).__name__}"
+        raise InputError(
+            "a Rename, Merge, Split, Pieces or Levels",
+            found,
+            "Give one edit, such as spatialpdvi.Merge(['0', '1']), and call the function again for the next.",
+            option="edit",
+        )
+
+
+def _expect_whole(value: Any, name: str) -> None:
+    """Raise an `InputError` where the value of an option is no whole number, NumPy's included."""
+    if not isinstance(value, Integral):
+        raise InputError("a whole number", repr(value), option=name)

@@ -16,7 +16,8 @@ The statistics N, S and M of a union are the sums of those of its parts. A step 
 b_ik. Domains of a level are unions of those of every finer one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,13 +52,13 @@ class _Terms(Protocol):
         """Return U of a domain with the posterior phi (n,), without the sum of ``phi log phi``; nats."""
 
 
-def level_counts(asked: str | Sequence[int], n_filled: int) -> list[int]:
+def level_counts(asked: str | int | Sequence[int], n_filled: int) -> list[int]:
     """Return the numbers of coarser domains, descending.
 
     Parameters
     ----------
     asked
-        Numbers, or a text with numbers and ranges: "4,6,8" or "4:8".
+        A number, numbers, or a text with numbers and ranges: "4,6,8" or "4:8".
     n_filled
         How many domains have spots.
 
@@ -66,12 +67,20 @@ def level_counts(asked: str | Sequence[int], n_filled: int) -> list[int]:
     InputError
         Where a number is none, or not from 2 to one less than the number of domains.
     """
-    words = asked.split(",") if isinstance(asked, str) else [str(number) for number in asked]
+    wanted = "numbers such as 4,6,8 or a range such as 4:8"
+    if isinstance(asked, str):
+        words = asked.split(",")
+    elif isinstance(asked, Integral):
+        words = [str(asked)]
+    elif isinstance(asked, Iterable):
+        words = [str(number) for number in asked]
+    else:
+        raise InputError(wanted, repr(asked), option="levels")
     found: set[int] = set()
     for word in words:
         ends = [end.strip() for end in word.split(":")]
         if len(ends) > 2 or not all(end.isascii() and end.isdigit() for end in ends):
-            raise InputError("numbers such as 4,6,8 or a range such as 4:8", repr(word), option="levels")
+            raise InputError(wanted, repr(word), option="levels")
         first, last = int(ends[0]), int(ends[-1])
         if first > last:
             raise InputError("a range from a smaller to a larger number", repr(word), option="levels")

@@ -11,6 +11,8 @@ from spatialpdvi.metrics.clustering import overlap
 
 __all__ = ["check_known", "joined", "majority_names", "part_names", "repeated", "table_names", "told_apart"]
 
+_LISTED = 4  # names that a warning lists; of more, it lists one less and counts the others
+
 
 def check_known(wanted: Sequence[str], names: Sequence[str], option: str) -> None:
     """Raise an `InputError` where a wanted domain is not among those that there are.
@@ -67,11 +69,12 @@ def majority_names(
     for name, row, top, new in zip(names, counts, most, found, strict=True):
         ties = [repr(label_names[int(label)]) for label in np.flatnonzero(row == top)]
         if top and len(ties) > 1:
-            text = f"Domain {name!r} has as many spots with the labels {' and '.join(ties)}. It is named {new!r}."
+            listed = " and ".join(_first(ties))
+            text = f"Domain {name!r} has as many spots with the labels {listed}. It is named {new!r}."
             warnings.warn(InputWarning(text), stacklevel=2)
     alone = [repr(name) for name, top in zip(names, most, strict=True) if not top]
     if alone:
-        text = f"No spot of domain {', '.join(alone)} has a label. It keeps its name."
+        text = f"No spot of domain {', '.join(_first(alone))} has a label. It keeps its name."
         warnings.warn(InputWarning(text), stacklevel=2)
     return found
 
@@ -96,6 +99,13 @@ def part_names(name: str, n: int, names: Sequence[str]) -> list[str]:
 def joined(names: Collection[str]) -> str:
     """Return the name of a union that has been given none: "0+3"."""
     return "+".join(names)
+
+
+def _first(names: Sequence[str]) -> list[str]:
+    """Return the names that a warning lists, and the number of the others: each spot may have a label of its own."""
+    if len(names) <= _LISTED:
+        return list(names)
+    return [*names[: _LISTED - 1], f"{len(names) - _LISTED + 1:,} others"]
 
 
 def _free(stem: str, taken: set[str]) -> str:

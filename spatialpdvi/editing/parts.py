@@ -11,13 +11,17 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning, in_words, option
 from spatialpdvi.fitting.fit import fit_section
+from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.io.formats.matrices import layer_address
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.counts import COUNTS_ADVICE
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import CountRows, SelectedRows
 
-__all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options"]
+__all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options", "read_again"]
 
 # Options of the fit that hold inside one of its domains as well. The others were chosen for the whole section (such as
 # the neighbours that features are averaged over), or belong to its start, its solver or its output.
@@ -54,6 +58,34 @@ def inner_options(options: FitOptions, into: int, *, seed: int, memory: str | No
     return FitOptions(k=into, n_pcs=n_pcs, states=states, seed=seed, memory=memory, **kept)
 
 
+def read_again(source: Source, options: FitOptions) -> Section:
+    """Read a section for a fit inside one of its domains.
+
+    Parameters
+    ----------
+    source
+        The fitted section.
+    options
+        Of the fit inside, from `inner_options`.
+
+    Raises
+    ------
+    InputError
+        Where it can no longer be read as the fit read it. Of counts, the error says what helps without an option for
+        their layer, which an edit does not have.
+    """
+    try:
+        return read_inputs(source, options)
+    except InputError as error:
+        if option("layer") not in error.advice:
+            raise
+        if options.layer is None:  # what follows the usual advice names layers that were not looked at
+            better = f"Put the raw counts into {layer_address('counts')}, which is looked at before X."
+            raise error.but(advice=error.advice.replace(COUNTS_ADVICE, better)) from error
+        where = options.layer if options.layer in {"X", "raw.X"} else layer_address(options.layer)
+        raise error.but(advice=f"The fit has read the raw counts from {where}: put them back.") from error
+
+
 def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progress: Progress) -> Parts:
     """Divide a domain by a fit of its own spots.
 
@@ -75,7 +107,9 @@ def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progres
     """
     n, into = int(own.sum()), options.n_domains
     if n < 2 * into:
-        raise InputError(f"at most half the number of spots of the domain, {n}", str(into), option="into")
+        advice = "" if n >= 4 else "Leave the domain as it is: two parts need at least 4 spots."
+        limit = f"at most half the number of spots of the domain, which is {n // 2:,}"
+        raise InputError(limit, str(into), advice, option="into")
     inside = _of_spots(section, np.flatnonzero(own))
     if inside.samples is None or len(inside.samples.categories) < 2:
         inside, options = inside._replace(samples=None), replace(options, correct="none", across_sections=False)

@@ -123,6 +123,9 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
             normalised = _normalised(counts, genes, tallied, settings, as_matrix=as_matrix)
             scaled_counts = scaled_genes(normalised, genes, clip=settings.clip)
         scaled = pearson_residuals(counts, genes) if scaled_counts is None else scaled_counts.values
+    if scaled.shape[1] < 2 and genes.size == settings.n_top_genes < counts.shape[1]:  # there are more to select
+        selected = f"{scaled.shape[1]} with {option('n_top_genes', settings.n_top_genes)}"
+        raise InputError("at least 2 genes that vary for a PCA", selected, "Raise it.")
     fits_genes = settings.n_pcs == 0
     with progress.stage("PCA") as stage:
         pca = principal_components(scaled, settings.n_components, seed=settings.seed)

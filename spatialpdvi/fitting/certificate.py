@@ -25,8 +25,8 @@ class Certificate:
     neg_elbo
         F at the end, nats (E1).
     relative_change
-        ``|F - F_before| / (n d / 2)`` over the last epoch. n d / 2 is the size of the data's misfit; unlike F it does
-        not depend on where the features have their zero.
+        ``|F - F_before| / (n d / 2)`` over the last epoch, of the last two rows of the trace. n d / 2 is the size of
+        the data's misfit; unlike F it does not depend on where the features have their zero.
     gradient_norm
         Euclidean norm of the gradient of F in all global blocks: m and rho, or theta where states are held.
         `gradient_norm_mean` and `gradient_norm_log_variance` are those of m and rho alone.
@@ -93,8 +93,8 @@ def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: S
     stop, rule
         Why the run stopped, and the rule that it followed.
     """
-    before = trace[-2].evaluation.neg_elbo
-    change = abs(final.neg_elbo - before) / final.scale
+    before, last = (row.evaluation.neg_elbo for row in trace[-2:])
+    change = abs(last - before) / final.scale  # of the run: what is written is rounded, by more than a tight tolerance
     return Certificate(
         converged=stop is Stop.CONVERGED,
         reason=stop.value,

@@ -5,7 +5,7 @@ from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
-from spatialpdvi.options.validation import check_range, check_type, kind_of, read_min_counts, read_states
+from spatialpdvi.options.validation import check_range, kind_of, read_min_counts, read_states, read_value
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
@@ -330,7 +330,7 @@ class FitOptions:
         object.__setattr__(self, "min_counts", read_min_counts(self.min_counts))
         for f in fields(self):
             if f.name not in ("k", "states", "min_counts"):
-                check_type(f, getattr(self, f.name))
+                object.__setattr__(self, f.name, read_value(f, getattr(self, f.name)))
         for f in fields(self):
             check_range(f.name, getattr(self, f.name))
         for name, known in _CHOICES.items():

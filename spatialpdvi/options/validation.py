@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "check_type", "kind_of", "read_min_counts", "read_states"]
+__all__ = ["check_range", "kind_of", "read_min_counts", "read_states", "read_value"]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
@@ -32,7 +32,16 @@ _AT_LEAST = {
 }
 _LARGEST = 2**31 - 1  # for whole numbers without a bound of their own
 _FEWEST_STATES, _MOST_STATES = 2, 1_000
-_AT_MOST = {"search": 10_000, "n_init": 1_000, "inner_rounds": 1_000, "seed": _LARGEST_SEED, "anisotropy": 1}
+_AT_MOST = {
+    "search": 10_000,
+    "n_init": 1_000,
+    "inner_rounds": 1_000,
+    "seed": _LARGEST_SEED,
+    "anisotropy": 1,
+    # an edge of a hundred nats decides everything; sums of far larger ones are not finite
+    "beta": 1_000_000,
+    "tau": 1_000_000,
+}
 _POSITIVE = ("target_sum", "clip", "step_factor", "step_size", "step_mean", "step_log_variance", "tol_objective")
 
 
@@ -41,10 +50,16 @@ def kind_of(f: "Field[Any]") -> Any:
     return next(kind for kind in get_args(f.type) or (f.type,) if kind is not type(None))
 
 
-def check_type(f: "Field[Any]", value: Any) -> None:
-    """Raise where the value has the wrong type: text for a number, 2.5 for a count, None for what has no default."""
+def read_value(f: "Field[Any]", value: Any) -> Any:
+    """Return the value as Python's own number, text or truth value, so that it can be written as JSON.
+
+    Raises
+    ------
+    InputError
+        Where it has the wrong type: text for a number, 2.5 for a count, None for what has no default.
+    """
     if value is None and get_args(f.type):
-        return
+        return None
     kind = kind_of(f)
     if kind is bool:
         fits, wanted = isinstance(value, bool), "True or False"
@@ -56,6 +71,7 @@ def check_type(f: "Field[Any]", value: Any) -> None:
         fits, wanted = isinstance(value, str), "text"
     if not fits:
         raise InputError(wanted, repr(value), option=f.name)
+    return value.item() if hasattr(value, "item") else value  # a number of NumPy, which would be imported to ask for it
 
 
 def check_range(name: str, value: Any) -> None:

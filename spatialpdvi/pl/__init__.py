@@ -7,7 +7,7 @@ Examples
 --------
 >>> import spatialpdvi as spv
 >>> from matplotlib import pyplot as plt
->>> figure, (left, right) = plt.subplots(1, 2)
+>>> figure, (left, right) = plt.subplots(1, 2, layout="constrained")
 >>> axes = spv.pl.annotation(adata, ax=left)
 >>> axes = spv.pl.domains(adata, ax=right)
 >>> axes = spv.pl.confidence(adata, calibrated=False)
@@ -40,7 +40,7 @@ from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.plotting.kinds import GENE, KINDS, Genes, Kind, View, plot_kinds
-from spatialpdvi.plotting.page import inches
+from spatialpdvi.plotting.page import inches, write_title
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -129,7 +129,7 @@ def _draw(
     shown: dict[str, Any] = {"calibrated": calibrated, "image": image, "alpha": alpha, "genes": genes}
     view = View(source, keys, fitted, room=None if ax is None else inches(ax), **shown)
     if ax is not None:
-        ax.set_title("\n".join(filter(None, kind.draw(view, ax))), fontsize=10)
+        write_title(ax, kind.draw(view, ax))
         return ax
     from matplotlib import pyplot as plt
 

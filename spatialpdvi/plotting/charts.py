@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.metrics.clustering import overlap
-from spatialpdvi.plotting.labels import Labels
+from spatialpdvi.plotting.labels import Labels, short
 from spatialpdvi.plotting.page import TEXT, inches
 
 __all__ = [
@@ -48,7 +48,6 @@ _LOWEST = 1e-3  # of the tolerance: below it stationarity is not drawn
 
 _CELL, _CELL_HEIGHT, _NARROWEST, _LOWEST_TABLE = 0.46, 0.25, 1.4, 1.0  # inches
 _COMPOSITION_WIDTH = 3.6  # inches
-_LONGEST = 24  # letters of a label that are shown
 _DIGIT, _READABLE = 0.62, 3.0  # a digit's width, as a share of the size of its font; points
 
 # key of the columns, key of the error, name, colour, and the side of the bin that the bar stands on
@@ -201,7 +200,7 @@ def draw_confusion(axes: Axes, confusion: Confusion) -> None:
         colour = "white" if share[row, column] > 0.6 else "#333333"
         text = f"{confusion.counts[row, column]:,}"
         axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
-    columns, rows = ([_short(name) for name in names] for names in (confusion.labels, confusion.domains))
+    columns, rows = ([short(name) for name in names] for names in (confusion.labels, confusion.domains))
     axes.set_xticks(range(n_columns), columns, rotation=90, fontsize=TEXT, parse_math=False)
     axes.set_yticks(range(n_rows), rows, fontsize=TEXT, parse_math=False)
     axes.set_ylabel("domain", fontsize=TEXT)
@@ -240,7 +239,7 @@ def draw_composition(
     for state, colour in enumerate(colours):
         axes.barh(rows, composition[:, state], left=left, height=0.8, color=colour, linewidth=0)
         left += composition[:, state]
-    axes.set_yticks(rows, [_short(name) for name in domains], fontsize=TEXT, parse_math=False)
+    axes.set_yticks(rows, [short(name) for name in domains], fontsize=TEXT, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_ylabel("domain", fontsize=TEXT)
@@ -354,10 +353,6 @@ def _bins(calibration: Mapping[str, Any], key: str) -> list[Floats]:
         shapes = ", ".join(f"{name!r} of shape {column.shape}" for name, column in zip(_COLUMNS, columns, strict=True))
         raise InputError(f"columns of equal length in {key!r}", shapes, _ADVICE.format("calibration"))
     return columns
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _fitting_size(axes: Axes, counts: NDArray[np.int64]) -> float:

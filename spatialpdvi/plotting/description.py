@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition
-from spatialpdvi.plotting.labels import printable
+from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
 
 __all__ = ["composition_figure", "contacts_figure", "contacts_size", "draw_contacts"]
@@ -61,7 +61,9 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
         names = [printable(domain) for domain in domains]
         draw_composition(axes, rows, domains=names, colours=colours, what=printable(by))
         if name == last:
-            handles = [Patch(color=colour, label=_text(kind)) for kind, colour in zip(types, colours, strict=True)]
+            handles = [
+                Patch(color=colour, label=short(printable(kind))) for kind, colour in zip(types, colours, strict=True)
+            ]
             legend = axes.legend(
                 handles=handles[:_LEGEND],
                 loc="upper left",
@@ -103,7 +105,7 @@ def draw_contacts(axes: Axes, table: pd.DataFrame) -> None:
     )
     axes.imshow(np.nan_to_num(share), cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
     _write_numbers(axes, contacts, share)
-    texts = [_text(name) for name in names]
+    texts = [short(printable(name)) for name in names]
     axes.set_xticks(range(len(names)), texts, rotation=90, fontsize=TEXT, parse_math=False)
     axes.set_yticks(range(len(names)), texts, fontsize=TEXT, parse_math=False)
     axes.set_ylabel("domain", fontsize=TEXT)
@@ -135,8 +137,3 @@ def _figure(table: pd.DataFrame, panel: Callable[[str, pd.DataFrame], Panel]) ->
     shown = list(sections)[:_MOST]
     title = f"The first {_MOST} of {len(sections)} sections" if len(sections) > _MOST else None
     return draw_page([panel(name, table[table["section"] == name]) for name in shown], title=title)
-
-
-def _text(name: str, most: int = 24) -> str:
-    text = printable(name)
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from spatialpdvi.io.results.described import read_intervals
-from spatialpdvi.plotting.labels import printable
+from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
 
 if TYPE_CHECKING:
@@ -117,6 +117,5 @@ def _labels(table: pd.DataFrame, name: str) -> Sequence[str]:
     return [f"{_text(what)}  {_text(of)}" for what, of in zip(other, table[group], strict=True)]
 
 
-def _text(name: str, most: int = 20) -> str:
-    text = printable(name)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _text(name: str) -> str:
+    return short(printable(name), 20)

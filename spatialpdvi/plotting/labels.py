@@ -14,9 +14,11 @@ from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.palette import further_colours, palette
 
-__all__ = ["Labels", "check_colours", "known_colours", "match_colours", "printable", "read_labels"]
+__all__ = ["Labels", "check_colours", "known_colours", "match_colours", "printable", "read_labels", "short"]
 
 Ints = NDArray[np.int64]
+
+_LONGEST = 24  # letters of a name that are shown
 
 
 class Labels(NamedTuple):
@@ -74,6 +76,11 @@ def _text(name: Any) -> str:
 def printable(text: str) -> str:
     """Return the text with ``?`` for what no font can draw: control characters and bytes that are not UTF-8."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def short(name: str, most: int = _LONGEST) -> str:
+    """Return the name, cut to ``most`` letters, so that a long one leaves room for what is drawn beside it."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def match_colours(

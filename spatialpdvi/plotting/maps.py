@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from spatialpdvi.palette import UNLABELLED
-from spatialpdvi.plotting.labels import Labels
+from spatialpdvi.plotting.labels import Labels, short
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import paint
 from spatialpdvi.plotting.tissue import Map, Tissue
@@ -98,7 +98,7 @@ def add_legend(axes: Axes, tissue: Tissue, labels: Labels, *, colours: Sequence[
     rows = max(1, int(72 * tissue.size[1] / _LINE))
     legend = axes.legend(
         handles=[Line2D([], [], linestyle="", marker="s", markersize=6.5, color=colour) for colour, _ in entries],
-        labels=[name for _, name in entries],
+        labels=[short(name) for _, name in entries],
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
         ncols=-(-len(entries) // rows),

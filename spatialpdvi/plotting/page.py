@@ -1,21 +1,23 @@
 """Panels on a page: a figure as large as what is drawn on it, arranged by matplotlib's constrained layout."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from spatialpdvi.plotting.labels import printable
 
-__all__ = ["TEXT", "Heading", "Panel", "draw_page", "inches"]
+__all__ = ["TEXT", "Heading", "Panel", "draw_page", "inches", "write_title"]
 
 TEXT = 8  # points
 
 _TITLE, _HEADING = 12, 10  # points: of the page, of a panel
+_NARROW = 2.0  # inches: narrower axes of the user's own have small letters above them
 _PAD = 0.12  # inches around each panel
 _ASPECT = 2.0  # width to height of the window that a page should fit into
 
@@ -103,6 +105,25 @@ def inches(axes: Axes) -> tuple[float, float]:
     """Return the present width and height of axes."""
     box, dpi = axes.get_window_extent(), axes.figure.dpi
     return box.width / dpi, box.height / dpi
+
+
+def write_title(axes: Axes, heading: Heading) -> None:
+    """Write a heading as the title of axes of the user's own, in lines that are no wider than the axes."""
+    # a score stays on the line of its name
+    text = "\n".join(filter(None, (heading.title, re.sub(r" (?=-?\d)", "\N{NO-BREAK SPACE}", heading.note))))
+    usual = axes.set_title(text, fontsize=TEXT if inches(axes)[0] < _NARROW else _HEADING)
+    axes.title = _Title(*usual.get_position(), text, wrap=True)
+    axes.title.update_from(usual)
+    axes.title.axes = axes
+    axes.title.set_figure(axes.figure)
+
+
+class _Title(Text):
+    """A title that is broken into lines whenever it is drawn, because a layout makes axes narrower after that."""
+
+    def _get_wrap_line_width(self) -> float:
+        """Return the width of the axes; matplotlib's own text is as wide as the figure."""
+        return 0.0 if self.axes is None else float(self.axes.get_window_extent().width)
 
 
 def _draw(figure: Figure, panels: Sequence[Panel]) -> list[_Drawn]:

@@ -31,6 +31,11 @@ _OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or t
 _FULL = 0.9  # of the spacing, from which a spot is so wide that the section has no gaps
 _TINY = 2.5  # dots: smaller discs and squares look alike, and squares are drawn faster
 _ORDERED = 0.9  # mean resultant of the directions to neighbours: 1 on a lattice, near 0 for scattered cells
+# of the distances to neighbours, in spacings, up to which markers tile: Visium has 0.004, as its pixels are whole, and
+# Spatial Transcriptomics, whose spots are found one by one, 0.04 to 0.07
+_EXACT = 0.035
+_NEAREST = 1.0  # percent of the pairs of neighbours that overlap on a lattice that is not exact
+_LARGE = 0.05  # inches from spot to spot, below which tiles overlap by so much of their width that none shows a crack
 _WHOLE = 1_000_000  # places, from which neighbours are looked up in strips of the section
 _STRIPS, _OF_STRIP = 8, 100_000  # strips, and places in each
 _BLOCK = 1_000_000  # spots that are drawn at a time
@@ -43,7 +48,7 @@ class Spots(NamedTuple):
 
     position: Floats  # shape=(n, 2)
     spacing: float  # between neighbours, in units of the coordinates
-    marker: Marker  # a square or hexagon that tiles on a lattice, else a disc
+    marker: Marker  # a square or hexagon that tiles on an exact lattice, else a disc
     size: tuple[float, float]  # width and height of the map in inches
     box: Floats  # shape=(2, 2): the smallest and the largest coordinates
     diameter: float | None = None  # of the markers, in units of the coordinates, where they do not fill the section
@@ -116,14 +121,18 @@ class Spots(NamedTuple):
 def place_spots(position: Floats) -> Spots:
     """Find spacing, marker and size of the map for spots at ``position``, (n, 2)."""
     distinct = _distinct(position)
-    spacing, marker = _lattice(distinct) if len(distinct) > 1 else (1.0, "s")
+    spacing, marker, nearest = _lattice(distinct) if len(distinct) > 1 else (1.0, "s", None)
     # one axis after the other: NumPy is slow along a short one
     box = np.array([[axis.min() for axis in position.T], [axis.max() for axis in position.T]])
     spots = Spots(position, spacing, marker, (1.0, 1.0), box)
     width, height = spots.extent
     across = float(np.clip(_HIGHEST * width / height, _NARROWEST, _WIDEST))
     up = float(np.clip(across * height / width, _LOWEST, _HIGHEST))
-    return spots._replace(size=(across, up))
+    spots = spots._replace(size=(across, up))
+    if nearest is None or spacing < _LARGE * spots.units_per_inch:
+        return spots
+    # tiles would overlap here and leave cracks there
+    return spots._replace(marker="o", diameter=nearest)
 
 
 def _distinct(position: Floats) -> Floats:
@@ -141,8 +150,11 @@ def _ascend(places: NDArray[np.complex128]) -> NDArray[np.bool_]:
     return np.asarray((x[1:] > x[:-1]) | ((x[1:] == x[:-1]) & (y[1:] > y[:-1])))
 
 
-def _lattice(distinct: Floats) -> tuple[float, Marker]:
-    """Return the median distance to the nearest neighbour, and the marker that tiles, from directions to neighbours."""
+def _lattice(distinct: Floats) -> tuple[float, Marker, float | None]:
+    """Return the median distance to the nearest neighbour, and the marker that tiles, from directions to neighbours.
+
+    The third value is the distance that hardly any neighbours fall below, on a lattice that is not exact; else None.
+    """
     strips, n_sampled = [distinct], _SAMPLE
     if len(distinct) > _WHOLE:  # consecutive places are neighbours, since they are sorted
         firsts = np.linspace(0, len(distinct) - _OF_STRIP, _STRIPS).astype(np.int64)
@@ -150,17 +162,20 @@ def _lattice(distinct: Floats) -> tuple[float, Marker]:
     found = [_nearest(strip, n_sampled) for strip in strips]
     far, steps = (np.concatenate(parts) for parts in zip(*found, strict=True))
     spacing = float(np.median(far[:, 1]))
-    x, y = steps[(far > 0) & (far < _RING * spacing)].T
+    is_near = (far > 0) & (far < _RING * spacing)
+    x, y = steps[is_near].T
     angle = np.arctan2(y, x)
     turn = {sides: np.exp(1j * sides * angle).mean() for sides in (4, 6)}
     sides = max(turn, key=lambda n: abs(turn[n]))  # for two spots both are 1, and the square is taken
     if abs(turn[sides]) < _ORDERED:
-        return spacing, "o"
+        return spacing, "o", None
+    is_exact = far[is_near].std() <= _EXACT * spacing
+    nearest = None if is_exact else float(np.percentile(far[is_near], _NEAREST))
     # y points down on the map, so the lattice is turned the other way there
     degrees = -float(np.degrees(np.angle(turn[sides]))) / sides
     if sides == 4:
-        return spacing, "s" if abs(degrees) < 0.5 else (4, 0, degrees + 45.0)
-    return spacing, (6, 0, degrees)
+        return spacing, "s" if abs(degrees) < 0.5 else (4, 0, degrees + 45.0), nearest
+    return spacing, (6, 0, degrees), nearest
 
 
 def _nearest(places: Floats, n_sampled: int) -> tuple[Floats, Floats]:

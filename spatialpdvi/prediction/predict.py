@@ -183,7 +183,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     domains = posterior.argmax(axis=1)
     samples = section.spots_of_samples()
     similarity = [similarity_to_model(features[spots], unlimited[spots], domains[spots], model) for spots in samples]
-    warn_of_shift(section, similarity, centred=options.correct == "center")
+    warn_of_shift(section, similarity, centred=options.correct == "center", with_states=model.states is not None)
     calibration = None if model.temperature is None else tempered(posterior, model.temperature)
     with progress.stage("scores"):
         scored = section_scores(section, posterior, baseline=labels, calibration=calibration)

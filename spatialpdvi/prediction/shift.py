@@ -8,10 +8,13 @@ import numpy as np
 from scipy.special import softmax
 
 from spatialpdvi.errors import InputWarning, option
+from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model import Model
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
+from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["Similarity", "similarity_to_model", "warn_of_shift"]
 
@@ -22,13 +25,55 @@ _SHIFT = 0.45  # of the way to the next domain; sections of one tissue reached a
 class Similarity(NamedTuple):
     """How far the spots of a section are from the domains of a model; both numbers are 0 at best."""
 
-    outside: float  # share farther from every domain than 99.9 % of the fit's spots were
-    shift: float  # how far the domains' means have moved here, relative to the way to the next domain
+    outside: float  # share farther from every domain or state than 99.9 % of the fit's spots were
+    shift: float  # how far the domains, or their states, have moved here, relative to the way to the next one
 
     @property
     def is_enough(self) -> bool:
         """Whether the model's domains are meaningful here."""
         return self.outside <= _OUTSIDE and self.shift <= _SHIFT
+
+
+class _Groups:
+    """Means of groups of spots beside those that a model gives them, from blocks of spots.
+
+    Parameters
+    ----------
+    means
+        (K, q) of the model.
+    """
+
+    def __init__(self, means: np.ndarray) -> None:
+        self._means = means
+        self._size, self._squared = np.zeros(len(means)), np.zeros(len(means))
+        self._sums, self._squares = np.zeros(means.shape), np.zeros(means.shape)
+
+    def add(self, weights: np.ndarray, values: np.ndarray) -> None:
+        """Add spots with weights (b, K) in the groups and values (b, q)."""
+        self._size += weights.sum(axis=0)
+        self._squared += (weights**2).sum(axis=0)
+        self._sums += weights.T @ values
+        self._squares += weights.T @ values**2
+
+    def shift(self) -> float:
+        """How far means have moved on average, relative to the way to the next one.
+
+        What the mean of so few spots differs by chance is no shift: its variance is subtracted from the square. Groups
+        of a single spot or none are left out.
+        """
+        more = self._size**2 > (1.0 + 1e-9) * self._squared  # than one spot
+        if not more.any():
+            return 0.0
+        size, squared = self._size[more, None], self._squared[more, None]
+        means = self._sums[more] / size
+        variance = np.maximum(self._squares[more] / size - means**2, 0.0)
+        chance = (variance * squared / (size**2 - squared)).sum(axis=1)
+        moved = np.sqrt(np.maximum(((means - self._means[more]) ** 2).sum(axis=1) - chance, 0.0))
+        apart = np.sqrt(((self._means[:, None] - self._means) ** 2).sum(axis=2))
+        np.fill_diagonal(apart, np.inf)
+        way = float(self._size[more] @ apart[more].min(axis=1))
+        total = float(self._size[more] @ moved)
+        return total / way if way > 0.0 else float(total > 0.0)
 
 
 def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np.ndarray, model: Model) -> Similarity:
@@ -38,10 +83,14 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
     between the model's, because their spots are near enough to several of them. There the means of the section's own
     domains are displaced:
 
-        shift = sum_i |xbar_{k(i)} - m_{k(i)}| / sum_i min_{l != k(i)} |m_l - m_{k(i)}|,    lengths in noise sd
+        shift = sum_i sqrt(|xbar_{k(i)} - m_{k(i)}|^2 - v_{k(i)}) / sum_i min_{l != k(i)} |m_l - m_{k(i)}|
+
+    with lengths in noise sd, and v the variance of a mean of so many spots, beyond which no difference is negative.
 
     Where domains are compositions of states, m are the compositions, and xbar is the mean posterior of the states of a
-    domain's spots.
+    domain's spots. Any spot has some state that is likeliest, so that compositions alone may look alike in a section of
+    other tissue. The shift is therefore the larger of theirs and that of the states, whose means m are compared with
+    those of the spots that have them.
 
     Parameters
     ----------
@@ -54,33 +103,36 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
     model
         Of a fit.
     """
-    means, values, unit = _compared(features, domains, model)
-    apart = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
-    np.fill_diagonal(apart, np.inf)
-    moved = way = 0.0
-    for k in np.unique(domains):
-        own = values[domains == k]
-        centre = own.mean(axis=0, dtype=np.float64) / unit
-        moved += len(own) * float(np.linalg.norm(centre - means[k]))
-        way += len(own) * float(apart[k].min())
-    shift = moved / way if way > 0.0 else float(moved > 0.0)
-    return Similarity(float((model.distance(unlimited) > model.reach).mean()), shift)
+    noise_sd, composition = model.hyperparameters.noise_sd, None
+    groups = [_Groups(model.lam.m / noise_sd)]
+    if model.states is not None:
+        composition = softmax(model.lam.theta, axis=1)
+        groups.append(_Groups(composition))
+    with single_threaded():
+        for rows in slices(domains.size):
+            x = features[rows] / noise_sd
+            members = one_hot(domains[rows], model.n_domains)
+            if composition is None:
+                groups[0].add(members, x)
+                continue
+            posterior = _state_posterior(features[rows], composition[domains[rows]], model)
+            groups[0].add(posterior, x)
+            groups[1].add(members, posterior)
+    outside = float((model.distance(unlimited) > model.reach).mean())
+    return Similarity(outside, max(own.shift() for own in groups))
 
 
-def _compared(
-    features: np.ndarray, domains: np.ndarray, model: Model
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
-    """The means of domains (K, q) that are compared, and the values (n, q) of spots, which have another unit."""
-    noise_sd = model.hyperparameters.noise_sd
-    if model.states is None:
-        return model.lam.m / noise_sd, features, noise_sd
-    composition = softmax(model.lam.theta, axis=1)
-    logs = data_term(wrap_features(features), PottsGlobals(model.lam.m, model.lam.rho), 1.0 / noise_sd**2)
-    values = composition[domains] * np.exp(logs - logs.max(axis=1, keepdims=True))
-    return composition, values / values.sum(axis=1, keepdims=True), 1.0
+def _state_posterior(features: np.ndarray, share: np.ndarray, model: Model) -> np.ndarray:
+    """Posterior (n, C) of the states of spots whose domains have the shares (n, C) of them."""
+    noise_precision = 1.0 / model.hyperparameters.noise_sd**2
+    logs = data_term(wrap_features(features), PottsGlobals(model.lam.m, model.lam.rho), noise_precision)
+    values = share * np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(values / values.sum(axis=1, keepdims=True))
 
 
-def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred: bool) -> None:
+def warn_of_shift(
+    section: Section, similarity: Sequence[Similarity], *, centred: bool, with_states: bool = False
+) -> None:
     """Warn of every section (`Section.spots_of_samples`) that is not similar to those of the model.
 
     Parameters
@@ -91,7 +143,10 @@ def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred
         Of each.
     centred
         Whether they were centred on the model's mean.
+    with_states
+        Whether the model's domains are compositions of states.
     """
+    of, moved = ("state", "domains or states") if with_states else ("domain", "domains")
     names: Sequence[Any] = [None] if section.samples is None else list(section.samples.categories)
     advice = "Fit the sections together."
     if not centred:
@@ -102,8 +157,8 @@ def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred
         where = "" if name is None else f"In section {name!r}, "
         beyond = round(own.outside * spots.size)
         text = (
-            f"{where}{beyond:,} of {spots.size:,} spots ({own.outside:.1%}) are farther from every domain than 99.9 % "
-            f"of the model's spots were, and domains have moved by {own.shift:.0%} of the way to the next one. These "
+            f"{where}{beyond:,} of {spots.size:,} spots ({own.outside:.1%}) are farther from every {of} than 99.9 % "
+            f"of the model's spots were, and {moved} have moved by {own.shift:.0%} of the way to the next one. These "
             f"domains may mean little. {advice}"
         )
         warnings.warn(InputWarning(text), stacklevel=2)

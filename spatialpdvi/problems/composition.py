@@ -197,11 +197,14 @@ class CompositionMixture(PottsMixture):
         return CompositionGlobals(states.m, states.rho, self._weights(statistics, share))
 
     def _curvature(self, evidence: CompositionGlobals, lam: CompositionGlobals) -> CompositionGlobals:  # type: ignore[override]
-        states = super()._curvature(evidence, lam)  # type: ignore[arg-type]
         # diag(T pi) majorises T (diag pi - pi pi') and is A at the optimum; where pi is too small, A is the bound. Of
         # states that a domain hardly has, both are next to nothing, and steps would throw their logits out of range
         spots = evidence.theta.sum(axis=1, keepdims=True)
         theta = np.maximum(spots * np.maximum(softmax(lam.theta, axis=1), _RARE), evidence.theta)
+        if self.held is not None:  # blocks without a gradient must not set the one step of PD-VI
+            flat = np.full_like(lam.m, theta.min())
+            return CompositionGlobals(flat, flat, theta)
+        states = super()._curvature(evidence, lam)  # type: ignore[arg-type]
         return CompositionGlobals(states.m, states.rho, theta)
 
     def _stationarity(self, gradient: CompositionGlobals, evidence: CompositionGlobals) -> dict[str, float]:  # type: ignore[override]

@@ -140,9 +140,9 @@ def expression_table(
             of: np.repeat(_texts(names), len(genes)),
             "gene": np.tile(_texts(genes), len(names)),
             "mean": plain.ravel(),
-            # the bounds are about the mean with half a count more, which a mean without counts lies below
+            # the bounds are about another mean: with half a count more, or of spots weighed by their posteriors
             "lower": np.minimum(_SCALE * np.exp(low), plain).ravel(),
-            "upper": (_SCALE * np.exp(high)).ravel(),
+            "upper": np.maximum(_SCALE * np.exp(high), plain).ravel(),
         }
     )
 

@@ -151,6 +151,10 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
         said = _run(*command, code=2)
         assert "found none, since it was written with --slim. They are in 'section.h5ad'" in said, said
     assert light.read_bytes() == before
+    with pytest.raises(
+        spv.InputError, match=r"'section\.h5ad', .* Give the file of this AnnData to one of `markers_file`"
+    ):
+        spv.markers(ad.read_h5ad(light))
     _run("markers", whole, "-o", folder / "whole.csv", "-q")
     _run("markers", light, "-o", folder / "light.csv", "-q", "--counts", folder / "section.h5ad")
     assert (folder / "whole.csv").read_bytes() == (folder / "light.csv").read_bytes()

@@ -13,7 +13,7 @@ from conftest import make_composition_toy, make_toy
 
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.fitting.loop import StopRule, optimise
+from spatialpdvi.fitting.loop import StopRule, one_epoch, optimise
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
@@ -111,6 +111,20 @@ def test_a_run_resumes_from_the_state_of_another_engine(pair):
         start = end.state
     np.testing.assert_array_equal(end.phi, straight.phi)
     np.testing.assert_array_equal(end.lam.m, straight.lam.m)
+
+
+def test_workers_go_back_to_the_point_that_they_kept_more_than_once(pair):
+    toy, solver, rng = make_toy(n_patches=4), make_solver("cavi"), np.random.default_rng(0)
+    engine = ClusterEngine(pair, toy.problem)
+    engine.begin(solver, (toy.phi, toy.lam))
+    engine.keep()
+    for _ in range(2):
+        shared = engine.restart(solver, toy.lam, kept=True)
+        np.testing.assert_array_equal(engine.state(shared).phi, toy.phi)
+        shared = one_epoch(engine, solver, shared, engine.evaluate(toy.lam), rng=rng)
+        assert not np.array_equal(engine.state(shared).phi, toy.phi)
+        np.testing.assert_array_equal(engine.kept(), toy.phi)
+    engine.close()
 
 
 def test_traffic_grows_with_borders_and_not_with_spots(pair):

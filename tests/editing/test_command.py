@@ -89,6 +89,15 @@ def test_errors_leave_the_file_alone(path, tmp_path, monkeypatch, arguments, sai
     assert path.read_bytes() == before
 
 
+def test_a_split_without_counts_names_no_option_that_it_lacks(path):
+    adata = ad.read_h5ad(path)
+    adata.X = adata.X * 0.5
+    adata.write_h5ad(path)
+    said = " ".join(run("label", "split", path, "-d", "0", "--into", 2, code=2).split())
+    assert "Put the raw counts into layers['counts'], which is looked at before X." in said
+    assert "--layer" not in said
+
+
 def test_a_second_fit_keeps_the_users_colours_where_names_are_the_same(path):
     fit = ["fit", path, "--n-top-genes", 100, "--n-init", 1, "--states", "off", "--seed", 1]
     adata = ad.read_h5ad(path)

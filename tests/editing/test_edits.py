@@ -141,6 +141,14 @@ class TestMerge:
             (lambda: Merge(["0", "1"], name="4"), r"^Expected `name` to be a new name, found '4', which is another"),
             (lambda: Split("0", into=1), r"^Expected `into` to be at least 2, found 1"),
             (lambda: Split("0", into=400), r"^Expected `into` to be at most half the number of spots of the domain"),
+            (lambda: Split("0", into="2"), r"^Expected `into` to be a whole number, found '2'\.$"),
+            (
+                lambda: Split(9, into=2),
+                r"^Expected `domain` to be one of the domains '0', '1', '2', '3', '4', found '9'",
+            ),
+            (lambda: Merge(0), r"^Expected `domains` to be at least two domains, found '0'\.$"),
+            (lambda: Merge([0, "0"]), r"^Expected `domains` to be at least two domains, found '0'\.$"),
+            (lambda: Rename("x"), r"^Expected `names` to be new names by old ones, found 'x'\. Give a dict"),
             (lambda: Rename({"0": "1"}), r"^Expected `names` to be a name of its own for each domain, found '1' for 2"),
             (lambda: Rename({"0": " "}), r"^Expected `names` to be a name for each domain, found an empty one for '0'"),
             (Rename, "^Expected `names` or `from_key`, found neither"),
@@ -150,7 +158,15 @@ class TestMerge:
                 r"^Expected `levels` to be numbers such as 4,6,8 or a range such as 4:8, found 'x'",
             ),
             (lambda: Levels([5]), r"^Expected `levels` to be from 2 to 4, since 5 domains have spots, found 5\.$"),
+            (
+                lambda: Levels(2.5),
+                r"^Expected `levels` to be numbers such as 4,6,8 or a range such as 4:8, found 2\.5\.$",
+            ),
             (lambda: Pieces("0", min_spots=500), r"^Expected at least two connected parts with 500 spots or more"),
+            (lambda: Pieces(0, min_spots=500), r"^Expected at least two connected parts with 500 spots or more"),
+            (lambda: "merge", r"^Expected `edit` to be a Rename, Merge, Split, Pieces or Levels, found 'merge'\."),
+            (lambda: None, r"found None\. Give one edit, such as spatialpdvi\.Merge\(\['0', '1'\]\)"),
+            (lambda: [Merge(["0", "1"])], r"found an object of type list\. Give one edit"),
         ],
     )
     def test_what_cannot_be_done_changes_nothing(self, fits, edit, message):
@@ -194,6 +210,18 @@ class TestRename:
             "No spot of domain '3' has a label. It keeps its name.",
         ]
         assert table["domain"].tolist() == ["0", "1", "2", "3", "a"]
+
+    def test_a_warning_lists_the_first_of_many_ties_and_counts_the_others(self, fits):
+        adata = fits["off"].copy()
+        adata.obs["cell"] = [f"cell{number:03}" for number in range(adata.n_obs)]
+        with pytest.warns(InputWarning) as caught:
+            spv.label(adata, Rename(from_key="cell"))
+        own = np.flatnonzero(adata.obs["pdvi_domain_fitted"] == "0")
+        listed = " and ".join(f"'cell{number:03}'" for number in own[:3])
+        assert str(caught[0].message) == (
+            f"Domain '0' has as many spots with the labels {listed} and {own.size - 3} others. It is named "
+            f"'cell{own[0]:03}'."
+        )
 
     def test_numbers_avoid_names_that_are_taken(self, fits):
         adata = fits["off"].copy()
@@ -282,6 +310,43 @@ class TestSplit:
             spv.label(adata, Merge(["0", "1"]))
             spv.label(adata, Split("0+1", into=2, seed=3))
         np.testing.assert_array_equal(one.obsm["pdvi_posterior"], two.obsm["pdvi_posterior"])
+
+    def test_a_whole_number_is_the_name_of_a_domain(self, fits):
+        one, two = fits["off"].copy(), fits["off"].copy()
+        pd.testing.assert_frame_equal(spv.label(one, Split("0", into=2)), spv.label(two, Split(np.int64(0), into=2)))
+        assert list(one.uns["pdvi"]["edits"]["detail"]) == list(two.uns["pdvi"]["edits"]["detail"])
+
+    def test_the_limit_is_told_and_that_few_spots_have_no_parts(self, fits):
+        adata = fits["off"].copy()
+        codes = adata.obs["pdvi_domain"].cat.codes.to_numpy().copy()
+        codes[np.flatnonzero(codes == 0)[2:]] = 1
+        adata.obs["pdvi_domain"] = pd.Categorical.from_codes(codes, list("01234"))
+        adata.obs["pdvi_confidence"] = adata.obsm["pdvi_posterior"][np.arange(codes.size), codes]
+        with pytest.raises(InputError, match=r"of the domain, which is 1, found 2\. Leave the domain as it is"):
+            spv.label(adata, Split("0", into=2))
+
+    def test_counts_that_are_gone_are_advised_without_options_that_there_are_not(self, fits):
+        adata = fits["off"].copy()
+        adata.layers["mine"] = adata.X.copy()
+        adata.X = adata.X * 0.5
+        with pytest.raises(
+            InputError, match=r"in X\. Put the raw counts into layers\['counts'\], .* Not tried: .*'mine'"
+        ):
+            spv.label(adata, Split("0", into=2))
+        adata.layers["counts"] = adata.layers.pop("mine")
+        assert len(spv.label(adata, Split("0", into=2))) == K + 1
+        named = fits["off"].copy()
+        named.uns["pdvi"]["params"] = {**named.uns["pdvi"]["params"], "layer": "mine"}
+        advice = r"The fit has read the raw counts from layers\['mine'\]: put them back\.$"
+        with pytest.raises(InputError, match=advice):
+            spv.label(named, Split("0", into=2))
+
+    def test_a_label_that_all_spots_have_is_told_once(self, fits):
+        adata = fits["off"].copy()
+        adata.obs["annotation"] = pd.Categorical(["L1"] * adata.n_obs)
+        with pytest.warns(InputWarning) as caught:
+            spv.label(adata, Split("0", into=2))
+        assert sum("only the label 'L1'" in str(one.message) for one in caught) == 1
 
     def test_spots_that_are_alike_are_not_divided(self):
         adata = spv.simulate(n_spots=400, n_genes=60, k=3, easy=True)
@@ -378,6 +443,11 @@ class TestLevels:
             united = next(g for g in groups if "+".join(map(str, g)) == row.first)
             added = next(g for g in groups if "+".join(map(str, g)) == row.second)
             groups = [sorted(united + added) if g is united else g for g in groups if g is not added]
+
+    def test_one_number_is_one_level(self, fits):
+        one, two = fits["off"].copy(), fits["off"].copy()
+        pd.testing.assert_frame_equal(spv.label(one, Levels(3)), spv.label(two, Levels([3])))
+        assert "pdvi_domain_L3" in one.obs
 
     def test_more_levels_are_added_and_go_with_the_domains(self, fits):
         adata = fits["off"].copy()

@@ -6,7 +6,7 @@ import pytest
 import scanpy as sc
 import scipy.sparse as sp
 
-from spatialpdvi import FitOptions
+from spatialpdvi import FitOptions, InputError
 from spatialpdvi.features.build import raw_features
 from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
@@ -98,6 +98,13 @@ def test_totals_of_the_selected_genes_are_those_of_scanpy_after_selection(sectio
     np.testing.assert_allclose(raw.full.toarray(), scaled[:, varying], rtol=1e-4, atol=1e-5)
     everything = _features(section, **(options | {"totals": "all"}))[1]
     assert abs(everything.full - raw.full).max() > 0.1
+
+
+def test_too_few_selected_genes_are_told_by_their_option(section):
+    with pytest.raises(
+        InputError, match=r"^Expected at least 2 genes that vary .* 1 with `n_top_genes=1`\. Raise it\.$"
+    ):
+        _features(section, n_top_genes=1)
 
 
 def test_another_section_is_normalised_by_the_selected_genes_as_well(section):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from reference import recompute, stored
 
-from spatialpdvi import FitOptions, fit_file
+from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, tl
 
 GENES = {"n_top_genes": 100}  # of 150
 CASES = {
@@ -81,3 +81,28 @@ def test_keys_agree_with_each_other(toy_file, tmp_path):
     assert "pdvi_flow" not in adata.obsm
     assert fit["params"]["seed"] == 0
     assert fit["params"]["versions"]["spatialpdvi"]
+
+
+def test_what_has_settled_changes_by_no_more_than_was_asked(toy_section):
+    """Posteriors are rounded when they are written, which changes F by more than such a tolerance."""
+    result = fit(toy_section, k=4, n_init=1, tol_objective=1e-12, **GENES)
+    certificate, trace = result.certificate, result.trace["neg_elbo"]
+    assert certificate.converged
+    assert certificate.relative_change <= certificate.tolerance_objective == 1e-12
+    change = abs(trace[-1] - trace[-2]) / (0.5 * result.features.size)
+    assert certificate.relative_change == pytest.approx(change)
+
+
+def test_a_fit_in_memory_says_that_it_has_not_converged(toy_section):
+    with pytest.warns(InputWarning, match=r"^Not converged: .* 1 epochs; .* The result is written all the same\.$"):
+        fit(toy_section, k=4, n_init=1, max_epochs=1, **GENES)
+    assert "pdvi_domain" in toy_section.obs
+
+
+def test_results_do_not_go_into_a_selection_of_a_backed_file(toy_file):
+    backed = anndata.read_h5ad(toy_file, backed="r")
+    with pytest.raises(InputError, match=r"that is backed by a file\. Copy it into memory first, with `adata\.to_mem"):
+        fit(backed[:300], k=4)
+    with pytest.raises(InputError, match="Expected an AnnData in memory with `copy=True`, found one that is backed"):
+        tl.domains(backed, 4, copy=True)
+    backed.file.close()

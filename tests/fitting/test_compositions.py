@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import anndata
 import numpy as np
@@ -17,6 +18,7 @@ from spatialpdvi.graph.weights import weigh_by_layers
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
+from spatialpdvi.prediction.shift import similarity_to_model
 from spatialpdvi.synthetic import simulate
 
 FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
@@ -144,6 +146,16 @@ def test_an_anisotropy_that_cannot_be_is_refused(wrong):
         FitOptions(k=3, anisotropy=wrong)
 
 
+def test_other_tissue_is_told_though_every_spot_has_a_likeliest_state(fitted):
+    section, model = anndata.read_h5ad(fitted[0] / "section.h5ad"), fitted[1].model
+    strange = section.copy()
+    strange.var_names = np.random.default_rng(0).permutation(section.var_names)
+    with pytest.warns(InputWarning, match="farther from every state .* and domains or states have moved by"):
+        assert predict(strange, model=model).params["shift"] > 0.45
+    few = section[np.argsort(section.obsm["spatial"][:, 0])[:40]].copy()  # of which no mean is exact
+    assert predict(few, model=model).params["shift"] < 0.45
+
+
 def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):
     folder, result = fitted
     arrays, facts = result.model.parts()
@@ -235,9 +247,51 @@ def test_a_prediction_removes_the_trends_of_its_own_section():
         found = predict(other, model=fitted.model)
         assert found.scores["ari"] > 0.85
         assert _slope(found, other) < 0.5
-        with pytest.warns(InputWarning, match="are farther from every domain"):
+        with pytest.warns(InputWarning, match="are farther from every state"):
             left = predict(other, model=as_is)
         assert _slope(left, other) > 8.0
+
+
+@pytest.fixture(scope="module")
+def bands():
+    """A fit of two bands that share states."""
+    return fit(_drifting(seed=0, slope=0.0), **DRIFTING, detrend=False)
+
+
+def test_spots_that_a_prediction_draws_in_still_count_as_far(bands):
+    """Every tenth spot lies far from all states, and is drawn in so that its domain is that of its neighbours."""
+    other = _drifting(seed=1, slope=0.0)
+    x, middle = other.obsm["X_given"], bands.model.states.limit.centre
+    x[::10] = middle + 20.0 * (x[::10] - middle)
+    with pytest.warns(InputWarning, match=r"^\d+ of 600 spots .* are farther from every"):
+        found = predict(other, model=bands.model)
+    assert found.params["outside"] == pytest.approx(0.1, abs=0.01)
+    assert found.scores["ari"] > 0.8
+    spread = np.abs(bands.features).max()
+    assert np.abs(found.features).max() < 1.5 * spread
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_prediction_starts_from_what_neighbours_say_together(bands, seed):
+    """A state says little about the domain of its spot: that alone has an ARI of 0.2 to 0.3 here."""
+    scores = predict(_drifting(seed=seed, slope=0.0), model=bands.model).scores
+    assert scores["baseline"]["ari"] > 0.8
+    assert scores["ari"] > 0.85
+
+
+def test_spots_that_a_model_itself_draws_have_no_shift(bands):
+    """The states overlap, so that a spot's own domain says which of them are likely."""
+    rng, model = np.random.default_rng(0), bands.model
+    composition, noise_sd = bands.states.composition, 3.0 * model.hyperparameters.noise_sd
+    model = replace(
+        model,
+        lam=model.lam._replace(rho=np.full_like(model.lam.rho, -30.0)),
+        hyperparameters=model.hyperparameters._replace(noise_sd=noise_sd),
+    )
+    domains = rng.integers(2, size=4000)
+    states = (rng.uniform(size=4000)[:, None] > composition[domains].cumsum(axis=1)).sum(axis=1)
+    x = model.lam.m[states] + noise_sd * rng.normal(size=(4000, 3))
+    assert similarity_to_model(x, x, domains, model).shift < 0.05
 
 
 def test_every_section_has_trends_of_its_own():
@@ -294,6 +348,7 @@ def test_more_states_than_spots_are_refused(fitted, tmp_path):
         fit_file(fitted[0] / "section.h5ad", FitOptions(**(FAST | {"states": 601})), output=tmp_path / "never.h5ad")
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 @pytest.mark.parametrize(
     ("n_states", "n_spots", "advice"),
     [(31, 600, "19.4 of the 600 spots on average, .* Give at most 30.$"), (4, 30, "7.5 .* Give `states='off'`.$")],

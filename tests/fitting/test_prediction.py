@@ -318,6 +318,7 @@ NO_MODEL = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 @pytest.mark.parametrize("options", [{"transform": "pearson"}, {"n_pcs": 0}])
 def test_a_fit_that_cannot_be_kept_has_no_model(section, tmp_path, options):
     fit = spatialpdvi.fit(section.copy(), max_epochs=2, **OPTIONS, **options)

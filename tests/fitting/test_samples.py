@@ -146,6 +146,7 @@ def test_centred_sections_forget_what_shifts_all_their_spots(joint):
     np.testing.assert_allclose(np.ptp(a.features - b.features, axis=0), 0.0, atol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 def test_edges_of_a_given_graph_between_sections_are_left_out(joint):
     import scipy.sparse as sp
 
@@ -279,7 +280,29 @@ def test_the_folder_of_the_results_is_made_and_left_only_with_results(files, tmp
     assert sorted(path.name for path in (tmp_path / "fitted").iterdir()) == sorted(path.name for path in files)
 
 
+def test_no_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"^Expected at least one section to fit, found none\."):
+        spatialpdvi.fit_files([], FitOptions(k=4), output=tmp_path / "fitted")
+    assert not (tmp_path / "fitted").exists()
+
+
 def test_files_of_one_name_are_refused(files):
     shown = CliRunner().invoke(main, ["fit", str(files[0]), str(files[0]), "--k", "4"])
     assert shown.exit_code == 2
     assert "Expected files with different names, found 'left' twice" in shown.output
+
+
+def test_sections_that_were_fitted_apart_are_no_fit_of_both():
+    """Their domains have nothing in common but their numbers."""
+    apart = {
+        name: spatialpdvi.simulate(n_spots=400, n_genes=60, k=3, seed=seed, easy=True) for seed, name in enumerate("ab")
+    }
+    for section in apart.values():
+        spatialpdvi.fit(section, k=3, n_top_genes=60, n_init=1, states="off")
+    both = ad.concat(apart, label="slice", index_unique="-", uns_merge="first")
+    with pytest.warns(InputWarning, match=r"^800 spots have a domain, but the fit in uns\['pdvi'\] was of 400\. Where"):
+        spatialpdvi.markers(both)
+    spatialpdvi.markers(both[both.obs["slice"] == "a"])  # a selection has fewer, which is as it was
+    bare = ad.concat(apart, label="slice", index_unique="-")
+    with pytest.raises(InputError, match=r"found keys of uns: none\. Sections lose it when they are concatenated"):
+        spatialpdvi.markers(bare)

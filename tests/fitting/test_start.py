@@ -10,6 +10,7 @@ from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.initialization import in_unit_range, kmeans_labels
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 @pytest.mark.parametrize("how", [{"rep": "X_pca", "smooth": 0, "whiten": False}, {"n_pcs": 0}])
 def test_a_start_by_kmeans_is_one_clustering_of_what_is_fitted(toy_section, how):
     """Dense features, and genes themselves, which stay sparse."""
@@ -33,6 +34,7 @@ def test_a_column_of_that_name_is_refused(toy_section):
         spatialpdvi.fit(section, k=4, rep="X_pca", init="kmeans")
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 @pytest.mark.parametrize(
     ("options", "joined"),
     [
@@ -55,6 +57,7 @@ def test_one_gaussian_each_joins_no_more_spots_than_its_features_average(toy_sec
         assert result.model.options["n_neighbors"] == joined
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
 def test_the_fit_of_a_given_graph_has_no_number_of_neighbours(toy_section):
     section = toy_section.copy()
     section.obsp["near"] = mutual_knn(section.obsm["spatial"], 3)

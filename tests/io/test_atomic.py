@@ -227,6 +227,15 @@ def test_failures_of_the_disk_are_recognised(error, said) -> None:
     assert str(failure).endswith(AGAIN)
 
 
+def test_a_folder_that_is_not_there_is_not_said_to_have_been_there(tmp_path) -> None:
+    target = tmp_path / "none" / "model.npz"
+    failure = disk_error(FileNotFoundError(errno.ENOENT, "x"), target, option="save_model")
+    assert str(failure) == (
+        f"There is no folder {str(target.parent)!r} to write {str(target)!r} into. Nothing was changed. Create it, or "
+        "choose another `save_model`, then run again."
+    )
+
+
 def test_the_number_is_found_behind_another_error() -> None:
     outer = RuntimeError("cannot close")
     outer.__context__ = OSError(errno.ENOSPC, "full")

@@ -83,6 +83,8 @@ def test_a_missing_layer_lists_what_there_is(adata, source_of) -> None:
         (-np.inf, "-inf (not finite)"),
         (-2, "-2 (negative)"),
         (0.25, "0.25 (not a whole number)"),
+        (np.nextafter(np.float32(3), 4), "3.000000238418579 (not a whole number)"),
+        (16777218, "16777218 (above 16,777,216)"),
     ],
 )
 def test_a_named_layer_that_holds_no_counts(make, source_of, value, said) -> None:

@@ -188,7 +188,7 @@ def test_two_columns_of_one_name(adata) -> None:
     [
         (np.float64, 1e300, "1e+300 (above 16,777,216)"),
         (np.float32, 2.0**25, "3.35544e+07 (above 16,777,216)"),
-        (np.int64, 2**24 + 1, "1.67772e+07 (above 16,777,216)"),
+        (np.int64, 2**24 + 1, "16777217 (above 16,777,216)"),
         (np.uint64, 2**63, "9.22337e+18 (above 16,777,216)"),
         (np.int32, -2, "-2 (negative)"),
         (np.float64, np.inf, "inf (not finite)"),

@@ -81,6 +81,19 @@ def test_measurements_are_no_labels(adata, source_of, value) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["annotation", None])
+def test_lists_are_no_labels(adata, key) -> None:
+    from spatialpdvi.io.formats.sources import AnnDataSource
+
+    adata.obs["annotation"] = pd.Series([["a", "b"]] * 12, index=adata.obs_names)
+    with pytest.raises(InputError) as caught:
+        read_labels(AnnDataSource(adata), key)
+    assert str(caught.value) == (
+        "Expected obs['annotation'] to hold labels (text, categories or whole numbers), found values of type list. "
+        "Name a column of labels."
+    )
+
+
 def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
     adata.obs["region"] = ["a", "", " ", "b"] * 3
     with pytest.warns(InputWarning) as caught:

@@ -22,6 +22,7 @@ from spatialpdvi.options.presets import PRESETS, preset_options, set_by
         ("tol", float("inf"), "Expected `tol` to be a finite number, found inf."),
         ("tol", float("nan"), "Expected `tol` to be at least 1e-06, found nan."),
         ("beta", float("inf"), "Expected `beta` to be a finite number, found inf."),
+        ("beta", 1e305, "Expected `beta` to be at most 1000000, found 1e+305."),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):
@@ -31,8 +32,9 @@ def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):
 
 
 def test_numbers_of_numpy_are_numbers():
-    options = FitOptions(k=np.int64(4), beta=np.float32(0.5), n_pcs=np.int32(0))
-    assert (options.k, options.beta, options.n_pcs) == (4, 0.5, 0)
+    options = FitOptions(k=np.int64(4), beta=np.float32(0.5), n_pcs=np.int32(0), seed=np.uint8(7))
+    assert (options.k, options.beta, options.n_pcs, options.seed) == (4, 0.5, 0, 7)
+    assert not [name for name, value in vars(options).items() if isinstance(value, np.generic)]  # JSON has none
 
 
 def test_what_is_optional_may_be_none():

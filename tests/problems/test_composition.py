@@ -137,6 +137,21 @@ def test_the_global_optimum_is_stationary_and_minimal_with_fixed_states():
     assert after < before
 
 
+def test_the_curvature_of_logits_is_bounded_below_by_their_spots_and_a_thousandth_of_the_domain():
+    """max(T pi, A, 1e-3 T): steps are small enough where pi is large, where it is too small, and where both are."""
+    toy = make_composition_toy(side=8)
+    phi, lam = _random_point(toy)
+    problem = CompositionMixture(
+        toy.problem.features, toy.problem.patches, toy.hyper, prior_weight=np.full(lam.m.shape[0], 1e-6)
+    )
+    lam.theta[:] = [[0.0, 0.0, 0.0, -12.0, -30.0], [3.0, 0.0, 0.0, -30.0, 0.0], [0.0, 3.0, -30.0, 0.0, 0.0]]
+    spots = _total(problem, phi, lam).members + problem.prior_weight
+    total, share = spots.sum(axis=1, keepdims=True), softmax(lam.theta, axis=1)
+    bounds = np.stack([total * share, spots, np.broadcast_to(1e-3 * total, spots.shape)])
+    assert set(bounds.argmax(axis=0).ravel()) == {0, 1, 2}
+    np.testing.assert_allclose(problem.evaluate(phi, lam).curvature.theta, bounds.max(axis=0), rtol=1e-12)
+
+
 def test_augmented_globals_minimise_the_augmented_lagrangian():
     toy = make_composition_toy(side=6)
     phi, lam0 = _random_point(toy)
@@ -182,6 +197,14 @@ def test_newtons_method_finds_the_minimum_that_a_library_finds():
     best = minimize(objective, theta0[0], tol=1e-12)
     np.testing.assert_allclose(theta[0], best.x, atol=1e-5)
     assert objective(theta[0]) <= best.fun + 1e-12
+
+
+def test_held_blocks_do_not_set_the_step_of_pdvi():
+    """It takes the largest curvature of all blocks, and that of the states' means is larger than any other."""
+    learnt, held = (make_composition_toy(held=held) for held in (False, True))
+    curvature, of_held = (toy.problem.evaluate(toy.phi, toy.lam).visit_curvature for toy in (learnt, held))
+    np.testing.assert_array_equal(curvature.theta, of_held.theta)
+    assert max(of_held.m.max(), of_held.rho.max()) <= of_held.theta.max() < curvature.m.max()
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -209,6 +209,18 @@ def test_p2dvi_on_compositions_ends_with_duals_minus_the_gradients():
             np.testing.assert_allclose(mu, -slope, atol=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_p2dvi_finds_states_that_the_first_compositions_lack(seed):
+    """The state that is most of a domain has almost no share of it at the start; no step is too large for that."""
+    toy = make_composition_toy(side=16, n_patches=6, n_states=6, seed=seed, strength=0.8, held=True)
+    theta = toy.lam.theta.copy()
+    theta[np.arange(3), theta.argmax(axis=1)] -= 30.0
+    end = _run(toy, "p2dvi", rule=StopRule(1e-6, 1e-9, 100), lam=toy.lam._replace(theta=theta))
+    assert end.stop is Stop.CONVERGED
+    assert end.state.shared.caution == 1.0  # no epoch was replaced
+    assert np.abs(end.lam.theta).max() < 20.0
+
+
 def _divergence(q, p):
     """KL(q || p) of Gaussians, coordinate by coordinate, summed."""
     variance = np.exp(q.rho - p.rho)

@@ -175,6 +175,10 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
         ({"contrasts": [("0", "9")]}, "pairs of two domains"),
         ({"contrasts": [("0", "0")]}, "pairs of two domains"),
         ({"contrasts": [("0",)]}, "pairs of two domains"),
+        ({"contrasts": "01"}, r"pairs of two domains, found '01'\. A pair is in brackets of its own"),
+        ({"contrasts": ["01"]}, r"pairs of two domains, found '01'\. A pair is in brackets of its own"),
+        ({"contrasts": ("0", "1")}, r"pairs of two domains, found '0'\. A pair is in brackets of its own"),
+        ({"contrasts": (0, 1)}, r"pairs of two domains, found '0'\. A pair is in brackets of its own"),
         ({"by": "nothing"}, "nothing"),
         ({"by": "slide", "of": "state"}, "no `by`"),
         ({"spatial_key": "nowhere"}, "nowhere"),
@@ -187,6 +191,29 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
 def test_wrong_options_are_named(section, options, message):
     with pytest.raises(InputError, match=message):
         spatialpdvi.intervals(section, **options)
+
+
+def test_one_name_is_one_gene(section):
+    one, several = (spatialpdvi.intervals(section, genes=genes) for genes in ("gene00003", ["gene00003"]))
+    pd.testing.assert_frame_equal(one.expression, several.expression)
+
+
+def test_markers_whose_names_all_repeat_are_told(section):
+    section.var_names = ["g"] * section.n_vars
+    section.var["symbol"] = [f"S{number}" for number in range(section.n_vars)]
+    repeats = pytest.warns(InputWarning, match="gene names repeat")
+    with repeats, pytest.raises(InputError, match=r"found only names that repeat \(first: 'g'\)\. .*`gene_key`\.$"):
+        spatialpdvi.intervals(section, n_genes=1)
+    with pytest.warns(InputWarning, match="gene names repeat"):
+        found = spatialpdvi.intervals(section, n_genes=1, gene_key="symbol")
+    assert found.expression["gene"].str.startswith("S").all()
+
+
+def test_a_selection_of_spots_that_were_all_left_out_is_told(section):
+    spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=2, mask="on")
+    rest = section[~section.obs["on"].to_numpy()].copy()
+    with pytest.raises(InputError, match=rf"found only spots that the fit left out \({rest.n_obs}\)\."):
+        spatialpdvi.intervals(rest)
 
 
 def test_linear_response_needs_the_graph(section):

@@ -80,6 +80,17 @@ def test_blocks_grow_until_they_reach_as_far_as_the_correlation(reach, larger):
     assert (size > 12) == larger
 
 
+@pytest.mark.parametrize(("side", "larger"), [(10, False), (40, True)])
+def test_blocks_do_not_grow_where_fewer_than_ten_would_be_left(side, larger):
+    """Values rise across the whole section, so that blocks of any size are correlated."""
+    place = _lattice(side)
+    codes = np.zeros(len(place), dtype=np.int64)
+    sections = [np.arange(len(place))]
+    blocks, size = choose_blocks(place, np.ones(len(place)), codes, 1, coordinates=place, sections=sections)
+    assert (size > 12) == larger
+    np.testing.assert_array_equal(blocks, spatial_blocks(place, sections, size))
+
+
 def test_the_variance_of_blocks_is_that_of_their_weighted_replicates():
     evidence = _evidence(side=40, known=True)
     blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
@@ -199,6 +210,37 @@ def test_a_domain_in_one_block_has_a_mean_and_no_interval():
     found = estimate(evidence._replace(codes=corner, blocks=blocks), "blocks")
     assert np.isfinite(found.mean[2]).all()
     assert np.isnan(mean_bounds(found, 0.9)[1][2]).all()
+
+
+def test_a_domain_in_one_block_leaves_the_others_their_intervals():
+    evidence = _evidence()
+    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
+    alone = blocks == 0
+    posterior = np.where(alone[:, None], np.eye(4)[3], np.column_stack([evidence.calibrated, np.zeros(400)]))
+    fourth = evidence._replace(codes=np.where(alone, 3, evidence.codes), posterior=posterior, calibrated=posterior)
+    found = estimate(fourth._replace(blocks=blocks), "blocks")
+    values, exposure = np.where(alone[:, None], 0.0, evidence.values), np.where(alone, 0.0, evidence.exposure)
+    expected = estimate(evidence._replace(values=values, exposure=exposure, blocks=blocks), "blocks")
+    assert np.isnan(found.covariance[3, 3]).all()
+    np.testing.assert_allclose(found.mean[:3], expected.mean)
+    np.testing.assert_allclose(found.covariance[:3, :3], expected.covariance)
+
+
+@pytest.mark.parametrize("are_shares", [False, True])
+def test_an_empty_domain_that_spots_may_belong_to_leaves_the_others_their_intervals(are_shares):
+    """A half of the calibrated posteriors of one domain, and a fifth of another's, are for a domain without spots."""
+    evidence = _evidence()
+    if are_shares:
+        evidence = evidence._replace(values=np.eye(4)[np.arange(400) % 4], exposure=np.ones(400), are_shares=True)
+    lost = np.array([0.5, 0.2, 0.0])[evidence.codes][:, None]
+    wider = evidence._replace(
+        posterior=np.column_stack([evidence.posterior, np.zeros(400)]),
+        calibrated=np.column_stack([(1.0 - lost) * evidence.calibrated, lost]),
+    )
+    found, expected = estimate(wider, "blocks"), estimate(evidence, "blocks")
+    np.testing.assert_allclose(found.covariance[:3, :3], expected.covariance)
+    if are_shares:
+        np.testing.assert_allclose(found.purity[:3], expected.purity)
 
 
 def test_one_domain_has_an_interval_and_no_contrasts():

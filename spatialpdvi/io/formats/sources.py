@@ -104,6 +104,15 @@ class AnnDataSource:
         self.name = "the AnnData"
         self._adata = adata
 
+    def check_takes_results(self) -> None:
+        """Raise where results cannot be written into the object: a selection of one that is backed by a file."""
+        if self._adata.isbacked and self._adata.is_view:
+            raise InputError(
+                "an AnnData that results can be written into",
+                "a selection of spots of one that is backed by a file",
+                "Copy it into memory first, with `adata.to_memory()`.",
+            )
+
     @property
     def n_obs(self) -> int:
         """Number of spots."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,14 +132,27 @@ def read_fitted(
 
 
 def check_fitted(source: Source, keys: Keys) -> None:
-    """Raise an `InputError` where no fit has been written under these names."""
+    """Raise an `InputError` where no fit has been written under these names; warn where there are several in one."""
     missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
     if missing or keys.uns not in source.uns_keys():
+        found, advice = f"columns: {list_keys(source.obs_keys())}", "Run `spatialpdvi fit` first, or name its"
+        if not missing:
+            found = f"keys of uns: {list_keys(source.uns_keys())}"
+            advice = "Sections lose it when they are concatenated: fit them together, or name the fit's"
         raise InputError(
             f"a fitted section with obs[{keys.domain!r}] and uns[{keys.uns!r}] in {source.name}",
-            f"columns: {list_keys(source.obs_keys())}",
-            f"Run `spatialpdvi fit` first, or name its {option('key_added')}.",
+            found,
+            f"{advice} {option('key_added')}.",
         )
+    n_fitted = stored_params(source.uns(keys.uns)).get("n_spots")
+    n_placed = int(source.obs(keys.domain).notna().sum())
+    if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
+        text = (
+            f"{n_placed:,} spots have a domain, but the fit in uns[{keys.uns!r}] was of {n_fitted:,}. Where sections "
+            "that were fitted apart are concatenated, domains of the same number have nothing in common: fit them "
+            f"together, with {option('sample_key')}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of
 __all__ = [
     "CANDIDATES",
     "COPIES",
+    "COUNTS_ADVICE",
     "COUNTS_IN",
     "Counts",
     "find_counts",
@@ -34,7 +35,7 @@ CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
 COUNTS_IN = "counts_in"  # field of uns[key] in a file without counts: the name of the file that has them
 
 _WHAT = "raw counts (whole numbers, none negative)"
-_ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
+COUNTS_ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
 # Larger whole numbers are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
@@ -65,7 +66,7 @@ class CheckedRows:
         for block in self._rows.blocks():
             refusal = "" if self._checked else _refusal(block.data)
             if refusal:
-                raise InputError(f"{self._where} to hold {_WHAT}", refusal, _ADVICE)
+                raise InputError(f"{self._where} to hold {_WHAT}", refusal, COUNTS_ADVICE)
             yield block
         self._checked = True
 
@@ -75,7 +76,7 @@ class CheckedRows:
         def expect_counts(values: np.ndarray) -> None:
             refusal = _refusal(values)
             if refusal:
-                raise InputError(f"{self._where} to hold {_WHAT}", refusal, _ADVICE)
+                raise InputError(f"{self._where} to hold {_WHAT}", refusal, COUNTS_ADVICE)
             if check is not None:
                 check(values)
 
@@ -90,7 +91,7 @@ class Counts(NamedTuple):
     gene_names: pd.Index  # (genes,)
 
 
-def read_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = _ADVICE) -> Counts:
+def read_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str | None = None) -> Counts:
     """Read counts from the named layer, else from the first of `CANDIDATES` that holds counts.
 
     Parameters
@@ -103,34 +104,44 @@ def read_counts(source: Source, layer: str | None, *, memory: int | None = None,
         Bytes that may be used. Rows of counts that would take more than half of them are read, and checked, when they
         are needed. None for no limit.
     advice
-        What to do where there are no counts.
+        What to do where there are no counts. None for that of a fit, which alone is warned of spots without counts:
+        their neighbours decide their domains.
 
     Raises
     ------
     InputError
         Where there are no counts.
     """
-    found = find_counts(source, layer, memory=memory, advice=advice)
+    found = find_counts(source, layer, memory=memory, advice=COUNTS_ADVICE if advice is None else advice)
     logger.info("Counts are read from %s.", found.source)
-    _warn(found, source.obs_names())
+    _warn_of_repeated(found.gene_names)
+    if advice is None and isinstance(found.matrix, sp.csr_matrix):
+        warn_of_empty(np.asarray(found.matrix.sum(axis=1)).ravel(), source.obs_names())
     return found
 
 
-def find_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = _ADVICE) -> Counts:
+def find_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str = COUNTS_ADVICE) -> Counts:
     """Do as `read_counts` without warnings; with a ``memory`` of 0 only the first values are read."""
     left_out_of = slim_from(source)
     if left_out_of is not None:
         raise InputError(
             f"{_WHAT} in {source.name}",
             f"none, since it was written with {option('slim', True)}",
-            f"They are in {left_out_of!r}, from which it was made. `markers`, `intervals`, `describe`, `plot` and "
-            f"`report` read them from there with {option('counts')}; all else needs a result that was written "
-            f"without {option('slim', True)}.",
+            f"They are in {left_out_of!r}, from which it was made. {_readers(source)} read them from there with "
+            f"{option('counts')}; all else needs a result that was written without {option('slim', True)}.",
         )
     found = _search(source, memory, advice) if layer is None else _named(source, layer, memory=memory, advice=advice)
     if not found.matrix.shape[1]:
         raise InputError(f"{found.source} to have at least one gene", "none", advice)
     return found
+
+
+def _readers(source: Source) -> str:
+    """What reads the counts of a file without any from another file; functions for an AnnData in memory cannot."""
+    if hasattr(source, "root"):  # of a file
+        return "`markers`, `intervals`, `describe`, `plot` and `report`"
+    functions = "`markers_file`, `intervals_file`, `describe_files`, `plot_section` and `report_files`"
+    return f"Give the file of this AnnData to one of {functions}, which"
 
 
 def slim_from(source: Source) -> str | None:
@@ -223,7 +234,10 @@ def _reason(value: float) -> str:
     if not np.isfinite(value):
         return f"{value} (not finite)"
     what = "negative" if value < 0 else "not a whole number" if value % 1 else f"above {_LARGEST:,.0f}"
-    return f"{value:.6g} ({what})"
+    shown = f"{value:.6g}"
+    if value > 0 and float(shown) % 1 == 0 and float(shown) <= float(_LARGEST):  # rounded, it would be a count
+        shown = repr(value).removesuffix(".0")
+    return f"{shown} ({what})"
 
 
 def _present(source: Source) -> str:
@@ -231,17 +245,15 @@ def _present(source: Source) -> str:
     return list_keys(places + source.layer_keys())
 
 
-def _warn(counts: Counts, spot_names: pd.Index) -> None:
-    repeated = counts.gene_names.duplicated()
+def _warn_of_repeated(gene_names: pd.Index) -> None:
+    repeated = gene_names.duplicated()
     if repeated.any():
         n = repeated.sum()
         text = (
             f"{n:,} {'gene name repeats' if n == 1 else 'gene names repeat'} an earlier one (first: "
-            f"{str(counts.gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
+            f"{str(gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
-    if isinstance(counts.matrix, sp.csr_matrix):
-        warn_of_empty(np.asarray(counts.matrix.sum(axis=1)).ravel(), spot_names)
 
 
 def warn_of_empty(totals: np.ndarray, spot_names: pd.Index) -> None:

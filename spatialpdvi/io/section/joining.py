@@ -33,9 +33,11 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
     Raises
     ------
     InputError
-        Where few genes are common, features or coordinates have different numbers of columns, or there are labels to
-        start from, whose codes mean nothing across files.
+        Where there is no section, few genes are common, features or coordinates have different numbers of columns, or
+        there are labels to start from, whose codes mean nothing across files.
     """
+    if not sections:
+        raise InputError("at least one section to fit", "none", "Give the paths of their files.")
     _check_alike([s.coordinates.shape[1] for s in sections], names, "coordinates", "dimensions")
     if any(s.init_labels is not None for s in sections):
         advice = f"Join the files into one AnnData, and name the column of the sections with {option('sample_key')}."

@@ -93,7 +93,14 @@ def _as_labels(column: pd.Series, name: str) -> pd.Categorical:
         codes = column.cat.codes.to_numpy()
         values = list(column.cat.categories)
     else:
-        codes, distinct = pd.factorize(column)
+        try:
+            codes, distinct = pd.factorize(column)
+        except TypeError as error:  # values that have no hash, such as lists
+            raise InputError(
+                f"{name} to hold labels (text, categories or whole numbers)",
+                f"values of type {_unhashable(column)}",
+                "Name a column of labels.",
+            ) from error
         values = list(distinct)
     used = np.bincount(codes[codes >= 0], minlength=len(values)) > 0
     texts = [_text(value, name) if is_used else "" for value, is_used in zip(values, used, strict=True)]
@@ -110,6 +117,16 @@ def _as_labels(column: pd.Series, name: str) -> pd.Categorical:
         recode[i] = position[texts[i]]
     index = pd.Index(categories, dtype=object)
     return pd.Categorical.from_codes(recode[codes], index)
+
+
+def _unhashable(column: pd.Series) -> str:
+    """The type of the first value that has no hash; of the column where all have one."""
+    for value in column:
+        try:
+            hash(value)
+        except TypeError:
+            return type(value).__name__
+    return str(column.dtype)
 
 
 def _text(value: Any, name: str) -> str:

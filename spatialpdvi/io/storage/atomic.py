@@ -238,7 +238,8 @@ def clear_errors(path: AnyPath, *, option: str | None = "output") -> Iterator[No
 
 def disk_error(error: BaseException, path: AnyPath, *, option: str | None = "output") -> ResourceError | None:
     """Return the error to raise for a failure of the disk while ``path`` is written; None for any other failure."""
-    number, shown = _error_number(error), repr(locate(path).given)
+    number, location = _error_number(error), locate(path)
+    shown, folder = repr(location.given), location.real.parent
     if number is None:
         return None
     if number in _NO_SPACE:
@@ -248,6 +249,9 @@ def disk_error(error: BaseException, path: AnyPath, *, option: str | None = "out
         )
     elif number in _NOT_ALLOWED:
         problem, advice = f"There is no permission to write {shown}.", f"Choose {another(option)}"
+    elif number == errno.ENOENT and not folder.is_dir():  # whether it has ever been there is not known
+        problem = f"There is no folder {str(folder)!r} to write {shown} into."
+        advice = f"Create it, or choose {another(option)}"
     elif number == errno.ENOENT:
         problem, advice = f"The input, or the folder of {shown}, is no longer there.", "Put it back"
     else:
