@@ -399,7 +399,7 @@ def describe(
 @_named(sample_key="library_key")
 def intervals(
     adata: "AnnData",
-    genes: Sequence[str] = (),
+    genes: Sequence[str] | str = (),
     *,
     n_genes: int = 3,
     contrasts: Sequence[tuple[str, str]] = (),
@@ -424,7 +424,7 @@ def intervals(
     adata
         A fitted section with raw counts.
     genes
-        Names; by default the ``n_genes`` first marker genes of each domain.
+        Names, or one name; by default the ``n_genes`` first marker genes of each domain.
     n_genes
         Marker genes of each domain, where there are no ``genes``.
     contrasts

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning, PottsGMM
@@ -25,6 +26,12 @@ def _stripes(seed=0, side=24, d=5, k=3):
 
 def _same_partition(a, b):
     return np.mean(pd.crosstab(a, b).to_numpy().max(axis=1).sum() / len(a))
+
+
+def test_it_says_that_it_has_not_converged():
+    x, places, _ = _stripes()
+    with pytest.warns(ConvergenceWarning, match=r"^Not converged: the limit of epochs was reached first"):
+        assert not PottsGMM(3, n_init=1, max_epochs=1).fit(x, coordinates=places).converged_
 
 
 def test_it_is_fit_on_an_anndata():
@@ -165,6 +172,7 @@ def test_a_graph_is_made_symmetric_as_in_a_fit():
     np.testing.assert_array_equal(given.posterior_, symmetric.posterior_)
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:sklearn.exceptions.ConvergenceWarning")  # five epochs are enough
 @pytest.mark.parametrize(
     ("change", "messages"),
     [
@@ -198,6 +206,7 @@ def _expect_among(caught, messages):
         assert other not in " ".join(texts)
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:sklearn.exceptions.ConvergenceWarning")  # five epochs are enough
 def test_a_parameter_without_effect_is_said_without_options_of_a_fit(monkeypatch, spots_of_a_state):
     monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
     x, places, truth = _stripes()

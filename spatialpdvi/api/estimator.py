@@ -1,5 +1,6 @@
 """The model as a scikit-learn estimator, for arrays instead of files and AnnData."""
 
+import warnings
 from numbers import Integral
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from spatialpdvi.errors import InputError, option, own_names
@@ -169,6 +171,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             options = self._options(adata.obsm[_FEATURES].shape[1], has_graph=graph is not None)
             section = read_inputs(AnnDataSource(adata), options)
             result = fit_section(section, options, Progress())
+        if not result.certificate.converged:
+            warnings.warn(result.certificate.sentence(), ConvergenceWarning, stacklevel=2)
         self.result_ = result
         self.labels_ = result.domains.astype(np.int64)
         self.posterior_ = result.posterior
