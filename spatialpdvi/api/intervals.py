@@ -255,9 +255,9 @@ def intervals_file(
 
 def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
     """Return the intervals of a fitted section."""
-    from spatialpdvi.api.marker_genes import fitted_part
     from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
+    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.uncertainty.methods import Evidence, estimate
@@ -265,7 +265,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
 
     _check(choices)
     check_free(source, keys)
-    source = fitted_part(source, keys)
+    source = select_fitted(source, keys)
     stored = read_stored(source, keys)
     groups = _groups(source, keys, stored, choices.of)
     pairs = _pairs(choices.contrasts, groups)

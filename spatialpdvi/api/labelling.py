@@ -172,13 +172,12 @@ def read_names(path: str | Path) -> dict[str, str]:
 
 def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memory: str | None = None) -> _Changes:
     """Read a fit, edit it, and return what is to be written."""
-    from spatialpdvi.api.marker_genes import fitted_part
-    from spatialpdvi.io.results.left_out import fitted_spots, on_all_spots
+    from spatialpdvi.io.results.left_out import fitted_spots, on_all_spots, select_fitted
     from spatialpdvi.io.results.stored import read_stored
 
     kept = fitted_spots(source, keys)
     if kept is not None:
-        changes = _changes(fitted_part(source, keys), keys, edit, progress, memory=memory)
+        changes = _changes(select_fitted(source, keys), keys, edit, progress, memory=memory)
         return changes._replace(elements=on_all_spots(changes.elements, kept))
     with progress.stage("read") as stage:
         fit = _with_valid_colours(read_stored(source, keys))

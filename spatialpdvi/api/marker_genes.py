@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import memory_limit
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.io.results.expression import Expression
 
-__all__ = ["fitted_part", "markers", "markers_file", "ranked", "stored_columns", "unique_markers"]
+__all__ = ["markers", "markers_file", "ranked", "stored_columns", "unique_markers"]
 
 _GROUPS = ("domain", "state")
 
@@ -166,30 +166,8 @@ def ranked(
     if of not in _GROUPS:
         raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
     check_free(source, keys)
-    found = read_expression(fitted_part(source, keys), keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
+    found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
     return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
-
-
-def fitted_part(source: Source, keys: Keys) -> Source:
-    """Return the section of the spots that were fitted; the source itself where all were.
-
-    Raises
-    ------
-    InputError
-        Where the fit left out every spot that the section still has.
-    """
-    from spatialpdvi.io.results.left_out import fitted_spots
-
-    kept = fitted_spots(source, keys)
-    if kept is None:
-        return source
-    if not kept.any():
-        raise InputError(
-            f"spots in {source.name} that were fitted",
-            f"only spots that the fit left out ({kept.size:,})",
-            "Select spots that have a domain.",
-        )
-    return select_spots(source, kept.nonzero()[0])
 
 
 def unique_markers(table: "DataFrame", genes: Iterable[Any]) -> list[str]:

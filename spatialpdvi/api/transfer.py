@@ -289,12 +289,12 @@ def _choices(
 
 def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     """Read the domains of a fit, and where its spots are."""
-    from spatialpdvi.api.marker_genes import fitted_part
     from spatialpdvi.io.results.fitted import samples_of_fit
+    from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored, stored_params
     from spatialpdvi.io.section.coordinates import read_coordinates
 
-    source = fitted_part(everything, chosen.keys)
+    source = select_fitted(everything, chosen.keys)
     stored = read_stored(source, chosen.keys)
     params = stored_params(stored.summary)
     samples = samples_of_fit(source, stored.summary, None)

@@ -69,7 +69,7 @@ class Certificate:
         if self.stationarity_composition is not None:
             compositions = f"compositions within {self.stationarity_composition:.1e}, "
         return (
-            f"{self.reason} {self.epochs} epochs; F = {self.neg_elbo:.6g} nats, last change "
+            f"{self.reason} {self.epochs} epoch{'s' * (self.epochs != 1)}; F = {self.neg_elbo:.6g} nats, last change "
             f"{self.relative_change:.1e}; means within {self.stationarity_mean:.1e} noise sd of their optimum, "
             f"variances within {self.stationarity_log_variance:.1e}, {compositions}posteriors within "
             f"{self.stationarity_posterior:.1e} (tolerance {self.tolerance:.0e})."

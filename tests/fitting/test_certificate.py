@@ -94,7 +94,7 @@ def test_what_has_settled_changes_by_no_more_than_was_asked(toy_section):
 
 
 def test_a_fit_in_memory_says_that_it_has_not_converged(toy_section):
-    with pytest.warns(InputWarning, match=r"^Not converged: .* 1 epochs; .* The result is written all the same\.$"):
+    with pytest.warns(InputWarning, match=r"^Not converged: .* 1 epoch; .* The result is written all the same\.$"):
         fit(toy_section, k=4, n_init=1, max_epochs=1, **GENES)
     assert "pdvi_domain" in toy_section.obs
 

@@ -84,7 +84,7 @@ def read_genes(
 
     Where there is no fit under these names, counts are searched for.
     """
-    found = read_counts(source, _layer(source, keys, layer), memory=memory, advice=_ADVICE)
+    found = read_counts(source, _layer(source, keys, layer), memory=memory, advice=_ADVICE, are_fitted=False)
     return found.matrix, _names(source, found, gene_key)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import Source, select_spots
 from spatialpdvi.io.results.fitted import not_ours, stored_params
 from spatialpdvi.io.results.keys import Keys
@@ -45,10 +46,18 @@ def select_fitted(source: Source, keys: Keys) -> Source:
     Raises
     ------
     InputError
-        Where more spots have no domain than were left out.
+        Where the fit left out every spot that the section still has, or more spots have no domain than it left out.
     """
     kept = fitted_spots(source, keys)
-    return source if kept is None else select_spots(source, np.flatnonzero(kept))
+    if kept is None:
+        return source
+    if not kept.any():
+        raise InputError(
+            f"spots in {source.name} that were fitted",
+            f"only spots that the fit left out ({kept.size:,})",
+            "Select spots that have a domain.",
+        )
+    return select_spots(source, np.flatnonzero(kept))
 
 
 def on_all_spots(elements: Mapping[tuple[str, str], Any], kept: np.ndarray | None) -> dict[tuple[str, str], Any]:

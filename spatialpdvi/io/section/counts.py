@@ -91,7 +91,14 @@ class Counts(NamedTuple):
     gene_names: pd.Index  # (genes,)
 
 
-def read_counts(source: Source, layer: str | None, *, memory: int | None = None, advice: str | None = None) -> Counts:
+def read_counts(
+    source: Source,
+    layer: str | None,
+    *,
+    memory: int | None = None,
+    advice: str = COUNTS_ADVICE,
+    are_fitted: bool = True,
+) -> Counts:
     """Read counts from the named layer, else from the first of `CANDIDATES` that holds counts.
 
     Parameters
@@ -104,18 +111,19 @@ def read_counts(source: Source, layer: str | None, *, memory: int | None = None,
         Bytes that may be used. Rows of counts that would take more than half of them are read, and checked, when they
         are needed. None for no limit.
     advice
-        What to do where there are no counts. None for that of a fit, which alone is warned of spots without counts:
-        their neighbours decide their domains.
+        What to do where there are no counts.
+    are_fitted
+        Whether domains are found from them. There is then a warning of spots without counts, whose neighbours decide.
 
     Raises
     ------
     InputError
         Where there are no counts.
     """
-    found = find_counts(source, layer, memory=memory, advice=COUNTS_ADVICE if advice is None else advice)
+    found = find_counts(source, layer, memory=memory, advice=advice)
     logger.info("Counts are read from %s.", found.source)
     _warn_of_repeated(found.gene_names)
-    if advice is None and isinstance(found.matrix, sp.csr_matrix):
+    if are_fitted and isinstance(found.matrix, sp.csr_matrix):
         warn_of_empty(np.asarray(found.matrix.sum(axis=1)).ravel(), source.obs_names())
     return found
 
