@@ -50,28 +50,31 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
 
 def read_initial(source: Source, key: str) -> np.ndarray:
     """Read the labels to start from, (n,) int64 codes 0, 1, ...; raise an `InputError` where one is missing."""
-    labels = _complete(source, key, name="init", purpose="to start from")
+    labels = _complete(source, key, name="init", wanted="a label for every spot to start from", advice="Fill them")
     return np.asarray(labels.codes, dtype=np.int64)
 
 
 def read_domains(source: Source, key: str) -> pd.Categorical:
     """Read the domains ``obs[key]`` to be scored or drawn, (n,); raise an `InputError` where one is missing."""
-    return _complete(source, key, name="domain_key", purpose="to be scored")
+    return _complete(
+        source, key, name="domain_key", wanted="a domain for every spot", advice="Select the spots with one"
+    )
 
 
 def read_samples(source: Source, key: str) -> pd.Categorical:
     """Read the section ``obs[key]`` of each spot, (n,); raise an `InputError` where one is missing."""
-    return _complete(source, key, name="sample_key", purpose="that names its section")
+    wanted = "a label for every spot that names its section"
+    return _complete(source, key, name="sample_key", wanted=wanted, advice="Fill them")
 
 
-def _complete(source: Source, key: str, *, name: str, purpose: str) -> pd.Categorical:
+def _complete(source: Source, key: str, *, name: str, wanted: str, advice: str) -> pd.Categorical:
     labels = read_column(source, key, name=name)
     missing = labels.codes < 0
     if missing.any():
         raise InputError(
-            f"obs[{key!r}] to have a label for every spot {purpose}",
+            f"obs[{key!r}] to have {wanted}",
             f"{missing.sum():,} of {len(missing):,} missing (first: {str(source.obs_names()[missing][0])!r})",
-            "Fill them, or name another column.",
+            f"{advice}, or name another column.",
         )
     return labels
 
