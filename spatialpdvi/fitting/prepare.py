@@ -290,9 +290,6 @@ def prepare_start(
         n_sets = 1 if options.init is not None else n_state_sets(n)
         covariates = covariates_of(section, raw, options)
         sets = learn_sets(section, raw, of_states, n_sets, progress, covariates=covariates)
-    elif options.states == "auto" and isinstance(raw.fitted, np.ndarray):
-        with progress.stage("states") as stage:
-            stage.note(f"none: {n:,} spots are too few")
     of_start = StartSettings.of(options, n, searched=bool(sets))
     start = initialize(features, section.init_labels, of_start, progress, checkpoint=checkpoint)
     features = features._replace(by_scale=())  # large, and clustered by now

@@ -155,7 +155,8 @@ def _each(cells: Sequence[Cell]) -> tuple[_Each, list[_Placed]]:
         order = np.lexsort((position[:, 0], np.floor(position[:, 1] / spacing)))
         positions.append(position[order] + np.array([cell.left, cell.top]))
         orders.append(_numbers(cell)[order])
-        placed.append(_placed(cell, start, *_marker(cell.spots.marker, spacing), side=0))
+        wide = spacing if cell.spots.diameter is None else cell.spots.diameter / cell.spots.units_per_inch
+        placed.append(_placed(cell, start, *_marker(cell.spots.marker, wide), side=0))
         start += len(order)
     return _Each(np.concatenate(positions), np.concatenate(orders)), placed
 
@@ -211,11 +212,11 @@ def _placed(cell: Cell, start: int, reach: float, shape: str, *, side: int) -> _
     return _Placed(_text(cell.name), cell.left, cell.top, start, reach, shape, side)
 
 
-def _marker(marker: Marker, spacing: float) -> tuple[float, str]:
-    """Return the reach of a marker, inches, and its shape."""
+def _marker(marker: Marker, wide: float) -> tuple[float, str]:
+    """Return the reach of a marker that is so wide, inches, and its shape."""
     if isinstance(marker, str):
-        return spacing / 2, "square" if marker == "s" else "disc"
-    return _REACH[marker[0]] * spacing, "tile"
+        return wide / 2, "square" if marker == "s" else "disc"
+    return _REACH[marker[0]] * wide, "tile"
 
 
 def _label_layer(name: str, labels: LabelMap, rows: _Rows, columns: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -100,6 +100,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # twenty epochs show what is asked
 def test_the_preset_of_the_paper_is_its_single_options_to_the_bit(toy_file, toy_section, tmp_path):
     import spatialpdvi
 
