@@ -34,6 +34,7 @@ class SharedStates(NamedTuple):
     limit: OutlierLimit  # to which spots are drawn in before they are rotated
     prior_weight: np.ndarray  # a (C,), in spots
     detrend: bool  # whether the trends of a section are removed from its features first
+    spot_mean: np.ndarray  # (C, d) of the fit's spots in each state, which are not quite its m
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,6 +129,7 @@ class Model:
             arrays |= {
                 "composition": softmax(self.lam.theta, axis=1),
                 "prior_weight": self.states.prior_weight,
+                "spot_mean": self.states.spot_mean,
                 "limit_centre": self.states.limit.centre,
                 "limit_spread": self.states.limit.spread,
             }
@@ -205,6 +207,8 @@ class Model:
                 ),
                 _array(arrays, "prior_weight", n_means, positive=True),
                 _flag(facts["detrend"]),
+                # models of earlier versions have none
+                _array(arrays, "spot_mean", n_means, d) if "spot_mean" in arrays else lam.m,
             )
         genes = None
         if facts["rep"] is None:

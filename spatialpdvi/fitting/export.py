@@ -4,12 +4,14 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
+from spatialpdvi.initialization import means_of_spots
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import PER_SPOT, Model, SharedStates
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
-from spatialpdvi.problems.potts_mixture import nearest_domain
+from spatialpdvi.problems.potts_mixture import PottsGlobals, nearest_domain
+from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.version import __version__
 
 __all__ = ["make_model", "why_no_model"]
@@ -109,7 +111,9 @@ def make_model(
     else:
         assert prepared.start.prior_weight is not None
         distance = found.distance
-        shared = SharedStates(found.limit, prepared.start.prior_weight, found.detrended > 0.0)
+        with single_threaded():
+            spot_mean = means_of_spots(fitted, PottsGlobals(lam.m, lam.rho), prepared.start.prior_weight)
+        shared = SharedStates(found.limit, prepared.start.prior_weight, found.detrended > 0.0, spot_mean)
     return Model(
         space=space,
         rotation=np.eye(space.n_features) if rotation is None else rotation,

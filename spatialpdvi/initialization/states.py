@@ -25,7 +25,9 @@ __all__ = [
     "are_distinct",
     "learn_states",
     "left_open",
+    "means_of_spots",
     "posterior_without_domains",
+    "state_posterior",
     "states_of_communities",
     "told_of_neighbors",
     "trends_within",
@@ -96,8 +98,8 @@ def told_of_neighbors(
             continue
         rows, where = np.unique(near, return_inverse=True)  # a spot is near to several
         for number, states in enumerate(sets):
-            own = _posterior(states.features[spots[used]], states.lam, states.share)
-            around = _posterior(states.features[rows], states.lam, states.share)[where.reshape(near.shape)]
+            own = state_posterior(states.features[spots[used]], states.lam, states.share)
+            around = state_posterior(states.features[rows], states.lam, states.share)[where.reshape(near.shape)]
             joint[number] += own.T @ around.mean(axis=1)
     return float(np.median([_mutual_information(own) for own in joint]))
 
@@ -195,6 +197,40 @@ def posterior_without_domains(likelihood: np.ndarray, share: np.ndarray) -> np.n
     return posterior
 
 
+def state_posterior(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
+    """Return the posterior (n, C) over states with shares (C,), which need not sum to 1, or of each spot (n, C).
+
+    Parameters
+    ----------
+    features
+        (n, d) in the coordinates of the states, in which their noise is 1.
+    lam
+        m and rho (C, d) of the states.
+    share
+        Up to a factor.
+    """
+    logs = data_term(wrap_features(features), lam, np.ones(features.shape[1]))
+    return np.asarray(softmax(logs + np.log(np.maximum(share, _LEAST)), axis=1))
+
+
+def means_of_spots(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
+    """Return the means (C, d) of at most 20,000 spots, weighed by their posterior of a state; m where it has no spots.
+
+    They differ from m, of which spots are Gaussian for the model alone. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
+
+    Parameters
+    ----------
+    features, lam, share
+        As for `state_posterior`.
+    """
+    some = subset(features, 0)
+    posterior = state_posterior(some, lam, share)
+    sums, sizes = posterior.T @ some, posterior.sum(axis=0)
+    has_spots = sizes > _LEAST
+    return np.where(has_spots[:, None], sums / np.where(has_spots, sizes, 1.0)[:, None], lam.m)
+
+
 def trends_within(
     features: np.ndarray,
     lam: PottsGlobals,
@@ -234,7 +270,7 @@ def trends_within(
             trends.append(np.zeros((covariates.values.shape[1], d)))
             continue
         x = features[used]
-        posterior = _posterior(x, lam, share)
+        posterior = state_posterior(x, lam, share)
         kinds = _kinds(posterior, covariates.coordinates[used], min(n_kinds, used.size // _FEWEST), seed=seed)
         groups = (kinds[:, :, None] * posterior[:, None, :]).reshape(used.size, -1)
         trends.append(shared_trend(x, groups, covariates.values[used]))
@@ -273,12 +309,6 @@ def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed
     """
     (mean,) = neighbor_averages(posterior, coordinates, (_NEIGHBORHOOD,), samples=[np.arange(posterior.shape[0])])
     return one_hot(kmeans_labels(np.sqrt(mean), n_kinds, seed=seed, n_init=1), n_kinds)
-
-
-def _posterior(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
-    """Posterior (n, C) over states with shares (C,) that need not sum to 1, of features whose noise is 1."""
-    logs = data_term(wrap_features(features), lam, np.ones(features.shape[1]))
-    return np.asarray(softmax(logs + np.log(np.maximum(share, _LEAST)), axis=1))
 
 
 def _mutual_information(joint: np.ndarray) -> float:

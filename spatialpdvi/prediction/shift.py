@@ -8,11 +8,10 @@ import numpy as np
 from scipy.special import softmax
 
 from spatialpdvi.errors import InputWarning, option
-from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.initialization import one_hot, state_posterior
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model import Model
-from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals, data_term
+from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -85,12 +84,12 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
 
         shift = sum_i sqrt(|xbar_{k(i)} - m_{k(i)}|^2 - v_{k(i)}) / sum_i min_{l != k(i)} |m_l - m_{k(i)}|
 
-    with lengths in noise sd, and v the variance of a mean of so many spots, beyond which no difference is negative.
+    with lengths in noise sd, and v the variance of a mean of so many spots; differences below 0 count as 0.
 
     Where domains are compositions of states, m are the compositions, and xbar is the mean posterior of the states of a
     domain's spots. Any spot has some state that is likeliest, so that compositions alone may look alike in a section of
-    other tissue. The shift is therefore the larger of theirs and that of the states, whose means m are compared with
-    those of the spots that have them.
+    other tissue. The shift is therefore the larger of theirs and that of the states: of the means of the spots in each
+    state, weighed by their posterior, here and in the fit.
 
     Parameters
     ----------
@@ -103,31 +102,25 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
     model
         Of a fit.
     """
-    noise_sd, composition = model.hyperparameters.noise_sd, None
-    groups = [_Groups(model.lam.m / noise_sd)]
-    if model.states is not None:
+    states, composition = model.states, None
+    noise_sd = model.hyperparameters.noise_sd
+    if states is None:
+        groups = [_Groups(model.lam.m / noise_sd)]
+    else:
         composition = softmax(model.lam.theta, axis=1)
-        groups.append(_Groups(composition))
+        groups = [_Groups(states.spot_mean), _Groups(composition)]
     with single_threaded():
         for rows in slices(domains.size):
-            x = features[rows] / noise_sd
-            members = one_hot(domains[rows], model.n_domains)
-            if composition is None:
-                groups[0].add(members, x)
+            x, own = features[rows], domains[rows]
+            members = one_hot(own, model.n_domains)
+            if states is None or composition is None:
+                groups[0].add(members, x / noise_sd)
                 continue
-            posterior = _state_posterior(features[rows], composition[domains[rows]], model)
-            groups[0].add(posterior, x)
-            groups[1].add(members, posterior)
+            lam = PottsGlobals(model.lam.m, model.lam.rho)
+            groups[0].add(state_posterior(x, lam, states.prior_weight), x)
+            groups[1].add(members, state_posterior(x, lam, composition[own]))
     outside = float((model.distance(unlimited) > model.reach).mean())
-    return Similarity(outside, max(own.shift() for own in groups))
-
-
-def _state_posterior(features: np.ndarray, share: np.ndarray, model: Model) -> np.ndarray:
-    """Posterior (n, C) of the states of spots whose domains have the shares (n, C) of them."""
-    noise_precision = 1.0 / model.hyperparameters.noise_sd**2
-    logs = data_term(wrap_features(features), PottsGlobals(model.lam.m, model.lam.rho), noise_precision)
-    values = share * np.exp(logs - logs.max(axis=1, keepdims=True))
-    return np.asarray(values / values.sum(axis=1, keepdims=True))
+    return Similarity(outside, max(group.shift() for group in groups))
 
 
 def warn_of_shift(

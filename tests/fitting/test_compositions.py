@@ -15,10 +15,12 @@ from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_by_layers
+from spatialpdvi.initialization import means_of_spots
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
 from spatialpdvi.prediction.shift import similarity_to_model
+from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.synthetic import simulate
 
 FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
@@ -152,6 +154,10 @@ def test_other_tissue_is_told_though_every_spot_has_a_likeliest_state(fitted):
     strange.var_names = np.random.default_rng(0).permutation(section.var_names)
     with pytest.warns(InputWarning, match="farther from every state .* and domains or states have moved by"):
         assert predict(strange, model=model).params["shift"] > 0.45
+    arrays, facts = model.parts()
+    assert predict(section.copy(), model=model).params["shift"] < 0.02
+    earlier = Model.from_parts({key: own for key, own in arrays.items() if key != "spot_mean"}, facts, name="earlier")
+    np.testing.assert_array_equal(earlier.states.spot_mean, model.lam.m)  # the states', of which spots differ a little
     few = section[np.argsort(section.obsm["spatial"][:, 0])[:40]].copy()  # of which no mean is exact
     assert predict(few, model=model).params["shift"] < 0.45
 
@@ -281,17 +287,19 @@ def test_a_prediction_starts_from_what_neighbours_say_together(bands, seed):
 
 def test_spots_that_a_model_itself_draws_have_no_shift(bands):
     """The states overlap, so that a spot's own domain says which of them are likely."""
-    rng, model = np.random.default_rng(0), bands.model
-    composition, noise_sd = bands.states.composition, 3.0 * model.hyperparameters.noise_sd
-    model = replace(
-        model,
-        lam=model.lam._replace(rho=np.full_like(model.lam.rho, -30.0)),
-        hyperparameters=model.hyperparameters._replace(noise_sd=noise_sd),
-    )
-    domains = rng.integers(2, size=4000)
-    states = (rng.uniform(size=4000)[:, None] > composition[domains].cumsum(axis=1)).sum(axis=1)
-    x = model.lam.m[states] + noise_sd * rng.normal(size=(4000, 3))
+    rng, model, composition = np.random.default_rng(0), bands.model, bands.states.composition
+    lam = model.lam._replace(m=model.lam.m / 3.0, rho=np.full_like(model.lam.rho, -30.0))
+
+    def draw():
+        domains = rng.integers(2, size=4000)
+        states = (rng.uniform(size=4000)[:, None] > composition[domains].cumsum(axis=1)).sum(axis=1)
+        return domains, lam.m[states] + rng.normal(size=(4000, 3))
+
+    fitted = means_of_spots(draw()[1], PottsGlobals(lam.m, lam.rho), model.states.prior_weight)
+    model = replace(model, lam=lam, states=model.states._replace(spot_mean=fitted))
+    domains, x = draw()
     assert similarity_to_model(x, x, domains, model).shift < 0.05
+    assert similarity_to_model(x + 1.5, x, domains, model).shift > 0.5
 
 
 def test_every_section_has_trends_of_its_own():
