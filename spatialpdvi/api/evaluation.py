@@ -12,7 +12,7 @@ __all__ = ["evaluate", "evaluate_file"]
 
 
 def evaluate(
-    adata: "AnnData", *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+    adata: "AnnData", *, label_key: str = "annotation", domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
 ) -> dict[str, Any]:
     """Score domains against known labels, and for their spatial coherence.
 
@@ -41,7 +41,7 @@ def evaluate(
 
     Examples
     --------
-    >>> scores = spv.evaluate(adata, label_key="annotation")
+    >>> scores = spv.evaluate(adata)
     >>> scores["ari"] > 0.5
     True
     """
@@ -49,7 +49,7 @@ def evaluate(
 
 
 def evaluate_file(
-    path: str | Path, *, label_key: str, domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+    path: str | Path, *, label_key: str = "annotation", domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
 ) -> dict[str, Any]:
     """Score the domains in a file as `evaluate` does. Only the two columns and the coordinates are read.
 
@@ -72,7 +72,7 @@ def evaluate_file(
     Examples
     --------
     >>> from spatialpdvi.api import evaluate_file
-    >>> evaluate_file("fitted.h5ad", label_key="annotation") == spv.evaluate(adata, label_key="annotation")
+    >>> evaluate_file("fitted.h5ad") == spv.evaluate(adata, label_key="annotation")
     True
     """
     from spatialpdvi.io.formats.h5ad import H5adSource
