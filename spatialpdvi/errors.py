@@ -37,7 +37,8 @@ Names = Mapping[str, str | None]
 _MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
 # where a sentence ends and the next one begins
 _NEXT_SENTENCE = re.compile("(?<=[.!?]) (?=[A-Z`\x1f])")
-_FLAGS = {"bin_size": "bin", "domains": "domain", "from_key": "from"}  # flags that have another name in Python
+# flags that have another name in Python
+_FLAGS = {"bin_size": "bin", "domains": "domain", "every": "checkpoint-every", "from_key": "from"}
 
 
 def option(name: str, *value: Any) -> str:

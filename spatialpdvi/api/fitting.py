@@ -423,6 +423,9 @@ def _exclusive_run(
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
     from spatialpdvi.io.storage.locks import claimed
 
+    if not isinstance(checkpoint, Checkpoint | None):
+        advice = f"Give spatialpdvi.Checkpoint({str(checkpoint)!r})."
+        raise InputError("a spatialpdvi.Checkpoint", repr(checkpoint), advice, option="checkpoint")
     with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
         if checkpoint is not None:
             checkpoint.open(options, library_versions(), progress)

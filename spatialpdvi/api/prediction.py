@@ -68,7 +68,7 @@ def predict(
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
     keys = Keys(key_added)
-    known = model if isinstance(model, Model) else load_model(model)
+    known = _read_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, **options)
     source = AnnDataSource(adata)
     source.check_takes_results()
@@ -130,7 +130,7 @@ def predict_file(
         check_other_file(source_path, target)
     with claimed(target):
         with progress.stage("read") as stage:
-            known = model if isinstance(model, Model) else load_model(model)
+            known = _read_model(model)
             chosen = predict_options(known, key_added=key_added, **options)
             with checked_file(source_path, target, keys, slim=slim) as source:
                 section = read_new(source, known, chosen)
@@ -198,3 +198,14 @@ def load_model(path: str | Path) -> Model:
 
     arrays, facts = read_archive(path, option="model", writer=option("save_model"))
     return Model.from_parts(arrays, facts, name=Path(path).name)
+
+
+def _read_model(model: Any) -> Model:
+    """The model that was given, or that of a file."""
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | Path):
+        advice = "Give result.model." if isinstance(model, FitResult) else "Fit one, or read it with `load_model`."
+        found = "None" if model is None else f"an object of type {type(model).__name__}"
+        raise InputError("a model or the path of its file", found, advice, option="model")
+    return load_model(model)

@@ -344,7 +344,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(section, opt
 @pytest.mark.cli
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, None])
 def test_a_number_of_epochs_that_is_none(every):
-    with pytest.raises(InputError, match="Expected `checkpoint_every` to be a whole number of at least 1, found"):
+    with pytest.raises(InputError, match="Expected `every` to be a whole number of at least 1, found"):
         Checkpoint("kept", every=every)
 
 

@@ -328,6 +328,15 @@ def test_a_fit_that_cannot_be_kept_has_no_model(section, tmp_path, options):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_model_and_no_checkpoint_is_refused(section, fit):
+    with pytest.raises(InputError, match=r"^Expected `model` to be a model or the path of .* Give result\.model"):
+        predict(section.copy(), model=fit)
+    with pytest.raises(InputError, match=r"found None\. Fit one, or read it with `load_model`\."):
+        predict(section.copy(), model=None)
+    with pytest.raises(InputError, match=r"^Expected `checkpoint` to be a spatialpdvi\.Checkpoint, found 'folder'\."):
+        spatialpdvi.fit(section.copy(), k=3, checkpoint="folder")
+
+
 def test_a_prediction_is_no_model(section, fit, tmp_path):
     with pytest.raises(InputError, match=NO_MODEL):
         save_model(predict(section.copy(), model=fit.model), tmp_path / "model.npz")
