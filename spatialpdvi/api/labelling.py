@@ -75,7 +75,9 @@ def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Pr
     from spatialpdvi.io.results.writing import apply_elements
 
     check_edit(edit)
-    changes = _changes(AnnDataSource(adata), Keys(key_added), edit, progress or Progress())
+    source = AnnDataSource(adata)
+    source.check_takes_results()
+    changes = _changes(source, Keys(key_added), edit, progress or Progress())
     apply_elements(adata, changes.elements, remove=changes.remove)
     return changes.table
 

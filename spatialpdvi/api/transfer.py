@@ -174,6 +174,7 @@ def transfer(
         scale=scale,
     )
     target = AnnDataSource(adata)
+    target.check_takes_results()
     if fitted is adata and chosen.keys == chosen.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
     check_free(target, chosen.new_keys)

@@ -13,7 +13,7 @@ from spatialpdvi.engines import LocalEngine
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
-from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states
+from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states, warn_of_few_spots
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges
 from spatialpdvi.initialization import (
     Consensus,
@@ -287,6 +287,7 @@ def prepare_start(
     n, of_states = section.coordinates.shape[0], StateSettings.of(options, number_of_states(section, raw, options))
     sets: list[States] = []
     if of_states.n_states:
+        warn_of_few_spots(of_states.n_states, n)
         n_sets = 1 if options.init is not None else n_state_sets(n)
         covariates = covariates_of(section, raw, options)
         sets = learn_sets(section, raw, of_states, n_sets, progress, covariates=covariates)

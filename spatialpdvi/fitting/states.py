@@ -24,7 +24,7 @@ from spatialpdvi.options.states import are_communities, most_states, n_mixtures,
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["covariates_of", "learn_sets", "number_of_states"]
+__all__ = ["covariates_of", "learn_sets", "number_of_states", "warn_of_few_spots"]
 
 # of the variance within states. Less is found in simulated sections that have no trend but that of the counts, and its
 # removal changed only which of several answers was found (docs/lab_notebook.md)
@@ -61,15 +61,19 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
         )
     if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
-    most = most_states(n)
-    if wanted > most:
+    return wanted
+
+
+def warn_of_few_spots(n_states: int, n_spots: int) -> None:
+    """Warn where states have so few spots each that too little is known about them; ``auto`` never has."""
+    most = most_states(n_spots)
+    if n_states > most:
         advice = f"at most {most}" if most > 1 else option("states", "off")
         text = (
-            f"With {option('states', wanted)}, a state has {n / wanted:.1f} of the {n:,} spots on average, too few to "
-            f"learn what it is and in which domains it lies. Give {advice}."
+            f"With {option('states', n_states)}, a state has {n_spots / n_states:.1f} of the {n_spots:,} spots on "
+            f"average, too few to learn what it is and in which domains it lies. Give {advice}."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
-    return wanted
 
 
 def learn_sets(

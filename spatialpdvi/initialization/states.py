@@ -247,12 +247,8 @@ def trends_within(
 
     Parameters
     ----------
-    features
-        (n, d) in the coordinates of the states, in which their noise is 1.
-    lam
-        m and rho (C, d) of the states.
-    share
-        (C,) of the spots, up to a factor.
+    features, lam, share
+        As for `state_posterior`.
     covariates
         Of the spots.
     n_kinds

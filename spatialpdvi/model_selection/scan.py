@@ -147,11 +147,11 @@ def _scan_states(
     """
     asked, ranges = str(options.k), _ranges_of_states(section, raw, options)
     scan = None
-    covariates = covariates_of(section, raw, options)
     fewest = candidates(asked, section.coordinates.shape[0])[0]
     if not ranges and number_of_states(section, raw, replace(options, k=fewest)):
         why = "few spots" if options.states == "auto" else "few spots or states"
         return None, f"There are too {why} for evidence from compositions of states, so halves of the data decide."
+    covariates = covariates_of(section, raw, options)
     for counts in ranges:
         few = replace(options, k=counts[0])  # the components of a fit with few domains
         leading = raw.leading(FeatureSettings.of(few).n_components)

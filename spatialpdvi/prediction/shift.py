@@ -43,7 +43,7 @@ class _Groups:
     """
 
     def __init__(self, means: np.ndarray) -> None:
-        self._means = means
+        self.means = means
         self._size, self._squared = np.zeros(len(means)), np.zeros(len(means))
         self._sums, self._squares = np.zeros(means.shape), np.zeros(means.shape)
 
@@ -67,8 +67,8 @@ class _Groups:
         means = self._sums[more] / size
         variance = np.maximum(self._squares[more] / size - means**2, 0.0)
         chance = (variance * squared / (size**2 - squared)).sum(axis=1)
-        moved = np.sqrt(np.maximum(((means - self._means[more]) ** 2).sum(axis=1) - chance, 0.0))
-        apart = np.sqrt(((self._means[:, None] - self._means) ** 2).sum(axis=2))
+        moved = np.sqrt(np.maximum(((means - self.means[more]) ** 2).sum(axis=1) - chance, 0.0))
+        apart = np.sqrt(((self.means[:, None] - self.means) ** 2).sum(axis=2))
         np.fill_diagonal(apart, np.inf)
         way = float(self._size[more] @ apart[more].min(axis=1))
         total = float(self._size[more] @ moved)
@@ -102,30 +102,26 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
     model
         Of a fit.
     """
-    states, composition = model.states, None
-    noise_sd = model.hyperparameters.noise_sd
+    states, noise_sd = model.states, model.hyperparameters.noise_sd
     if states is None:
         groups = [_Groups(model.lam.m / noise_sd)]
     else:
-        composition = softmax(model.lam.theta, axis=1)
-        groups = [_Groups(states.spot_mean), _Groups(composition)]
+        groups = [_Groups(states.spot_mean), _Groups(softmax(model.lam.theta, axis=1))]
+    lam = PottsGlobals(model.lam.m, model.lam.rho)
     with single_threaded():
         for rows in slices(domains.size):
             x, own = features[rows], domains[rows]
             members = one_hot(own, model.n_domains)
-            if states is None or composition is None:
+            if states is None:
                 groups[0].add(members, x / noise_sd)
-                continue
-            lam = PottsGlobals(model.lam.m, model.lam.rho)
-            groups[0].add(state_posterior(x, lam, states.prior_weight), x)
-            groups[1].add(members, state_posterior(x, lam, composition[own]))
+            else:
+                groups[0].add(state_posterior(x, lam, states.prior_weight), x)
+                groups[1].add(members, state_posterior(x, lam, groups[1].means[own]))
     outside = float((model.distance(unlimited) > model.reach).mean())
     return Similarity(outside, max(group.shift() for group in groups))
 
 
-def warn_of_shift(
-    section: Section, similarity: Sequence[Similarity], *, centred: bool, with_states: bool = False
-) -> None:
+def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred: bool, with_states: bool) -> None:
     """Warn of every section (`Section.spots_of_samples`) that is not similar to those of the model.
 
     Parameters

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from reference import recompute, stored
 
-from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, tl
+from spatialpdvi import FitOptions, InputError, InputWarning, Merge, fit, fit_file, label, tl, transfer
 
 GENES = {"n_top_genes": 100}  # of 150
 CASES = {
@@ -103,6 +103,10 @@ def test_results_do_not_go_into_a_selection_of_a_backed_file(toy_file):
     backed = anndata.read_h5ad(toy_file, backed="r")
     with pytest.raises(InputError, match=r"that is backed by a file\. Copy it into memory first, with `adata\.to_mem"):
         fit(backed[:300], k=4)
+    with pytest.raises(InputError, match="Copy it into memory first"):
+        label(backed[:300], Merge(["0", "1"]))
+    with pytest.raises(InputError, match="Copy it into memory first"):
+        transfer(anndata.read_h5ad(toy_file), backed[:300])
     with pytest.raises(InputError, match="Expected an AnnData in memory with `copy=True`, found one that is backed"):
         tl.domains(backed, 4, copy=True)
     backed.file.close()

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +131,7 @@ def read_fitted(
 
 
 def check_fitted(source: Source, keys: Keys) -> None:
-    """Raise an `InputError` where no fit has been written under these names; warn where there are several in one."""
+    """Raise an `InputError` where no fit has been written under these names."""
     missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
     if missing or keys.uns not in source.uns_keys():
         found, advice = f"columns: {list_keys(source.obs_keys())}", "Run `spatialpdvi fit` first, or name its"
@@ -144,15 +143,6 @@ def check_fitted(source: Source, keys: Keys) -> None:
             found,
             f"{advice} {option('key_added')}.",
         )
-    n_fitted = stored_params(source.uns(keys.uns)).get("n_spots")
-    n_placed = int(source.obs(keys.domain).notna().sum())
-    if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
-        text = (
-            f"{n_placed:,} spots have a domain, but the fit in uns[{keys.uns!r}] was of {n_fitted:,}. Where sections "
-            "that were fitted apart are concatenated, domains of the same number have nothing in common: fit them "
-            f"together, with {option('sample_key')}."
-        )
-        warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:

@@ -1,13 +1,15 @@
 """Spots that a fit left out: results are read without them, and written with rows for them that hold nothing."""
 
+import warnings
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source, select_spots
 from spatialpdvi.io.results.fitted import not_ours, stored_params
 from spatialpdvi.io.results.keys import Keys
@@ -20,6 +22,8 @@ _PER_SPOT = ("obs", "obsm", "obsp")
 def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     """Return whether each spot was fitted, (n,) bool; None where all were, and where there is no fit.
 
+    There is a warning where more spots have a domain than were fitted: those of several fits, in one object.
+
     Raises
     ------
     InputError
@@ -27,11 +31,20 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     """
     if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
         return None
-    excluded = stored_params(source.uns(keys.uns)).get("n_excluded", 0)
+    params = stored_params(source.uns(keys.uns))
+    has_domain = source.obs(keys.domain).notna().to_numpy()
+    n_placed, n_fitted = int(has_domain.sum()), params.get("n_spots")
+    if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
+        text = (
+            f"{n_placed:,} spots have a domain, but the fit in uns[{keys.uns!r}] was of {n_fitted:,}. Where sections "
+            "that were fitted apart are concatenated, domains of the same number have nothing in common: fit them "
+            f"together, with {option('sample_key')}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
+    excluded = params.get("n_excluded", 0)
     if not excluded:
         return None
-    has_domain = source.obs(keys.domain).notna().to_numpy()
-    missing = int(has_domain.size - has_domain.sum())
+    missing = has_domain.size - n_placed
     if not missing:
         return None
     if missing > excluded:
