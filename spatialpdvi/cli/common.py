@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXIT_INPUT",
-    "EXIT_NOT_CONVERGED",
     "FILE",
     "display",
+    "exit_not_converged",
     "importing",
     "limit_threads",
     "name_written",
@@ -42,7 +42,14 @@ __all__ = [
 # click does not check the path: the library has an error message for each thing that can be wrong with a file
 FILE = click.Path(path_type=Path, readable=False)
 EXIT_INPUT = 2
-EXIT_NOT_CONVERGED = 3
+_EXIT_NOT_CONVERGED = 3
+
+
+def exit_not_converged(reason: str) -> NoReturn:
+    """End a command whose result was written, saying why it has not converged, loudly, and with an exit code of 3."""
+    loudly = reason.replace("Not converged", "NOT CONVERGED", 1)
+    click.echo(f"{loudly} The result was written all the same.", err=True)
+    sys.exit(_EXIT_NOT_CONVERGED)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """``spatialpdvi fit``."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,9 @@ import click
 
 from spatialpdvi.cli.checkpoint import check_options, close, explain_how_to_resume, make_checkpoint
 from spatialpdvi.cli.common import (
-    EXIT_NOT_CONVERGED,
     FILE,
     display,
+    exit_not_converged,
     importing,
     limit_threads,
     name_written,
@@ -193,8 +192,7 @@ def fit(
         if state is not None:
             close(state)
         if not result.certificate.converged:
-            click.echo(f"NOT CONVERGED. {result.certificate.sentence()} The result was written all the same.", err=True)
-            sys.exit(EXIT_NOT_CONVERGED)
+            exit_not_converged(result.certificate.sentence())
 
 
 def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:

@@ -1,15 +1,14 @@
 """``spatialpdvi predict``."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spatialpdvi.cli.common import (
-    EXIT_NOT_CONVERGED,
     FILE,
     display,
+    exit_not_converged,
     importing,
     name_written,
     print_calibration,
@@ -99,8 +98,7 @@ def predict(
             if labels is not None:
                 click.echo(f"table: {click.format_filename(labels)}")
         if not result.certificate.converged:
-            click.echo(f"NOT CONVERGED. {result.certificate.reason} The result was written all the same.", err=True)
-            sys.exit(EXIT_NOT_CONVERGED)
+            exit_not_converged(result.certificate.reason)
 
 
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:

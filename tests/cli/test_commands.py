@@ -164,7 +164,7 @@ def test_another_prefix_stands_beside_the_first(toy_file):
 def test_not_converged_is_loud_written_and_exit_3(toy_file):
     result = _run("fit", toy_file, *FIT, "--max-epochs", "2", "--quiet", code=3)
     assert result.stdout == ""
-    assert result.stderr.startswith("NOT CONVERGED. Not converged: the limit of epochs was reached first")
+    assert result.stderr.startswith("NOT CONVERGED: the limit of epochs was reached first")
     certificate = anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]
     assert not certificate["converged"]
     assert certificate["epochs"] == 2

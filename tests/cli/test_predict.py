@@ -192,5 +192,5 @@ def test_names_of_the_users_are_not_taken(model, toy_file, tmp_path):
 def test_posteriors_that_have_not_settled_are_written_and_said(model, toy_file, monkeypatch):
     monkeypatch.setattr(prediction, "_MOST_SWEEPS", 1)
     shown = _run("predict", toy_file, "--model", model, code=3)
-    assert "NOT CONVERGED. Not converged: posteriors still moved" in shown.stderr
+    assert "NOT CONVERGED: posteriors still moved" in shown.stderr
     assert not anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]["converged"]

@@ -165,12 +165,20 @@ def test_the_normaliser_of_one_domain_is_that_of_equal_neighbours():
 @pytest.mark.parametrize(
     ("share", "k", "says"),
     [
-        ([0.6, 0.93, 0.94, 1.0, 0.99], 4, "It has 94% (93% for K = 3, 100% for K = 5). The best is K = 5"),
-        ([0.6, 0.7, 0.8, 0.9, 1.0], 6, "This is the largest K of the range"),
-        ([0.2, 0.5, 0.6, 0.4, 0.3], 4, "It has 60%"),
+        # prices above 0.04 choose 3, then 5 down to 0.01, then 6: 0.1, 0.6 and 0.3 of the logarithms of prices
+        ([0.6, 0.91, 0.93, 0.99, 1.0], 5, "It has 99% (93% for K = 4, 100% for K = 6). The best is K = 6"),
+        (
+            [0.6, 0.7, 0.8, 0.9, 1.0],
+            6,
+            ", 6 are worth having. It has 100% (90% for K = 5). This is the largest K",
+        ),
+        ([0.2, 0.5, 0.6, 0.4, 0.3], 4, "It has 60% (50% for K = 3, 40% for K = 5)."),
+        # another domain brings 0.0125: the prices below it, 0.4 of them, choose 6, and the others 2
+        ([0.95, 0.9625, 0.975, 0.9875, 1.0], 3, ", 2 to 6 are worth having, 3 in the mean. It has 96%"),
+        ([0.9, 0.8, 0.7, 0.6, 0.5], 2, "It has 90% (80% for K = 3)."),
     ],
 )
-def test_the_first_number_with_most_of_the_evidence(share, k, says):
+def test_the_mean_of_the_numbers_that_are_best_where_domains_have_a_price(share, k, says):
     table = {"k": np.arange(2, 7), "evidence": np.array(share), "n_empty": np.zeros(5)}
     chosen, reason = recommend_by_evidence(table)
     assert chosen == k
@@ -179,7 +187,16 @@ def test_the_first_number_with_most_of_the_evidence(share, k, says):
 
 def test_a_number_that_leaves_domains_empty_is_not_taken():
     table = {"k": np.arange(2, 5), "evidence": np.array([0.5, 0.97, 1.0]), "n_empty": np.array([0, 1, 0])}
-    assert recommend_by_evidence(table)[0] == 4
+    number, reason = recommend_by_evidence(table)
+    assert number == 4
+    assert "It has 100% (97% for K = 3)." in reason
+    # the mean may be a number that leaves domains empty: the nearest other is taken
+    table = {
+        "k": np.arange(2, 7),
+        "evidence": np.array([0.0, 0.936, 0.952, 0.968, 1.0]),
+        "n_empty": np.array([0, 0, 1, 0, 0]),
+    }
+    assert recommend_by_evidence(table)[0] == 5
 
 
 @pytest.mark.parametrize(("lack", "empty"), [((True, False, False), 0), ((False, True, True), 1)])
@@ -232,12 +249,17 @@ def test_weak_evidence_leaves_the_choice_to_halves_of_the_data():
 @pytest.mark.parametrize(
     ("share", "chosen", "said"),
     [
-        ([0.4, 0.7, 0.8], 4, r"The number of the range with the most .* lies outside\. It has 80% \(70% for K = 3\)\."),
-        ([-0.5, -2.0, -3.0], 2, r"No number of the range explains .* It has none \(none for K = 3\)\."),
+        ([0.4, 0.7, 0.8], 8, r".* It has 80% \(70% for K = 7\)\. This is the largest K of the range; a wider range"),
+        ([0.9, 0.8, 0.7], 6, r".* It has 90% \(80% for K = 7\)\. This is the smallest K of the range; a wider range"),
+        (
+            [-0.5, -2.0, -3.0],
+            6,
+            r"No number of the range explains .* It has none \(none for K = 7\)\. This is the small",
+        ),
     ],
 )
 def test_a_range_without_the_best_number_says_so(share, chosen, said):
-    table = {"k": np.arange(2, 5), "evidence": np.array(share), "n_empty": np.zeros(3)}
+    table = {"k": np.arange(6, 9), "evidence": np.array(share), "n_empty": np.zeros(3)}
     number, reason = recommend_by_evidence(table)
     assert number == chosen
     assert re.match(said, reason)
