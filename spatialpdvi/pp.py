@@ -22,7 +22,7 @@ def bin(  # noqa: A001 - the command has this name
     image: str | Path | None = None,
     tissue: str | Path | None = None,
     memory: str = DEFAULT_MEMORY,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "AnnData":
     """Read a GEF or GEM of Stereo-seq, or a folder of 10x Space Ranger, with its molecules sorted into spots.
 
@@ -40,7 +40,7 @@ def bin(  # noqa: A001 - the command has this name
     memory
         Memory that sorting may use, such as "1GB". Data that need more are stored in the folder of temporary files.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------

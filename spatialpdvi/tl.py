@@ -74,7 +74,7 @@ def domains(
     copy: bool = False,
     preset: str | None = None,
     intervals: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> "AnnData | None":
     """Find the spatial domains of a section and write them into its obs, obsm and uns (docs/outputs.md).
@@ -99,7 +99,7 @@ def domains(
     intervals
         Whether to write credible intervals of the domains' marker genes and composition too, as `intervals` does.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
     options
         Every option of `spatialpdvi.FitOptions`.
 
@@ -144,7 +144,7 @@ def predict(
     key_added: str = "pdvi",
     copy: bool = False,
     correct: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> "AnnData | None":
     """Find the domains of a model in another section.
@@ -206,7 +206,7 @@ def transfer(
     scale: float = 1.0,
     spatial_key: str | None = None,
     label_key: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "AnnData | None":
     """Carry the domains of a fitted section to other spots of the same section, by place (docs/transfer.md).
 
@@ -237,7 +237,7 @@ def transfer(
     label_key
         Column of ``obs`` with known labels to score by; by default ``annotation``, if there is one.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------

@@ -30,6 +30,19 @@ def test_tools_write_into_the_section_or_into_a_copy(adata):
     assert set(marked.uns["mine_markers"]["domain"]) == {"0", "1", "2"}
 
 
+def test_progress_is_shown_where_it_is_wanted(adata, capsys):
+    assert spv.tl.domains(adata, 3, **FAST) is None
+    assert capsys.readouterr() == ("", "")
+    spv.tl.domains(adata, 3, progress=True, **FAST)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = [line.split(":")[0] for line in shown.err.splitlines()]
+    assert lines[0] == "genes"
+    assert {"PCA", "start", "graph", "fit"} <= set(lines)
+    with pytest.raises(InputError, match=r"^Expected `progress` to be True, False or None, found 'yes'\."):
+        spv.tl.domains(adata, 3, progress="yes", **FAST)
+
+
 def test_tools_have_the_bits_of_the_functions(adata):
     other = adata.copy()
     adata.obs["slice"] = other.obs["slice"] = np.repeat(["a", "b"], 200)

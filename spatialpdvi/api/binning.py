@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.runtime.memory import parse_size
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from spatialpdvi.binning import Written
@@ -23,7 +23,7 @@ def bin_file(
     image: str | Path | None = None,
     tissue: str | Path | None = None,
     memory: str = DEFAULT_MEMORY,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "Written":
     """Convert a GEF or GEM of Stereo-seq, or a folder of 10x Space Ranger, to AnnData.
 
@@ -51,7 +51,7 @@ def bin_file(
         Memory that sorting may use, such as "1GB". Data that need more are stored on the disk of the output meanwhile.
         Pieces of images and masks take a part of it; it is an error where they need more.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -78,5 +78,5 @@ def bin_file(
         image=None if image is None else Path(image),
         tissue=None if tissue is None else str(tissue),
         memory=parse_size(memory),
-        progress=progress or Progress(),
+        progress=progress_of(progress),
     )

@@ -11,9 +11,9 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
-from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.io.storage.paths import locate_all
 from spatialpdvi.runtime.memory import memory_limit
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -149,7 +149,7 @@ def describe_files(
     store: bool = False,
     memory: str | None = None,
     counts: Sequence[str | Path] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "Description":
     """Describe the domains of fitted files as `describe` does. A file is a section, or holds several.
 
@@ -171,7 +171,7 @@ def describe_files(
     counts
         For results that were written with ``slim``: a file with the counts of the same spots for each of ``paths``.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -198,12 +198,12 @@ def describe_files(
 
     if not paths:
         raise InputError("at least one fitted file", "none")
-    progress = progress or Progress()
+    progress = progress_of(progress)
     most = memory_limit(memory)
     where = DescribedKeys(domain_key, spatial_key, sample_key, by, condition)
     choices = _Choices(Keys(key_added), where, layer, gene_key, n_genes, n_perms, seed, most)
     _check(choices, store=store)
-    locations = [locate(path) for path in paths]
+    locations = locate_all(paths)
     others = check_number(locations, counts)
     folder = None if output is None else check_folder(output, locations)
     with claimed(*(locations if store else ()), folder):

@@ -21,11 +21,11 @@ from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.io.storage.paths import Location, locate
+from spatialpdvi.io.storage.paths import Location, locate, locate_all
 from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 from spatialpdvi.runtime.rows import SpreadRows
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def fit(
     k: int | str,
     preset: str | None = None,
     intervals: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
     **options: Any,
@@ -64,7 +64,7 @@ def fit(
         Whether to write credible intervals of the domains' marker genes and composition too, as
         ``spatialpdvi.intervals(adata, store=True)`` does; the section must have counts.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
     checkpoint
         Saves the state of the fit while it runs, so that it can be resumed.
     cluster
@@ -101,7 +101,7 @@ def fit(
     source = AnnDataSource(adata)
     source.check_takes_results()
     check_free(source, keys)
-    progress = progress or Progress()
+    progress = progress_of(progress)
     if intervals:
         _check_intervals(source, chosen)
     with _exclusive_run(checkpoint, chosen, progress):
@@ -129,7 +129,7 @@ def fit_file(
     intervals: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
@@ -158,7 +158,7 @@ def fit_file(
     find_markers
         Whether to find the marker genes of the domains (``result.markers``), if the file has counts.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
     checkpoint
         Saves the state of the fit while it runs, so that it can be resumed. It is removed when the result is written.
     cluster
@@ -190,7 +190,7 @@ def fit_file(
         intervals=intervals,
         keep_model=keep_model,
         find_markers=find_markers,
-        progress=progress or Progress(),
+        progress=progress_of(progress),
         checkpoint=checkpoint,
         cluster=cluster,
     )
@@ -205,7 +205,7 @@ def fit_files(
     intervals: bool = False,
     keep_model: bool = False,
     find_markers: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
 ) -> FitResult:
@@ -241,7 +241,7 @@ def fit_files(
     >>> sorted(path.name for path in Path("fitted").iterdir())
     ['other.h5ad', 'section.h5ad']
     """
-    sources = [locate(path) for path in paths]
+    sources = locate_all(paths)
     names = _names_of(sources)
     if options.sample_key is not None:
         raise InputError(
@@ -259,7 +259,7 @@ def fit_files(
             intervals=intervals,
             keep_model=keep_model,
             find_markers=find_markers,
-            progress=progress or Progress(),
+            progress=progress_of(progress),
             checkpoint=checkpoint,
             cluster=cluster,
         )

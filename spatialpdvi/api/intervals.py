@@ -12,7 +12,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import free_memory, parse_size
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -175,7 +175,7 @@ def intervals_file(
     store: bool = False,
     memory: str | None = None,
     counts: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "Intervals":
     """Compute the intervals of a fitted file as `intervals` does.
 
@@ -197,7 +197,7 @@ def intervals_file(
         A file with the counts of the same spots, for a result that was written with ``slim``; by default the counts are
         in ``path``.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def intervals_file(
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
 
-    progress, keys = progress or Progress(), Keys(key_added)
+    progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
         genes=_listed(genes),
         n_genes=n_genes,

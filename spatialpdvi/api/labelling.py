@@ -10,7 +10,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,9 @@ class _Changes(NamedTuple):
     table: "DataFrame"
 
 
-def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Progress | None = None) -> "DataFrame":
+def label(
+    adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Progress | bool | None = None
+) -> "DataFrame":
     """Edit the domains of a fitted section, with everything that is stored for each domain (docs/editing.md).
 
     Posteriors sum to 1 afterwards, too. Certificate, trace and parameters stay those of the fit before the edit, and
@@ -51,7 +53,7 @@ def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Pr
     key_added
         Prefix of the keys that the fit wrote.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -77,7 +79,7 @@ def label(adata: "AnnData", edit: Edit, *, key_added: str = "pdvi", progress: Pr
     check_edit(edit)
     source = AnnDataSource(adata)
     source.check_takes_results()
-    changes = _changes(source, Keys(key_added), edit, progress or Progress())
+    changes = _changes(source, Keys(key_added), edit, progress_of(progress))
     apply_elements(adata, changes.elements, remove=changes.remove)
     return changes.table
 
@@ -89,7 +91,7 @@ def label_file(
     output: str | Path | None = None,
     key_added: str = "pdvi",
     memory: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "DataFrame":
     """Edit the domains of a fitted file as `label` does.
 
@@ -124,7 +126,7 @@ def label_file(
     from spatialpdvi.io.storage.locks import claimed
 
     check_edit(edit)
-    progress, keys, location = progress or Progress(), Keys(key_added), locate(path)
+    progress, keys, location = progress_of(progress), Keys(key_added), locate(path)
     target = location if output is None else locate(output)
     with claimed(target):
         with H5adSource(location) as source:

@@ -13,7 +13,7 @@ from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.model import Model
 from spatialpdvi.options.fit import OF_A_SECTION
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -28,7 +28,7 @@ def predict(
     model: str | Path | Model,
     key_added: str = "pdvi",
     correct: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> FitResult:
     """Find the domains of a model in another section, and write them into it as `fit` does (docs/outputs.md).
@@ -45,7 +45,7 @@ def predict(
         Correction of differences to the sections of the fit: "none", or "center", which subtracts the section's mean
         from its components; by default what the fit did.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
     options
         Options of a fit that describe the section.
 
@@ -73,7 +73,7 @@ def predict(
     source = AnnDataSource(adata)
     source.check_takes_results()
     check_free(source, keys)
-    result = predict_section(read_new(source, known, chosen), known, chosen, progress or Progress())
+    result = predict_section(read_new(source, known, chosen), known, chosen, progress_of(progress))
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     return result
 
@@ -85,7 +85,7 @@ def predict_file(
     output: str | Path | None = None,
     slim: bool = False,
     key_added: str = "pdvi",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> FitResult:
     """Find the domains of a model in a file, and write them into it as `fit_file` does.
@@ -122,7 +122,7 @@ def predict_file(
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
-    progress = progress or Progress()
+    progress = progress_of(progress)
     keys = Keys(key_added)
     source_path = locate(path)
     target = source_path if output is None else locate(output)

@@ -12,9 +12,9 @@ import numpy as np
 from spatialpdvi.api.marker_genes import ranked
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import Location, locate
+from spatialpdvi.io.storage.paths import Location, locate, locate_all
 from spatialpdvi.runtime.memory import memory_limit, parse_size
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -53,7 +53,7 @@ def report_files(
     gene_key: str | None = None,
     memory: str | None = None,
     counts: Sequence[str | Path] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> str:
     """Make a self-contained HTML page on fitted files. The files are not changed.
 
@@ -78,7 +78,7 @@ def report_files(
         For results that were written with ``slim``: a file with the counts of the same spots for each of ``paths``.
         Without it the page has the marker genes that such a file holds, and no maps of genes.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def report_files(
         raise InputError("at least 0", str(n_genes), option="n_genes")
     if memory is not None:
         parse_size(memory)  # before any work
-    progress = progress or Progress()
+    progress = progress_of(progress)
 
     def materials() -> Iterator["Material"]:
         for file, other, name in zip(files, others, names, strict=True):
@@ -135,7 +135,8 @@ def _distinct(paths: Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise InputError("at least one fitted file", "none")
     # a path like "." has no name that the section could be called by
-    files = [Path(path) if Path(path).name not in {"", ".."} else Path(path).resolve() for path in paths]
+    given = [location.path for location in locate_all(paths)]
+    files = [path if path.name not in {"", ".."} else path.resolve() for path in given]
     places = [path.resolve() for path in files]
     twice = next((path for path, place in zip(files, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import locate, resolve
+from spatialpdvi.io.storage.paths import locate_all, resolve
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -84,8 +84,7 @@ def write_domain_table(
 
     check_table(output)
     tables = []
-    for path in paths:
-        location = locate(path)
+    for location in locate_all(paths):
         with H5adSource(location) as source:
             table = _table(source, Keys(key_added), spatial_key)
         if len(paths) > 1:

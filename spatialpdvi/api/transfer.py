@@ -10,7 +10,7 @@ from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +110,7 @@ def transfer(
     spatial_key: str | None = None,
     sample_key: str | None = None,
     label_key: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferResult:
     """Carry the domains of a fitted section to other spots of the same section, by place (docs/transfer.md).
 
@@ -141,7 +141,7 @@ def transfer(
     label_key
         Column of ``obs`` with known labels to score by; by default ``annotation``, if there is one.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def transfer(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    progress = progress or Progress()
+    progress = progress_of(progress)
     chosen = _choices(
         _Columns(spatial_key, sample_key, label_key),
         key_added=key_added,
@@ -198,7 +198,7 @@ def transfer_file(
     spatial_key: str | None = None,
     sample_key: str | None = None,
     label_key: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferResult:
     """Carry the domains of a fitted file to the spots of another one, and write them into it, as `transfer` does.
 
@@ -236,7 +236,7 @@ def transfer_file(
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
 
-    progress = progress or Progress()
+    progress = progress_of(progress)
     chosen = _choices(
         _Columns(spatial_key, sample_key, label_key),
         key_added=key_added,

@@ -20,7 +20,7 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.atomic import write_json, write_text
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.runtime.progress import Progress, Stage
+from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 
 __all__ = ["Comparison", "compare_file"]
 
@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
 
 
 def compare_file(
-    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | None = None
+    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | bool | None = None
 ) -> Comparison:
     """Run every solver of a plan on a section, from the same start for each seed, and write a table and pictures.
 
@@ -51,14 +51,14 @@ def compare_file(
         Folder for ``compare.json``, ``compare.md``, ``convergence.png``, ``maps.png`` and ``runs/``. It is created if
         it does not exist. Finished runs in it that have the same input and options are not repeated.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Raises
     ------
     InputError
         Where the data or an option cannot be used, or the folder cannot be written.
     """
-    progress = progress or Progress()
+    progress = progress_of(progress)
     folder = check_folder(output)
     with progress.stage("read") as stage:
         section, identity = _read(path, plan)

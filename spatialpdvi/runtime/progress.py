@@ -3,12 +3,15 @@
 Progress is written to stderr, results to stdout or to files.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["LiveProgress", "PlainProgress", "Progress", "Stage"]
+from spatialpdvi.errors import InputError
+
+__all__ = ["LiveProgress", "PlainProgress", "Progress", "Stage", "progress_of"]
 
 
 class Stage:
@@ -164,3 +167,18 @@ class LiveProgress(Progress):
     def _close(self, stage: Stage, name: str, elapsed: float, *, completed: bool) -> None:
         if isinstance(stage, _LiveStage):
             stage.close(completed=completed)
+
+
+def progress_of(progress: Progress | bool | None) -> Progress:  # noqa: FBT001 - users name it
+    """Return what shows the stages of a call: lines on stderr for True, nothing for False or None.
+
+    Raises
+    ------
+    InputError
+        Where it is none of these, and no `Progress`.
+    """
+    if isinstance(progress, Progress):
+        return progress
+    if progress is None or isinstance(progress, bool):
+        return PlainProgress(sys.stderr) if progress and sys.stderr is not None else Progress()
+    raise InputError("True, False or None", repr(progress), "True shows the stages as they end.", option="progress")

@@ -19,7 +19,7 @@ from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.atomic import check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
-from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.progress import Progress, progress_of
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
@@ -123,7 +123,7 @@ def simulate(
 
 
 def simulate_file(
-    path: str | os.PathLike[str], *, progress: Progress | None = None, **arguments: Any
+    path: str | os.PathLike[str], *, progress: Progress | bool | None = None, **arguments: Any
 ) -> tuple[int, int]:
     """Simulate a section and write it block by block, completely or not at all; its counts are never in memory at once.
 
@@ -132,7 +132,7 @@ def simulate_file(
     path
         An h5ad file, or a zarr store where it ends in .zarr. Its folder must exist; an existing file is replaced.
     progress
-        Shows the stages; by default nothing is shown.
+        True shows the stages as lines on stderr; by default nothing is shown.
     arguments
         Those of `simulate`.
 
@@ -145,7 +145,7 @@ def simulate_file(
     InputError
         If an argument is out of its range, the folder does not exist or the file cannot be written.
     """
-    target, progress = resolve(Path(path), option=None), progress or Progress()
+    target, progress = resolve(Path(path), option=None), progress_of(progress)
     if not target.parent.is_dir():
         raise InputError(
             "an existing folder for the simulated section",

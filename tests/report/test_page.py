@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import anndata
 import numpy as np
@@ -298,6 +299,22 @@ def test_python_gives_the_same_page_and_the_file_is_as_it_was(fitted):
     page = report(fitted)
     assert spatialpdvi.report_files([str(fitted)]) == page.source
     assert fitted.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        spatialpdvi.report_files,
+        spatialpdvi.describe_files,
+        lambda paths: spatialpdvi.fit_files(paths, spatialpdvi.FitOptions(k=3)),
+    ],
+    ids=["report_files", "describe_files", "fit_files"],
+)
+def test_one_path_is_no_list_of_paths(read):
+    with pytest.raises(InputError, match=r"^Expected a list of files, found one, 's\.h5ad'\. Give \['s\.h5ad'\]\.$"):
+        read("s.h5ad")
+    with pytest.raises(InputError, match=r"^Expected a list of files, found one, 's\.h5ad'"):
+        read(Path("s.h5ad"))
 
 
 def test_no_files_a_file_twice_and_fewer_than_no_genes_are_refused(fitted):

@@ -22,6 +22,7 @@ __all__ = [
     "choose_tables",
     "is_node",
     "locate",
+    "locate_all",
     "resolve",
     "why_unreadable",
 ]
@@ -109,6 +110,20 @@ class Location:
 AnyPath = str | Path | Location
 
 
+def locate_all(paths: Sequence[AnyPath]) -> list[Location]:
+    """Look up several paths.
+
+    Raises
+    ------
+    InputError
+        Where one path is given, and no list: the letters of a text would be taken for paths.
+    """
+    if isinstance(paths, AnyPath):
+        found = repr(str(paths) if isinstance(paths, Path) else paths)
+        raise InputError("a list of files", f"one, {found}", f"Give [{found}].")
+    return [locate(path) for path in paths]
+
+
 def locate(path: AnyPath) -> Location:
     """Look up where a path leads; a `Location` is returned as it is, and a path that leads nowhere is no error."""
     if isinstance(path, Location):
@@ -183,7 +198,7 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     """
     if table is None:
         return list(paths)
-    locations = [locate(path) for path in paths]
+    locations = locate_all(paths)
     if not any(location.tables for location in locations):
         raise InputError(
             f"a SpatialData store with {option_named('table', table)}",
