@@ -36,7 +36,7 @@ def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
         away = np.abs(np.log(counts) - np.log(worth).mean())
         chosen = int(np.where(allowed, away, np.inf).argmin())
         most, least = worth.max(), worth.min()
-        numbers = f"{least} to {most} are worth having, {counts[chosen]} in the mean"
+        numbers = f"{least} to {most} are worth having, {counts[chosen]} on average"
         if least == most:
             numbers = f"{most} are worth having"
         reason = (

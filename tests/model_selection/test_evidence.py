@@ -174,7 +174,7 @@ def test_the_normaliser_of_one_domain_is_that_of_equal_neighbours():
         ),
         ([0.2, 0.5, 0.6, 0.4, 0.3], 4, "It has 60% (50% for K = 3, 40% for K = 5)."),
         # another domain brings 0.0125: the prices below it, 0.4 of them, choose 6, and the others 2
-        ([0.95, 0.9625, 0.975, 0.9875, 1.0], 3, ", 2 to 6 are worth having, 3 in the mean. It has 96%"),
+        ([0.95, 0.9625, 0.975, 0.9875, 1.0], 3, ", 2 to 6 are worth having, 3 on average. It has 96%"),
         ([0.9, 0.8, 0.7, 0.6, 0.5], 2, "It has 90% (80% for K = 3)."),
     ],
 )
