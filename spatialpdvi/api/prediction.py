@@ -67,13 +67,13 @@ def predict(
     from spatialpdvi.io.results.writing import apply_elements
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
-    keys = Keys(key_added)
+    keys, progress = Keys(key_added), progress_of(progress)
     known = _read_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, **options)
     source = AnnDataSource(adata)
     source.check_takes_results()
     check_free(source, keys)
-    result = predict_section(read_new(source, known, chosen), known, chosen, progress_of(progress))
+    result = predict_section(read_new(source, known, chosen), known, chosen, progress)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     return result
 

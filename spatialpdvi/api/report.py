@@ -98,7 +98,7 @@ def report_files(
     from spatialpdvi.io.results.slim import check_number
     from spatialpdvi.report import render
 
-    files = [locate(path) for path in _distinct(paths)]
+    files = _distinct(paths)
     others = [None if other is None else locate(other) for other in check_number(files, counts)]
     choices = _Choices(
         keys=Keys(key_added),
@@ -131,16 +131,15 @@ def report_files(
     return render(materials(), n_sections=len(files), paths=known)
 
 
-def _distinct(paths: Sequence[str | Path]) -> list[Path]:
+def _distinct(paths: Sequence[str | Path]) -> list[Location]:
     if not paths:
         raise InputError("at least one fitted file", "none")
     # a path like "." has no name that the section could be called by
-    given = [location.path for location in locate_all(paths)]
-    files = [path if path.name not in {"", ".."} else path.resolve() for path in given]
-    places = [path.resolve() for path in files]
-    twice = next((path for path, place in zip(files, places, strict=True) if places.count(place) > 1), None)
+    files = [file if file.path.name not in {"", ".."} else locate(file.real) for file in locate_all(paths)]
+    places = [file.real for file in files]
+    twice = next((file for file in files if places.count(file.real) > 1), None)
     if twice is not None:
-        raise InputError("each file once", f"{str(twice)!r} twice", "Leave one of them out.")
+        raise InputError("each file once", f"{str(twice.path)!r} twice", "Leave one of them out.")
     return files
 
 

@@ -35,13 +35,12 @@ def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
         worth = counts[(possible - _PRICES[:, None] * counts).argmax(axis=1)]
         away = np.abs(np.log(counts) - np.log(worth).mean())
         chosen = int(np.where(allowed, away, np.inf).argmin())
-        most, least = worth.max(), worth.min()
-        numbers = f"{least} to {most} are worth having, {counts[chosen]} on average"
-        if least == most:
-            numbers = f"{most} are worth having"
+        differ = worth.min() < worth.max()
+        numbers = f"{worth.min()} to {worth.max()}" if differ else f"{worth[0]}"
+        on_average = f", {counts[chosen]} on average" if differ else ""
         reason = (
             f"If each domain must bring {_PRICES[0]:.1%} to {_PRICES[-1]:.0%} of the evidence that the best number has "
-            f"over a single domain, {numbers}."
+            f"over a single domain, {numbers} are worth having{on_average}."
         )
     near = [f"{_percent(share[i])} for K = {counts[i]}" for i in (chosen - 1, chosen + 1) if 0 <= i < counts.size]
     reasons = [reason, f"It has {_percent(share[chosen])} ({', '.join(near)})."]
