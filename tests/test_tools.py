@@ -72,6 +72,26 @@ def test_every_option_is_in_the_signature_and_in_the_docstring(function, other_n
     assert "\noptions\n" not in text
 
 
+def test_fits_of_files_take_options_by_name_or_as_one(adata, tmp_path):
+    path = tmp_path / "section.h5ad"
+    adata.write_h5ad(path)
+    by_name = spv.fit_file(path, k=3, output=tmp_path / "by_name.h5ad", **FAST)
+    as_one = spv.fit_file(path, FitOptions(k=3, **FAST), output=tmp_path / "as_one.h5ad")
+    np.testing.assert_array_equal(by_name.posterior, as_one.posterior)
+    fast = {name: value for name, value in FAST.items() if name != "n_init"}
+    paper = spv.fit_file(path, k=3, preset="paper", output=tmp_path / "paper.h5ad", **fast)
+    assert paper.params["transform"] == "log1p"
+    for function, options in ((spv.fit_file, set(OPTIONS)), (spv.fit_files, set(OPTIONS) - {"sample_key"})):
+        assert set(inspect.signature(function).parameters) >= options
+    for given, message in (
+        ({}, r"Expected `k` to be .*, found None\."),
+        ({"options": 8}, r"Expected `options` to be spatialpdvi\.FitOptions, found 8\. .* by name, as `k`\."),
+        ({"options": FitOptions(k=3), "k": 4, "smooth": 6}, r"options by name, found both \(k, smooth\)\."),
+    ):
+        with pytest.raises(InputError, match=message):
+            spv.fit_file(path, **given)
+
+
 @pytest.mark.parametrize("function", [spv.predict, spv.tl.predict], ids=["predict", "tl.predict"])
 def test_a_prediction_shows_the_options_that_it_takes(function):
     parameters = inspect.signature(function).parameters

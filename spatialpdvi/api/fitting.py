@@ -1,7 +1,7 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,7 @@ def fit(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    chosen = FitOptions(k=k, **options) if preset is None else preset_options(preset, k=k, **options)
+    chosen = _chosen(None, k, preset, options)
     keys = Keys(chosen.key_added)
     source = AnnDataSource(adata)
     source.check_takes_results()
@@ -120,10 +120,13 @@ def fit(
     return result
 
 
+@spell_out()
 def fit_file(
     path: str | Path,
-    options: FitOptions,
+    options: FitOptions | None = None,
     *,
+    k: int | str | None = None,
+    preset: str | None = None,
     output: str | Path | None = None,
     slim: bool = False,
     intervals: bool = False,
@@ -132,6 +135,7 @@ def fit_file(
     progress: Progress | bool | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
+    **by_name: Any,
 ) -> FitResult:
     """Find the spatial domains of a file and write them into it, or into a copy of it.
 
@@ -143,7 +147,9 @@ def fit_file(
     path
         An h5ad file, a zarr store, or a SpatialData store with one table; if it has several, the folder of a table.
     options
-        Options of the fit.
+        All options of the fit, in place of ``k``, ``preset`` and others by name.
+    k, preset, by_name
+        As for `fit`, with its ``options`` by name.
     output
         Where a copy with the result is written: a zarr store if the path ends in .zarr, an h5ad file if it ends in
         .h5ad. By default the file itself is updated.
@@ -176,8 +182,7 @@ def fit_file(
 
     Examples
     --------
-    >>> options = spv.FitOptions(k=3, n_top_genes=60, n_init=1)
-    >>> result = spv.fit_file("section.h5ad", options, output="out.h5ad")
+    >>> result = spv.fit_file("section.h5ad", k=3, n_top_genes=60, n_init=1, output="out.h5ad")
     >>> "pdvi_domain" in anndata.read_h5ad("out.h5ad").obs
     True
     """
@@ -185,7 +190,7 @@ def fit_file(
     return _fit_located(
         [source],
         [source if output is None else locate(output)],
-        options,
+        _chosen(options, k, preset, by_name),
         slim=slim,
         intervals=intervals,
         keep_model=keep_model,
@@ -196,10 +201,13 @@ def fit_file(
     )
 
 
+@spell_out(without=["sample_key"])
 def fit_files(
     paths: Sequence[str | Path],
-    options: FitOptions,
+    options: FitOptions | None = None,
     *,
+    k: int | str | None = None,
+    preset: str | None = None,
     output: str | Path | None = None,
     slim: bool = False,
     intervals: bool = False,
@@ -208,6 +216,7 @@ def fit_files(
     progress: Progress | bool | None = None,
     checkpoint: Checkpoint | None = None,
     cluster: "Cluster | None" = None,
+    **by_name: Any,
 ) -> FitResult:
     """Fit several files together, with one set of domains for all of them.
 
@@ -217,8 +226,8 @@ def fit_files(
     ----------
     paths
         At least two h5ad files or zarr stores with different names, which are the names of the sections.
-    options
-        Options of the fit, without ``sample_key``: each file is a section.
+    options, k, preset, by_name
+        As for `fit_file`, without ``sample_key``: each file is a section.
     output
         Folder for copies with the result, which have the names of the inputs; it is made if it does not exist. By
         default the inputs are updated, one after the other.
@@ -236,24 +245,25 @@ def fit_files(
 
     Examples
     --------
-    >>> options = spv.FitOptions(k=3, n_top_genes=60, n_init=1, correct="center")
-    >>> result = spv.fit_files(["section.h5ad", "other.h5ad"], options, output="fitted")
+    >>> files = ["section.h5ad", "other.h5ad"]
+    >>> result = spv.fit_files(files, k=3, n_top_genes=60, n_init=1, correct="center", output="fitted")
     >>> sorted(path.name for path in Path("fitted").iterdir())
     ['other.h5ad', 'section.h5ad']
     """
     sources = locate_all(paths)
     names = _names_of(sources)
-    if options.sample_key is not None:
+    chosen = _chosen(options, k, preset, by_name)
+    if chosen.sample_key is not None:
         raise InputError(
             f"no {option('sample_key')} with several files",
-            repr(options.sample_key),
+            repr(chosen.sample_key),
             "Each file is a section by itself.",
         )
     with _folder(output, len(paths)):
         return _fit_located(
             sources,
             sources if output is None else [locate(Path(output) / source.name) for source in sources],
-            options,
+            chosen,
             names=names,
             slim=slim,
             intervals=intervals,
@@ -263,6 +273,22 @@ def fit_files(
             checkpoint=checkpoint,
             cluster=cluster,
         )
+
+
+def _chosen(
+    options: FitOptions | None, k: int | str | None, preset: str | None, by_name: Mapping[str, Any]
+) -> FitOptions:
+    """Return options that are given as one, or by name with or without a preset."""
+    if options is None:
+        by_name = {"k": k, **by_name}
+        return FitOptions(**by_name) if preset is None else preset_options(preset, **by_name)
+    if not isinstance(options, FitOptions):
+        advice = "A number of domains is given by name, as `k`."
+        raise InputError("spatialpdvi.FitOptions", repr(options), advice, option="options")
+    named = [name for name, given in (("k", k), ("preset", preset)) if given is not None] + list(by_name)
+    if named:
+        raise InputError("`options`, or options by name", f"both ({', '.join(named)})", "Give one of them.")
+    return options
 
 
 @contextmanager
