@@ -1,4 +1,7 @@
-"""Compare the number of domains that `--k auto` chooses on every real section with the annotated one, and their ARI."""
+"""Compare the number of domains that `--k auto` chooses on every real section with the annotated one, and their ARI.
+
+Files that are named are fitted instead of those in the folder of the real sections.
+"""
 
 import tempfile
 import time
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from sections import Section, sections
+from sections import Section, labelled, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -30,25 +33,40 @@ HEADER = (
 
 
 @click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--k", default="auto", show_default=True, help="Range of the scan.")
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--every", is_flag=True, help="Also fit every number of the range separately, for its ARI.")
 @click.option("--curves", is_flag=True, help="Also print the table of each scan.")
-def main(k: str, only: tuple[str, ...], seed: int, *, every: bool, curves: bool) -> None:
-    """Print one row for each section."""
+def main(files: tuple[Path, ...], k: str, only: tuple[str, ...], seed: int, *, every: bool, curves: bool) -> None:
+    """Print one row for each section, and how many of the chosen numbers are near the annotated ones.
+
+    FILES are labelled sections of your own, with labels in obs["annotation"].
+    """
     warnings.simplefilter("ignore", InputWarning)
     print(f"`--k {k}`, seed {seed}.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
+    annotated, chosen = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for section in sections():
+        for section in labelled(files) or sections():
             if not only or section.path.stem in only:
                 began = time.perf_counter()
                 result = _fit(section, k, seed, folder)
                 seconds = time.perf_counter() - began
                 print(f"| {' | '.join(_row(section, result, seed, folder, every=every))} | {seconds:.0f} |", flush=True)
+                annotated.append(section.k)
+                chosen.append(result.n_domains)
                 if curves:
                     _print_curves(result)
+    print(f"\n{nearness(np.array(annotated), np.array(chosen))}")
+
+
+def nearness(annotated: np.ndarray, chosen: np.ndarray) -> str:
+    """Return how many chosen numbers are within one, or 15 %, of the annotated ones, and their distance, in words."""
+    near = np.abs(chosen - annotated) <= np.maximum(1.0, 0.15 * annotated)
+    away = np.abs(np.log(chosen / annotated)).mean()
+    return f"Within one or 15 %: {near.sum()} of {near.size}. Mean distance in the logarithm: {away:.2f}."
 
 
 def _fit(section: Section, k: int | str, seed: int, folder: str) -> FitResult:

@@ -26,6 +26,7 @@ def load(monkeypatch):
     yield importlib.import_module
     for name in (
         "accuracy",
+        "domain_counts",
         "embryo",
         "intervals",
         "processes",
@@ -425,6 +426,28 @@ def test_the_fit_from_the_annotation_is_compared_with_the_lowest_f(load, spots_o
     none = CliRunner().invoke(search.main, [str(path), "--seeds", "1"])
     assert none.exit_code == 1
     assert none.output.endswith("found none.\n")
+
+
+def test_chosen_numbers_are_near_within_one_or_15_percent(load):
+    nearness = load("domain_counts").nearness
+    said = nearness(np.array([4, 4, 20, 20]), np.array([5, 6, 23, 24]))
+    away = np.mean(np.log([5 / 4, 6 / 4, 23 / 20, 24 / 20]))
+    assert said == f"Within one or 15 %: 2 of 4. Mean distance in the logarithm: {away:.2f}."
+
+
+@pytest.mark.slow
+def test_the_chosen_number_is_compared_with_the_annotated_one(load, section):
+    counts = load("domain_counts")
+    done = CliRunner().invoke(counts.main, [str(section), "--k", "2:4", "--every", "--curves"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    row = [cell.strip() for cell in next(line for line in lines if line.startswith("| section |")).split("|")[1:-1]]
+    found = dict(zip(counts.HEADER, row, strict=True))
+    assert (found["spots"], found["annotated"], found["chosen"], found["chosen by"]) == ("300", "3", "3", "found again")
+    assert found["ARI at annotated"] == found["ARI at chosen"]
+    assert found["best ARI of 2 to 20, at"] == f"{found['ARI at chosen']}, 3"
+    assert any(line.startswith("    found_again: [") for line in lines)
+    assert lines[-1].startswith("Within one or 15 %: 1 of 1.")
 
 
 def _mean_of_simulated(accuracy, n_spots, *changed):
