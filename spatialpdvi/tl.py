@@ -414,6 +414,7 @@ def intervals(
     layer: str | None = None,
     gene_key: str | None = None,
     copy: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "AnnData | None":
     """Compute intervals of the domains' expression and composition, and write them into ``uns['pdvi_intervals']``.
 
@@ -449,6 +450,8 @@ def intervals(
         Column of ``var`` with the gene names; by default the index of ``var``.
     copy
         Whether to return a copy with the result instead of writing into ``adata``.
+    progress
+        True shows how far it is, as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -483,5 +486,6 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
         store=True,
+        progress=progress,
     )
     return adata if copy else None

@@ -12,7 +12,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import free_memory, parse_size
-from spatialpdvi.runtime.progress import Progress, progress_of
+from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -72,6 +72,7 @@ def intervals(
     layer: str | None = None,
     gene_key: str | None = None,
     store: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "Intervals":
     """Compute credible intervals of the mean expression and the composition of domains, and of their contrasts.
 
@@ -112,6 +113,8 @@ def intervals(
         Column of ``var`` with the gene names; by default the index of ``var``.
     store
         Whether to write the tables into ``uns['pdvi_intervals']`` too.
+    progress
+        True shows how far it is, as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -134,7 +137,7 @@ def intervals(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    keys = Keys(key_added)
+    progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
         genes=_listed(genes),
         n_genes=n_genes,
@@ -149,7 +152,8 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
     )
-    found = intervals_of(AnnDataSource(adata), keys, choices)
+    with progress.stage("intervals") as stage:
+        found = intervals_of(AnnDataSource(adata), keys, choices, stage)
     if store:
         apply_elements(adata, {("uns", keys.intervals): found.stored()})
     return found
@@ -240,10 +244,10 @@ def intervals_file(
     location = locate(path)
     folder = None if output is None else check_folder(output, [location])
     with claimed(location if store else None, folder):
-        with progress.stage("intervals"), opened_with_counts(location, counts) as source:
+        with progress.stage("intervals") as stage, opened_with_counts(location, counts) as source:
             if store:
                 check_output(location, location)
-            found = intervals_of(source, keys, choices)
+            found = intervals_of(source, keys, choices, stage)
         if folder is not None:
             with progress.stage("pictures"):
                 _write_folder(found, folder)
@@ -253,7 +257,7 @@ def intervals_file(
     return found
 
 
-def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
+def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> "Intervals":
     """Return the intervals of a fitted section."""
     from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
@@ -288,7 +292,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
     )
     if choices.method in {"linear-response", "implicit"}:
         evidence = _with_response(evidence, source, keys, stored, choices)
-    found = estimate(evidence, choices.method)
+    found = estimate(evidence, choices.method, stage)
     _warn_of_few(found, groups, choices.of)
     k = len(groups.names)
     sums = np.zeros((k, len(genes)))
@@ -298,7 +302,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices) -> "Intervals":
     return Intervals(
         expression=expression_table(found, (sums, totals_of), **names),
         contrasts=contrast_table(found, pairs, **names),
-        composition=_composition(source, keys, stored, evidence, choices),
+        composition=_composition(source, keys, stored, evidence, choices, stage=stage),
         params={
             "key_added": keys.prefix,
             "of": choices.of,
@@ -438,7 +442,9 @@ def _with_response(
     return evidence._replace(graph=graph, coupling=coupling)
 
 
-def _composition(source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: Choices) -> Any:
+def _composition(
+    source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: Choices, *, stage: Stage
+) -> Any:
     """The table of shares of types, or of states, in domains; None where there are neither."""
     from spatialpdvi.io.results.fitted import read_states
     from spatialpdvi.io.section.labels import read_column
@@ -460,7 +466,8 @@ def _composition(source: Source, keys: Keys, stored: "StoredFit", evidence: "Evi
         exposure = (column.codes >= 0).astype(np.float64)
         values[column.codes < 0] = 0.0  # a spot without a type says nothing
     shares = evidence._replace(values=values, exposure=exposure, are_shares=True)
-    return share_table(estimate(shares, choices.method), names=stored.names, types=types, level=choices.level)
+    found = estimate(shares, choices.method, stage)
+    return share_table(found, names=stored.names, types=types, level=choices.level)
 
 
 def _warn_of_few(found: "Estimate", groups: _Groups, of: str) -> None:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["LiveProgress", "PlainProgress", "Progress", "Stage", "progress_of"]
+__all__ = ["NO_STAGE", "LiveProgress", "PlainProgress", "Progress", "Stage", "progress_of"]
 
 
 class Stage:
@@ -22,6 +22,9 @@ class Stage:
 
     def advance(self, done: float, total: float) -> None:
         """Show that ``done`` of ``total`` units are complete."""
+
+
+NO_STAGE = Stage()
 
 
 class Progress:
@@ -58,7 +61,7 @@ class Progress:
         """End the live display, so that later output is not overwritten."""
 
     def _open(self, name: str) -> Stage:
-        return Stage()
+        return NO_STAGE
 
     def _close(self, stage: Stage, name: str, elapsed: float, *, completed: bool) -> None:
         pass

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.runtime.progress import NO_STAGE, Stage
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.uncertainty.blocks import BlockSums, block_sums, choose_blocks, spatial_blocks
-from spatialpdvi.uncertainty.implicit import ImplicitOptions, fit_implicit
+from spatialpdvi.uncertainty.implicit import ImplicitOptions, implicit_steps
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
 from spatialpdvi.uncertainty.profile import Profile
 
@@ -79,16 +80,17 @@ class Estimate(NamedTuple):
     purity: np.ndarray | None = None  # (K,) share of a domain's spots that are not misplaced, with `chance`
 
 
-Method = Callable[[Evidence], Estimate]
+Method = Callable[[Evidence, Stage], Estimate]
 
 
-def estimate(evidence: Evidence, method: str) -> Estimate:
+def estimate(evidence: Evidence, method: str, stage: Stage = NO_STAGE) -> Estimate:
     """Return what a method of `METHODS` finds; the same seed gives the same bits for any number of threads.
 
-    Domains without spots, without exposure in them, or with fewer blocks than a variance needs, have NaN.
+    Domains without spots, without exposure in them, or with fewer blocks than a variance needs, have NaN. ``stage``
+    shows how far a method is that takes long.
     """
     with single_threaded(), np.errstate(divide="ignore", invalid="ignore"):
-        found = METHODS[method](evidence)
+        found = METHODS[method](evidence, stage)
     empty = np.bincount(evidence.codes, weights=evidence.exposure, minlength=evidence.n_groups) == 0
     unknown = empty | np.isnan(found.freedom)
     mean, covariance = found.mean.copy(), found.covariance.copy()
@@ -98,13 +100,13 @@ def estimate(evidence: Evidence, method: str) -> Estimate:
     return found._replace(mean=mean, covariance=covariance)
 
 
-def _mean_field(evidence: Evidence) -> Estimate:
+def _mean_field(evidence: Evidence, _stage: Stage) -> Estimate:
     """Independent spots with known posteriors: the variance is sigma_g^2 over the domain's exposure, as exp(rho) is."""
     theta, variance = _working_model(evidence)
     return Estimate(evidence.scaled(theta), _diagonal(variance), np.full(evidence.n_groups, np.inf))
 
 
-def _linear_response(evidence: Evidence) -> Estimate:
+def _linear_response(evidence: Evidence, _stage: Stage) -> Estimate:
     """Mean field, and what the means would change if the posteriors did: Giordano, Broderick and Jordan (2018)."""
     theta, variance = _working_model(evidence)
     assert evidence.graph is not None  # checked where the file is read
@@ -128,7 +130,7 @@ def _working_model(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
     return theta, noise / weight[:, None] * evidence.slope(theta) ** 2
 
 
-def _implicit(evidence: Evidence) -> Estimate:
+def _implicit(evidence: Evidence, stage: Stage) -> Estimate:
     """CI-VI on the profile objective of each quantity by itself, started at mean field (`Profile`)."""
     assert evidence.graph is not None  # checked where the file is read
     theta, variance = _working_model(evidence)
@@ -136,7 +138,8 @@ def _implicit(evidence: Evidence) -> Estimate:
     filled = np.flatnonzero(np.bincount(evidence.codes, minlength=evidence.n_groups))
     covariance = np.full((evidence.n_groups, *theta.shape), np.nan)
     mean, among = evidence.scaled(theta), np.ix_(filled, filled)
-    for g in range(theta.shape[1]):
+    n, quantities = theta.shape[1], "types" if evidence.are_shares else "genes"
+    for g in range(n):
         own = variance[filled, g] / slope[filled, g] ** 2
         if not (own > 0).all():  # a type that no spot has, or all: nothing varies
             covariance[:, :, g][among] = 0.0
@@ -150,14 +153,17 @@ def _implicit(evidence: Evidence) -> Estimate:
             noise=float(own[0] * weight[filled[0]]),
         )
         start = theta[filled, g], np.sqrt(own)
-        fitted = fit_implicit(profile.evaluate, filled.size, options=_IMPLICIT, seed=evidence.seed, start=start)
+        steps = implicit_steps(profile.evaluate, filled.size, options=_IMPLICIT, seed=evidence.seed, start=start)
+        for done, fitted in enumerate(steps, 1):
+            stage.note(f"{g} of {n} {quantities}, and {done} of {_IMPLICIT.iterations} steps of the next")
+            stage.advance(g + done / _IMPLICIT.iterations, n)
         drawn = fitted.sample(_DRAWS, evidence.seed)
         spread = np.atleast_2d(np.cov(drawn.T)) * np.outer(slope[filled, g], slope[filled, g])
         covariance[:, :, g][among] = spread
     return Estimate(mean, covariance, np.full(evidence.n_groups, np.inf))
 
 
-def _block_bootstrap(evidence: Evidence) -> Estimate:
+def _block_bootstrap(evidence: Evidence, _stage: Stage) -> Estimate:
     """The spatial block bootstrap in its limit of many replicates, and the bias through misplaced spots (U2, U3).
 
     A replicate weighs whole blocks anew. To first order, log theta changes by the sum over blocks of weight times
@@ -183,7 +189,7 @@ def _block_bootstrap(evidence: Evidence) -> Estimate:
     return found._replace(chance=variances(chance), purity=mixing.diagonal()) if evidence.are_shares else found
 
 
-def _sampled_bootstrap(evidence: Evidence) -> Estimate:
+def _sampled_bootstrap(evidence: Evidence, _stage: Stage) -> Estimate:
     """The spatial block bootstrap by replicates: blocks are weighed anew, and their spots get domains anew.
 
     The weight of a block is exponential (Rubin's Bayesian bootstrap). A spot's domain is drawn from its calibrated

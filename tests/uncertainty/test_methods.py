@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from scipy.special import softmax
 from scipy.stats import t as student
 
+from spatialpdvi.runtime.progress import Stage
 from spatialpdvi.uncertainty.blocks import block_sums, choose_blocks, spatial_blocks
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
 from spatialpdvi.uncertainty.methods import METHODS, Evidence, _bias, estimate
@@ -325,10 +326,29 @@ def test_the_profile_of_known_domains_is_the_likelihood_of_means():
     np.testing.assert_allclose(drop, expected, rtol=1e-6)
 
 
+class _Shown(Stage):
+    """What a stage is told."""
+
+    def __init__(self):
+        self.notes, self.done = [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def advance(self, done, total):
+        self.done.append(done / total)
+
+
 def test_the_implicit_posterior_of_known_domains_is_mean_field():
     evidence = _evidence(known=True, g=2, graph=_neighbours(20, 0.1))
-    exact, found = (np.einsum("kkg->kg", estimate(evidence, name).covariance) for name in ("mean-field", "implicit"))
+    shown = _Shown()
+    exact, found = (
+        np.einsum("kkg->kg", estimate(evidence, name, shown).covariance) for name in ("mean-field", "implicit")
+    )
     np.testing.assert_allclose(np.sqrt(found), np.sqrt(exact), rtol=0.12)
+    assert len(shown.notes) == len(shown.done) == 400  # by the slow method alone, which makes 200 steps for a gene
+    assert shown.notes[249] == "1 of 2 genes, and 50 of 200 steps of the next"
+    np.testing.assert_allclose(shown.done, np.arange(1, 401) / 400)
 
 
 # a half of the misplaced spots from each of two domains
