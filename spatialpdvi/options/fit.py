@@ -193,8 +193,8 @@ class FitOptions:
     n_init: int | None = _option(
         None,
         "Number of Gaussian mixture restarts at each of three smoothing scales. A third as many k-means restarts are "
-        "added. Default: 6 where domains share cell states; otherwise 48 up to 3,125 spots, then fewer, and 6 from "
-        "25,000 spots on or where the best restart is kept.",
+        "added. Default: 6 where domains share cell states; otherwise 192 up to 781 spots, then fewer (48 at 3,125 "
+        "spots), and 6 from 25,000 spots on or where the best restart is kept.",
         group="Start",
     )
     restarts: str = _option(

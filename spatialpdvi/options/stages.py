@@ -19,7 +19,7 @@ __all__ = [
 
 _TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
 _WIDEST = 5_000  # genes whose products take .2 GB
-_FEWEST_RESTARTS, _MOST_RESTARTS = 6, 48  # `n_init`: mixtures at each scale
+_FEWEST_RESTARTS, _MOST_RESTARTS = 6, 192  # `n_init`: mixtures at each scale
 _RESTARTED_SPOTS = 150_000  # by all mixtures of a scale, which take about as long for any number of spots
 _N_NEIGHBORS = 10
 _SURROUNDING = 6  # nearest spots on hexagonal lattices, and on average those around a cell
@@ -122,8 +122,8 @@ class GraphSettings(_Settings):
 def default_n_init(n_spots: int, *, few: bool = False) -> int:
     """Return how many Gaussian mixture restarts there are at each scale by default.
 
-    There are 48 up to 3,125 spots, then as many as take about the same time, and at least 6. The more there are, the
-    less their consensus depends on the seed.
+    There are 192 up to 781 spots, then as many as take about the same time (48 at 3,125 spots), and at least 6. The
+    more there are, the less their consensus depends on the seed.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def _implicit(evidence: Evidence, stage: Stage) -> Estimate:
         )
         start = theta[filled, g], np.sqrt(own)
         steps = implicit_steps(profile.evaluate, filled.size, options=_IMPLICIT, seed=evidence.seed, start=start)
-        for done, fitted in enumerate(steps, 1):
+        for done, fitted in enumerate(steps, 1):  # noqa: B007 - the last one is wanted
             stage.note(f"{g} of {n} {quantities}, and {done} of {_IMPLICIT.iterations} steps of the next")
             stage.advance(g + done / _IMPLICIT.iterations, n)
         drawn = fitted.sample(_DRAWS, evidence.seed)

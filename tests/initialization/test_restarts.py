@@ -37,7 +37,9 @@ def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(("n", "expected"), [(2, 48), (3_125, 48), (5_000, 30), (25_000, 6), (10**7, 6)])
+@pytest.mark.parametrize(
+    ("n", "expected"), [(2, 192), (781, 192), (1_000, 150), (3_125, 48), (5_000, 30), (25_000, 6), (10**7, 6)]
+)
 def test_small_sections_have_more_restarts(n, expected):
     assert default_n_init(n) == expected
     assert default_n_init(n, few=True) == 6
@@ -45,7 +47,7 @@ def test_small_sections_have_more_restarts(n, expected):
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, 192), ({"restarts": "best"}, 24), ({"states": 8, "search": 0}, 24), ({"n_init": 4}, 18)],
+    [({}, 768), ({"restarts": "best"}, 24), ({"states": 8, "search": 0}, 24), ({"n_init": 4}, 18)],
 )
 def test_a_fit_has_as_many_restarts_as_its_options_say(toy_section, given, expected):
     options = {"rep": "X_pca", "states": "off", "max_epochs": 3, "tol": 1.0, "tol_objective": 1.0, **given}
