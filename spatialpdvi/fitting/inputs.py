@@ -87,7 +87,7 @@ def check_section(section: Section, options: FitOptions) -> None:
     """
     SolverRun.of(options)
     n = section.coordinates.shape[0]
-    for name in ("k", "n_patches", "smooth"):
+    for name in ("k", "n_patches", "smooth", "n_neighbors"):
         value = getattr(options, name)
         if value is not None and not isinstance(value, str) and value > n:
             raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)

@@ -121,6 +121,11 @@ CASES = {
         ["--n-patches", "601"],
         r"Expected `--n-patches` to be at most the number of spots",
     ),
+    "more neighbours than spots": (
+        None,
+        ["--n-neighbors", "601"],
+        r"Expected `--n-neighbors` to be at most the number of spots, 600, found 601\.",
+    ),
     "unlabelled start": (
         _set("obs", "half", lambda a: pd.Categorical([None, "a"] * (a.n_obs // 2))),
         ["--init", "half"],
