@@ -207,7 +207,7 @@ class FitOptions:
     n_neighbors: int | None = _option(
         None,
         "Number k of neighbours in the mutual k-nearest-neighbour graph of the spots. Default: 10; where domains are "
-        "mean profiles, as many as features are averaged over if that is fewer, but at least 6.",
+        "mean profiles of averaged features, as many as these are averaged over if that is fewer, but at least 6.",
         group="Graph",
     )
     flow_neighbors: int = _option(

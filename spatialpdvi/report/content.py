@@ -314,7 +314,7 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     rows = [("domains (all sections)" if samples else "domains", stored, "")]
     baseline, trivial = stored.get("baseline"), stored.get("trivial")
     if isinstance(baseline, Mapping):
-        rows.append(("each spot by itself" if material.is_predicted else "start of the fit", baseline, ""))
+        rows.append(("start of the prediction" if material.is_predicted else "start of the fit", baseline, ""))
     if isinstance(trivial, Mapping):
         low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
         note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"

@@ -62,7 +62,7 @@ def test_a_kept_model_finds_its_domains_again(kept, model, toy_file, tmp_path):
     found, expected = anndata.read_h5ad(out), anndata.read_h5ad(fitted)
     assert (found.obs["pdvi_domain"] == expected.obs["pdvi_domain"]).mean() > 0.98
     assert "domain sizes, in the order of the model: " in shown.stdout
-    assert "each spot by itself" in shown.stdout
+    assert "start of the prediction" in shown.stdout
     assert "the domains are the model's" in shown.stdout
     content = json.loads(report.read_text())
     assert set(content) >= {"output", "scores", "certificate", "domain_sizes", "params", "seconds", "peak_memory_bytes"}

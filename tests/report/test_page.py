@@ -233,7 +233,7 @@ def test_a_prediction(fitted, model, tmp_path):
     page = report(tmp_path / "new.h5ad")
     assert page.headings == PARTS
     assert "Agreement of restarts" not in page.captions
-    assert [row[0] for row in page.tables["section-1-scores"][0][1:]] == ["domains", "each spot by itself"]
+    assert [row[0] for row in page.tables["section-1-scores"][0][1:]] == ["domains", "start of the prediction"]
     assert "domains are those of a saved model" in page.words
     words = _words_of(page.commands[0])
     words[words.index("--model") + 1] = str(model)
