@@ -195,6 +195,18 @@ class TestKinds:
         assert f"Expected kinds of pictures, found {found}. Choose from domains, annotation, " in done.stderr
         assert not (tmp_path / "a.png").exists()
 
+    def test_one_text_is_one_name(self, adata, file):
+        assert list(panels(plot_file(file, kinds="domains"))) == ["Domains"]
+        assert list(panels(plot_file(file, kinds="overview"))) == list(panels(plot_file(file)))
+        with pytest.raises(InputError, match=r"Expected kinds of pictures, found 'domain'\. Choose from domains, "):
+            plot_file(file, kinds="domain")
+        counts = np.arange(240).reshape(120, 2)
+        with_genes = ad.AnnData(counts.astype(np.float32), obs=adata.obs, var=pd.DataFrame(index=["gene1", "gene2"]))
+        with_genes.obsm["spatial"], with_genes.uns["pdvi"] = adata.obsm["spatial"], adata.uns["pdvi"]
+        with_genes.write_h5ad(file)
+        assert list(panels(plot_file(file, genes="gene1"))) == ["gene1"]
+        assert list(panels(plot_file(file, kinds="domains", genes="gene2"))) == ["Domains", "gene2"]
+
     def test_help_names_every_kind(self):
         (option,) = [option for option in main.commands["plot"].params if option.name == "kind"]
         assert re.split(r", |; ", option.help.split(": ")[1])[: len(KINDS)] == list(KINDS)
@@ -283,6 +295,25 @@ class TestMaps:
         other.obsm["place"] = 2 * other.obsm["spatial"]
         (drawn,) = pl.domains(other, key_added="mine", spatial_key="place").collections
         np.testing.assert_array_equal(drawn.get_offsets(), other.obsm["place"])
+
+    @pytest.mark.parametrize("has_other", [True, False], ids=["beside others", "alone"])
+    def test_the_coordinates_are_those_of_the_fit(self, adata, tmp_path, has_other):
+        adata.uns["pdvi"]["params"]["spatial_key"] = "xy"
+        adata.obsm["xy"] = place = adata.obsm["spatial"][::-1].copy()
+        if not has_other:
+            del adata.obsm["spatial"]
+        adata.write_h5ad(tmp_path / "a.h5ad")
+        for kind in MAPS:
+            drawn = getattr(pl, kind)(adata).collections[0]
+            if kind not in {"annotation", "flow", "edges"}:  # unlabelled spots, strokes and edges come first
+                np.testing.assert_array_equal(drawn.get_offsets(), place)
+            if kind in {"domains", "entropy"}:
+                (drawn,) = panels(plot_file(tmp_path / "a.h5ad", kinds=[kind]))[kind.capitalize()].collections
+                np.testing.assert_array_equal(drawn.get_offsets(), place)
+        assert _invoke(tmp_path / "a.h5ad", "-o", tmp_path / "a.png", "--dpi", 40).exit_code == 0
+        if has_other:
+            (drawn,) = pl.domains(adata, spatial_key="spatial").collections
+            np.testing.assert_array_equal(drawn.get_offsets(), adata.obsm["spatial"])
 
     @pytest.mark.parametrize("angle", [0.0, 17.0, 30.0])
     @pytest.mark.parametrize("sides", [4, 6])

@@ -4,6 +4,7 @@ import inspect
 import traceback
 from dataclasses import fields
 
+import anndata
 import numpy as np
 import pytest
 
@@ -165,3 +166,29 @@ def test_warnings_use_the_names_of_the_tools(adata):
     assert "sample_key" not in text
     with pytest.raises(InputWarning, match="with `library_key`"):  # where warnings are errors, as in all tests
         spv.tl.domains(adata, 3, rep="constant", n_init=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda adata: spv.markers(adata, n=2.5), "`n` to be a whole number, found 2.5"),
+        (lambda adata: spv.intervals(adata, n_genes=None), "`n_genes` to be a whole number, found None"),
+        (lambda adata: spv.intervals(adata, level="0.9"), "`level` to be a number, found '0.9'"),
+        (lambda adata: spv.intervals(adata, seed=-1), "`seed` to be a whole number from 0 to 4294967295, found -1"),
+        (lambda adata: spv.describe(adata, seed=1.5), "`seed` to be a whole number, found 1.5"),
+        (lambda adata: spv.transfer(adata, adata.copy(), scale="2"), "`scale` to be a number, found '2'"),
+        (lambda _: spv.markers_file("fitted.h5ad", memory=8), "`memory` to be a size such as 8GB or 500MB, found 8"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_refused_by_name(fitted, call, message):
+    with pytest.raises(InputError, match=f"^Expected {message}"):
+        call(fitted[1])
+
+
+@pytest.mark.parametrize("tool", [spv.tl.markers, spv.tl.intervals, spv.tl.describe])
+def test_a_selection_of_a_backed_section_is_refused_before_the_work(fitted, tmp_path, tool):
+    fitted[1].write_h5ad(tmp_path / "backed.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "backed.h5ad", backed="r+")
+    with pytest.raises(InputError, match="backed by a file"):
+        tool(backed[:350])
+    backed.file.close()

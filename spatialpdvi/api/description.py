@@ -12,6 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate_all
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -124,6 +125,7 @@ def describe(
     _check(choices, store=store)
     source = AnnDataSource(adata)
     if store:
+        source.check_takes_results()
         check_free(source, choices.keys)
     found = _joined([_describe(source, "section", choices, Progress())], choices)
     if store:
@@ -190,7 +192,7 @@ def describe_files(
     >>> "pdvi_describe" in anndata.read_h5ad("fitted.h5ad").uns
     True
     """
-    from spatialpdvi.api.description_folder import check_folder, write_folder
+    from spatialpdvi.api.folders import check_folder, write_description
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.slim import check_number, opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
@@ -205,7 +207,7 @@ def describe_files(
     _check(choices, store=store)
     locations = locate_all(paths)
     others = check_number(locations, counts)
-    folder = None if output is None else check_folder(output, locations)
+    folder = None if output is None else check_folder(output, locations, command="describe")
     with claimed(*(locations if store else ()), folder):
         parts = []
         for location, other in zip(locations, others, strict=True):
@@ -217,7 +219,7 @@ def describe_files(
         found = _joined(parts, choices)
         if folder is not None:
             with progress.stage("pictures"):
-                write_folder(found, folder)
+                write_description(found, folder)
         if store:
             with progress.stage("write"):
                 for location, part in zip(locations, parts, strict=True):
@@ -230,6 +232,8 @@ def _check(choices: _Choices, *, store: bool) -> None:
     """Check what can be checked before anything is read."""
     from spatialpdvi.description.neighbourhoods import load_squidpy
 
+    for name in ("n_genes", "n_perms", "seed"):
+        read_kind(name, getattr(choices, name), int)
     if choices.n_genes < 0:
         raise InputError("at least 0", str(choices.n_genes), option="n_genes")
     if choices.n_perms < 2:

@@ -3,16 +3,25 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from spatialpdvi.io.results.keys import Keys
+
 __all__ = ["evaluate", "evaluate_file"]
 
 
 def evaluate(
-    adata: "AnnData", *, label_key: str = "annotation", domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+    adata: "AnnData",
+    *,
+    label_key: str = "annotation",
+    domain_key: str = "pdvi_domain",
+    spatial_key: str | None = None,
+    sample_key: str | None = None,
 ) -> dict[str, Any]:
     """Score domains against known labels, and for their spatial coherence.
 
@@ -23,16 +32,21 @@ def evaluate(
     label_key
         Column of ``obs`` with the known labels; spots may be unlabelled.
     domain_key
-        Column of ``obs`` with the domains to score; each spot needs one, but for those that a fit has left out, which
-        are not scored.
+        Column of ``obs`` with the domains to score; each spot needs one. In the columns of a fit (``pdvi_domain``,
+        ``pdvi_domain_fitted``, ``pdvi_domain_L4``, ...) the spots that it has left out need none, and are not scored.
     spatial_key
-        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3) in any unit.
+        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3) in any unit; by default that of the fit whose domains are
+        scored, and ``spatial`` for other domains.
+    sample_key
+        Column of ``obs`` with the section of each spot; by default that of the fit whose domains are scored, and one
+        section for other domains.
 
     Returns
     -------
     ``chaos`` and ``pas``, which measure spatial coherence over all spots (lower is better), and ``ari``, ``nmi``,
     ``homogeneity`` and ``completeness`` over the labelled spots (1 is best). ``n_spots`` and ``n_scored`` are the
-    numbers of all spots and of labelled ones.
+    numbers of all spots and of labelled ones. ``chaos`` and ``pas`` of several sections are means over spots of those
+    of each section.
 
     Raises
     ------
@@ -45,19 +59,24 @@ def evaluate(
     >>> scores["ari"] > 0.5
     True
     """
-    return _evaluate(AnnDataSource(adata), label_key, domain_key, spatial_key)
+    return _evaluate(AnnDataSource(adata), label_key, domain_key, spatial_key, sample_key)
 
 
 def evaluate_file(
-    path: str | Path, *, label_key: str = "annotation", domain_key: str = "pdvi_domain", spatial_key: str = "spatial"
+    path: str | Path,
+    *,
+    label_key: str = "annotation",
+    domain_key: str = "pdvi_domain",
+    spatial_key: str | None = None,
+    sample_key: str | None = None,
 ) -> dict[str, Any]:
-    """Score the domains in a file as `evaluate` does. Only the two columns and the coordinates are read.
+    """Score the domains in a file as `evaluate` does. Counts are not read.
 
     Parameters
     ----------
     path
         An h5ad file or a zarr store.
-    label_key, domain_key, spatial_key
+    label_key, domain_key, spatial_key, sample_key
         As for `evaluate`.
 
     Returns
@@ -78,19 +97,42 @@ def evaluate_file(
     from spatialpdvi.io.formats.h5ad import H5adSource
 
     with H5adSource(path) as source:
-        return _evaluate(source, label_key, domain_key, spatial_key)
+        return _evaluate(source, label_key, domain_key, spatial_key, sample_key)
 
 
-def _evaluate(source: Source, label_key: str, domain_key: str, spatial_key: str) -> dict[str, Any]:
-    from spatialpdvi.io.results.keys import Keys
+def _evaluate(
+    source: Source, label_key: str, domain_key: str, spatial_key: str | None, sample_key: str | None
+) -> dict[str, Any]:
+    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit, stored_params
     from spatialpdvi.io.results.left_out import select_fitted
-    from spatialpdvi.io.section.coordinates import read_coordinates
-    from spatialpdvi.io.section.labels import read_domains, read_labels
-    from spatialpdvi.metrics.clustering import domain_scores
+    from spatialpdvi.io.section.labels import read_domains
+    from spatialpdvi.io.section.section import read_section
+    from spatialpdvi.metrics.section import scores_by_section
 
-    prefix = domain_key.removesuffix("_domain")
-    if prefix != domain_key and prefix in source.uns_keys():  # a fit, which may have left spots out
-        source = select_fitted(source, Keys(prefix))
-    labels, _ = read_labels(source, label_key)
-    domains = read_domains(source, domain_key)
-    return domain_scores(domains, read_coordinates(source, spatial_key), labels=labels)
+    keys = _fit_of(source, domain_key)
+    summary: Any = {}
+    if keys is not None:
+        source, summary = select_fitted(source, keys), source.uns(keys.uns)
+    samples = samples_of_fit(source, summary, sample_key)
+    if sample_key is None and samples is not None:
+        sample_key = str(stored_params(summary)["sample_key"])
+    section = read_section(
+        source,
+        spatial_key=spatial_key_of_fit(summary, spatial_key),
+        label_key=label_key,
+        sample=None if samples is None else sample_key,
+        expression=False,
+    )
+    scores = scores_by_section(section, np.asarray(read_domains(source, domain_key).codes))
+    scores.pop("samples", None)  # the scores of each section
+    return scores
+
+
+def _fit_of(source: Source, domain_key: str) -> "Keys | None":
+    """Return the keys of the fit that the column of domains belongs to; None where it is no column of a fit."""
+    from spatialpdvi.io.results.keys import Keys, prefixes_in
+
+    fits = [Keys(prefix) for prefix in sorted(prefixes_in(source), key=len, reverse=True)]
+    found = [keys for keys in fits if domain_key == keys.domain]
+    found += [keys for keys in fits if domain_key.startswith(f"{keys.domain}_")]
+    return found[0] if found else None

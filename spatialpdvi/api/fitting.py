@@ -21,7 +21,7 @@ from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.io.storage.paths import Location, locate, locate_all
+from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
 from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
@@ -251,7 +251,7 @@ def fit_files(
     ['other.h5ad', 'section.h5ad']
     """
     sources = locate_all(paths)
-    names = _names_of(sources)
+    names = different_names(sources)
     chosen = _chosen(options, k, preset, by_name)
     if chosen.sample_key is not None:
         raise InputError(
@@ -458,15 +458,6 @@ def _exclusive_run(
         yield
         if checkpoint is not None and not checkpoint.keep:
             checkpoint.close()
-
-
-def _names_of(paths: Sequence[Location]) -> list[str]:
-    """Return the names of the files without their endings, which must be different."""
-    names = [Path(path.name).stem for path in paths]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
-    return names
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.options.validation import listed, read_kind
 from spatialpdvi.runtime.memory import free_memory, parse_size
 from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
 
@@ -139,9 +140,9 @@ def intervals(
 
     progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
-        genes=_listed(genes),
+        genes=listed(genes),
         n_genes=n_genes,
-        contrasts=_listed(contrasts),
+        contrasts=listed(contrasts),
         by=by,
         of=of,
         method=method,
@@ -152,8 +153,11 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
     )
+    source = AnnDataSource(adata)
+    if store:
+        source.check_takes_results()
     with progress.stage("intervals") as stage:
-        found = intervals_of(AnnDataSource(adata), keys, choices, stage)
+        found = intervals_of(source, keys, choices, stage)
     if store:
         apply_elements(adata, {("uns", keys.intervals): found.stored()})
     return found
@@ -219,16 +223,16 @@ def intervals_file(
     >>> "pdvi_intervals" in anndata.read_h5ad("fitted.h5ad").uns
     True
     """
-    from spatialpdvi.api.description_folder import check_folder
+    from spatialpdvi.api.folders import check_folder, write_intervals
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
 
     progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
-        genes=_listed(genes),
+        genes=listed(genes),
         n_genes=n_genes,
-        contrasts=_listed(contrasts),
+        contrasts=listed(contrasts),
         by=by,
         of=of,
         method=method,
@@ -242,7 +246,7 @@ def intervals_file(
     )
     _check(choices)
     location = locate(path)
-    folder = None if output is None else check_folder(output, [location])
+    folder = None if output is None else check_folder(output, [location], command="intervals")
     with claimed(location if store else None, folder):
         with progress.stage("intervals") as stage, opened_with_counts(location, counts) as source:
             if store:
@@ -250,7 +254,7 @@ def intervals_file(
             found = intervals_of(source, keys, choices, stage)
         if folder is not None:
             with progress.stage("pictures"):
-                _write_folder(found, folder)
+                write_intervals(found, folder)
         if store:
             with progress.stage("write"):
                 write_elements(location, location, {("uns", keys.intervals): found.stored()})
@@ -260,7 +264,7 @@ def intervals_file(
 def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> "Intervals":
     """Return the intervals of a fitted section."""
     from spatialpdvi.fitting.fit import library_versions
-    from spatialpdvi.io.results.fitted import samples_of_fit, stored_params
+    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored
     from spatialpdvi.io.section.coordinates import read_coordinates
@@ -276,7 +280,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
     genes = _genes(source, keys, choices)
     values, totals = _counts(source, keys, genes, choices)
     samples = samples_of_fit(source, stored.summary, choices.sample_key)
-    spatial_key = choices.spatial_key or str(stored_params(stored.summary).get("spatial_key", "spatial"))
+    spatial_key = spatial_key_of_fit(stored.summary, choices.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     spots = np.arange(groups.codes.size)
     sections = [spots] if samples is None else [spots[samples.codes == code] for code in range(len(samples.categories))]
@@ -318,11 +322,6 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
     )
 
 
-def _listed(values: Any) -> tuple[Any, ...]:
-    """The names, or the pairs, that were given; one text is one of them, and not its letters."""
-    return (values,) if isinstance(values, str) else tuple(values)
-
-
 def _check(choices: Choices) -> None:
     """Check what can be checked before anything is read."""
     from spatialpdvi.uncertainty.methods import METHODS
@@ -331,6 +330,8 @@ def _check(choices: Choices) -> None:
         raise InputError("domain or state", repr(choices.of), "Choose one of them.", option="of")
     if choices.method not in METHODS:
         raise InputError(", ".join(METHODS), repr(choices.method), "Choose one of them.", option="method")
+    for name, kind in (("level", float), ("n_genes", int), ("seed", int)):
+        read_kind(name, getattr(choices, name), kind)
     if not 0.0 < choices.level < 1.0:
         raise InputError("above 0 and below 1", f"{choices.level}", f"Give {option('level', 0.9)}.", option="level")
     if choices.n_genes < 1:
@@ -481,20 +482,3 @@ def _warn_of_few(found: "Estimate", groups: _Groups, of: str) -> None:
             f"intervals are wide, or NaN below one and a half: {names}."
         )
         warnings.warn(InputWarning(text), stacklevel=4)
-
-
-def _write_folder(found: "Intervals", folder: Path) -> None:
-    """Write the tables as CSV and the picture; each file appears as a whole."""
-    from spatialpdvi.io.storage.atomic import clear_errors, write_text
-    from spatialpdvi.plotting.intervals import intervals_figure
-    from spatialpdvi.plotting.save import save_figure
-    from spatialpdvi.uncertainty.tables import TABLES
-
-    tables = found.tables()
-    with clear_errors(folder):
-        folder.mkdir(exist_ok=True)
-        for name in set(TABLES) - set(tables):
-            (folder / f"{name}.csv").unlink(missing_ok=True)
-    for name, table in tables.items():
-        write_text(folder / f"{name}.csv", table.to_csv(index=False))
-    save_figure(intervals_figure(found.tables(), found.params), folder / "intervals.png")

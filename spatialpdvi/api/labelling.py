@@ -152,26 +152,34 @@ def read_names(path: str | Path) -> dict[str, str]:
     >>> read_names("names.csv")
     {'0': 'Cortex'}
     """
-    import pandas as pd
+    import csv
 
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
-    except (OSError, ValueError) as error:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            header, *rows = [row for row in csv.reader(file, skipinitialspace=True) if row] or [[]]
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError(
             "a CSV file with the columns domain and name",
             f"{str(path)!r}, which cannot be read ({str(error).splitlines()[0]})",
             option="names",
         ) from error
-    if not {"domain", "name"} <= set(table.columns):
+    if not {"domain", "name"} <= set(header):
         raise InputError(
             f"the columns domain and name in {str(path)!r}",
-            f"columns: {list_keys(map(str, table.columns))}",
+            f"columns: {list_keys(header)}",
             "The first line names the columns: domain,name.",
         )
-    twice = table["domain"][table["domain"].duplicated()]
-    if len(twice):
-        raise InputError(f"each domain once in {str(path)!r}", f"{twice.iloc[0]!r} twice", "Remove one of its lines.")
-    return dict(zip(table["domain"], table["name"], strict=True))
+    names: dict[str, str] = {}
+    for row in rows:
+        if any(row[len(header) :]) or len(row) < len(header):
+            advice = "There are as many as in the first line; put a name that has commas into quotation marks."
+            raise InputError(f"{len(header)} values in each line of {str(path)!r}", ",".join(map(repr, row)), advice)
+        found = dict(zip(header, row, strict=False))
+        if found["domain"] in names:
+            twice = f"{found['domain']!r} twice"
+            raise InputError(f"each domain once in {str(path)!r}", twice, "Remove one of its lines.")
+        names[found["domain"]] = found["name"]
+    return names
 
 
 def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memory: str | None = None) -> _Changes:
@@ -371,7 +379,7 @@ def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit"
 
     def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(table)
-        for column in {"domain", "other"} & set(table):
+        for column in {"domain", "other"} & set(table) if "domain" in table else ():  # others are those of states
             named = [new.get(str(name), str(name)) for name in np.atleast_1d(table[column])]
             found[column] = np.array(named, dtype=object)
         return found

@@ -9,6 +9,7 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -77,8 +78,10 @@ def markers(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    keys = Keys(key_added)
-    _, table = ranked(AnnDataSource(adata), keys, n=n, of=of, layer=layer, gene_key=gene_key)
+    keys, source = Keys(key_added), AnnDataSource(adata)
+    if store:
+        source.check_takes_results()
+    _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
         apply_elements(adata, stored_columns(table, keys, of))
     return table
@@ -165,6 +168,7 @@ def ranked(
 
     if of not in _GROUPS:
         raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
+    read_kind("n", n, int)
     check_free(source, keys)
     found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
     return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)

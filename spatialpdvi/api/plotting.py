@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.options.validation import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,15 +19,15 @@ __all__ = ["plot_file"]
 def plot_file(
     path: str | Path,
     *,
-    kinds: Sequence[str] | None = None,
-    genes: Sequence[str] = (),
+    kinds: Sequence[str] | str | None = None,
+    genes: Sequence[str] | str = (),
     image: bool = False,
     alpha: float | None = None,
     layer: str | None = None,
     gene_key: str | None = None,
     key_added: str = "pdvi",
     label_key: str | None = None,
-    spatial_key: str = "spatial",
+    spatial_key: str | None = None,
     sample_key: str | None = None,
     counts: str | Path | None = None,
 ) -> "Figure":
@@ -37,11 +38,11 @@ def plot_file(
     path
         An h5ad file or a zarr store.
     kinds
-        Names of `spatialpdvi.plotting.kinds.KINDS`, one for each panel. ``overview`` must be alone; it shows known
-        labels, domains, confidence, convergence, the choice of K and reliability, as far as the file has them. By
-        default the overview; with ``image`` the image and the domains; with ``genes`` alone no others.
+        Names of `spatialpdvi.plotting.kinds.KINDS`, or one name, one for each panel. ``overview`` must be alone; it
+        shows known labels, domains, confidence, convergence, the choice of K and reliability, as far as the file has
+        them. By default the overview; with ``image`` the image and the domains; with ``genes`` alone no others.
     genes
-        Genes whose expression is drawn in further panels, as log(1 + counts per 10,000).
+        Names, or one name, of genes whose expression is drawn in further panels, as log(1 + counts per 10,000).
     image
         Whether to draw maps over the image of the tissue in ``uns['spatial']``.
     alpha
@@ -53,7 +54,7 @@ def plot_file(
     label_key
         Column of ``obs`` with known labels; by default ``annotation``, if there is one.
     spatial_key
-        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3).
+        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3); by default that of the fit.
     sample_key
         Column of ``obs`` that names the section of each spot; by default the column used by the fit.
     counts
@@ -73,30 +74,33 @@ def plot_file(
     >>> from spatialpdvi.api import plot_file
     >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
-    from spatialpdvi.io.results.fitted import read_fitted
+    from spatialpdvi.io.results.fitted import check_fitted, read_fitted, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.storage.paths import locate
     from spatialpdvi.plotting.kinds import Genes, View, check_alpha, plot_kinds
 
-    chosen = _chosen(kinds, genes=bool(genes), image=image)
+    names = listed(genes)
+    chosen = _chosen(None if kinds is None else listed(kinds), genes=bool(names), image=image)
     check_alpha(alpha, image=image)
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
     with opened_with_counts(location, counts) as file:
+        check_fitted(file, keys)
         source = select_fitted(file, keys)
+        spatial_key = spatial_key_of_fit(source.uns(keys.uns), spatial_key)
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
         if chosen is not None:
-            wanted = Genes(tuple(genes), layer, gene_key)
+            wanted = Genes(names, layer, gene_key)
             return plot_kinds(View(source, keys, fitted, image=image, alpha=alpha, genes=wanted), chosen, title=title)
     return _overview(fitted, title)
 
 
-def _chosen(kinds: Sequence[str] | None, *, genes: bool, image: bool) -> Sequence[str] | None:
+def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple[str, ...] | None:
     """Return the kinds of the panels beside those of genes; None for the overview."""
     if kinds is None and (genes or image):
         return ("image", "domains") if image else ()
-    if kinds is not None and tuple(kinds) != ("overview",):
+    if kinds is not None and kinds != ("overview",):
         return kinds
     if genes or image:
         raise InputError(

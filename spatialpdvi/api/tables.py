@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import locate_all, resolve
+from spatialpdvi.io.storage.paths import different_names, locate_all, resolve
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -52,23 +52,33 @@ def domain_table(adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str 
 
 
 def write_domain_table(
-    paths: Sequence[str | Path], output: str | Path, *, key_added: str = "pdvi", spatial_key: str | None = None
+    paths: Sequence[str | Path],
+    output: str | Path,
+    *,
+    key_added: str = "pdvi",
+    spatial_key: str | None = None,
+    option: str = "output",
 ) -> None:
     """Write the domains of fitted files as one table.
 
     Parameters
     ----------
     paths
-        Fitted h5ad files or zarr stores. Of several, the column ``section`` has their names.
+        Fitted h5ad files or zarr stores, of different names. Of several, the column ``section`` has their names. Where
+        one of them has sections of its own, ``section`` has the names of these, and ``file`` before it those of the
+        files.
     output
         File to write, ending in .csv or .parquet; all or nothing.
     key_added, spatial_key
         As for `domain_table`.
+    option
+        What errors call ``output``; the commands give it by another name.
 
     Raises
     ------
     InputError
-        Where a file has no fit, the ending is another, or pyarrow is missing for parquet.
+        Where there is no file, two have the same name, one has no fit, the ending is another, or pyarrow is missing
+        for parquet.
 
     Examples
     --------
@@ -82,25 +92,37 @@ def write_domain_table(
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.storage.atomic import clear_errors, replacing
 
-    check_table(output)
-    tables = []
-    for location in locate_all(paths):
-        with H5adSource(location) as source:
-            table = _table(source, Keys(key_added), spatial_key)
-        if len(paths) > 1:
-            table.insert(1, "section", Path(location.name).stem)
-        tables.append(table)
-    whole = pd.concat(tables, ignore_index=True)
-    target = resolve(output, option="labels")
-    with clear_errors(output, option="labels"), replacing(target, target.parent) as temporary:
+    check_table(output, option=option)
+    files = locate_all(paths)
+    if not files:
+        raise InputError("at least one fitted file", "none")
+    tables = {}
+    for name, file in zip(different_names(files), files, strict=True):
+        with H5adSource(file) as source:
+            tables[name] = _table(source, Keys(key_added), spatial_key)
+    if len(tables) > 1:
+        has_sections = any("section" in table for table in tables.values())
+        for name, table in tables.items():
+            if "section" not in table:
+                table.insert(1, "section", name)
+            if has_sections:
+                table.insert(1, "file", name)
+    whole = pd.concat(tables.values(), ignore_index=True)
+    target = resolve(output, option=option)
+    with clear_errors(output, option=option), replacing(target, target.parent) as temporary:
         if target.suffix.lower() == ".csv":
             whole.to_csv(temporary, index=False)
         else:
             whole.to_parquet(temporary, index=False)
 
 
-def check_table(output: str | Path) -> None:
+def check_table(output: str | Path, *, option: str = "output") -> None:
     """Check before hours of work that a table can be written.
+
+    Parameters
+    ----------
+    output, option
+        As for `write_domain_table`.
 
     Raises
     ------
@@ -113,32 +135,32 @@ def check_table(output: str | Path) -> None:
     >>> check_table("domains.xlsx")
     Traceback (most recent call last):
         ...
-    spatialpdvi.errors.InputError: Expected `labels` to be a file that ends in .csv or .parquet, found ...
+    spatialpdvi.errors.InputError: Expected `output` to be a file that ends in .csv or .parquet, found ...
     """
     from spatialpdvi.io.storage.atomic import check_writable
 
     ending = Path(output).suffix.lower()
     if ending not in {".csv", ".parquet"}:
-        raise InputError("a file that ends in .csv or .parquet", repr(str(output)), option="labels")
+        raise InputError("a file that ends in .csv or .parquet", repr(str(output)), option=option)
     if ending == ".parquet" and find_spec("pyarrow") is None:
         problem = f"The package pyarrow, which is needed to write {str(output)!r}, is not installed."
         raise ResourceError(problem, "Install it with: pip install pyarrow. Or write a .csv file.")
-    check_writable(output, "labels")
+    check_writable(output, option)
 
 
 def _table(source: Source, keys: Keys, spatial_key: str | None) -> "DataFrame":
     import numpy as np
     import pandas as pd
 
-    from spatialpdvi.io.results.fitted import samples_of_fit
+    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
-    from spatialpdvi.io.results.stored import read_stored, stored_params
+    from spatialpdvi.io.results.stored import read_stored
     from spatialpdvi.io.section.coordinates import read_coordinates
 
     source = select_fitted(source, keys)
     fit = read_stored(source, keys)
     samples = samples_of_fit(source, fit.summary, None)
-    where = spatial_key or str(stored_params(fit.summary).get("spatial_key", "spatial"))
+    where = spatial_key_of_fit(fit.summary, spatial_key)
     coordinates, spots = read_coordinates(source, where, samples=samples), np.arange(fit.codes.size)
     columns: dict[str, object] = {"spot": np.asarray(source.obs_names(), dtype=object)}
     if samples is not None:

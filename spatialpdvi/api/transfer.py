@@ -10,6 +10,7 @@ from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def _choices(
     if borders not in BORDERS:
         raise InputError(f"one of {', '.join(BORDERS)}", repr(borders), "Choose one of them.", option="borders")
     for name, value in (("max_distance", max_distance), ("scale", scale)):
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is not None and not (math.isfinite(read_kind(name, value, float)) and value > 0):
             wanted = "a number above 0" if math.isfinite(value) else "a finite number above 0"
             raise InputError(wanted, f"{value:g}", "Give it in the unit of the fit.", option=name)
     keys = Keys(key_added)
@@ -290,7 +291,7 @@ def _choices(
 
 def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     """Read the domains of a fit, and where its spots are."""
-    from spatialpdvi.io.results.fitted import samples_of_fit
+    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored, stored_params
     from spatialpdvi.io.section.coordinates import read_coordinates
@@ -300,7 +301,7 @@ def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     params = stored_params(stored.summary)
     samples = samples_of_fit(source, stored.summary, None)
     try:
-        coordinates = read_coordinates(source, str(params.get("spatial_key", "spatial")), samples=samples)
+        coordinates = read_coordinates(source, spatial_key_of_fit(stored.summary, None), samples=samples)
     except InputError as error:
         raise error.but(advice="The fit has had them there: put them back, or run `spatialpdvi fit` again.") from error
     return _Fit(name, stored, coordinates, samples, params)
@@ -313,13 +314,14 @@ def _carried(
     import numpy as np
     import pandas as pd
 
+    from spatialpdvi.io.results.fitted import spatial_key_of_fit
     from spatialpdvi.io.section.section import read_section
     from spatialpdvi.metrics.section import scores_by_section
     from spatialpdvi.prediction.transfer import FittedSpots, carry
 
     with progress.stage("read") as stage:
         sample_key = _sample_key(fit, target, chosen.columns.sample_key)
-        spatial_key = chosen.columns.spatial_key or str(fit.params.get("spatial_key", "spatial"))
+        spatial_key = spatial_key_of_fit(fit.stored.summary, chosen.columns.spatial_key)
         label_key = chosen.columns.label_key
         section = read_section(
             target, spatial_key=spatial_key, label_key=label_key, sample=sample_key, expression=False

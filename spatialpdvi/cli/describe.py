@@ -98,10 +98,10 @@ def describe(
     limit_threads(threads)
     with importing():
         from spatialpdvi.api import describe_files
-        from spatialpdvi.api.description_folder import JSON_FILE
+        from spatialpdvi.api.folders import LAST_FILES
         from spatialpdvi.io.results.keys import Keys
 
-    written = [*(sections if store else ()), *(() if output is None else (output / JSON_FILE,))]
+    written = [*(sections if store else ()), *(() if output is None else (output / LAST_FILES["describe"],))]
     with name_written(*written):
         with display(quiet=quiet, verbose=verbose) as progress:
             found = describe_files(

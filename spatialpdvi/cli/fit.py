@@ -157,7 +157,7 @@ def fit(
         check_writable(save_model, "save_model")
     if labels is not None:
         check_distinct(labels, "labels", (*sections, *targets, *filter(None, (report, save_model))))
-        api.check_table(labels)
+        api.check_table(labels, option="labels")
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
         extra: dict[str, Any] = {
@@ -177,7 +177,7 @@ def fit(
             report_result(result, report, targets)
         if labels is not None:
             with result_is_written(targets, "table"):
-                api.write_domain_table(targets, labels, key_added=chosen.key_added)
+                api.write_domain_table(targets, labels, key_added=chosen.key_added, option="labels")
         if save_model is not None:
             with result_is_written(targets, "model"):
                 api.save_model(result, save_model)

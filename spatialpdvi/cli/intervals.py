@@ -74,7 +74,12 @@ _MOST = 40  # rows that are printed
     "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
 )
 @GENE_KEY
-@click.option("--seed", default=0, show_default=True, help="Seed of the replicates of --method bootstrap.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Seed of the replicates of the bootstrap and the draws of implicit; other methods have no random numbers.",
+)
 @COUNTS
 @COUNTS_MEMORY
 @click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")

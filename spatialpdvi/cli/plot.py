@@ -33,7 +33,7 @@ __all__ = ["plot"]
 @click.option("--alpha", type=float, help="Opacity of the spots over the image, up to 1. Default: 0.6.")
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
-@click.option("--spatial-key", default="spatial", show_default=True, help="Key in obsm of the coordinates.")
+@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
 @click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
 @click.option(
     "--layer",
@@ -58,7 +58,7 @@ def plot(
     counts: tuple[Path, ...],
     key_added: str,
     label_key: str | None,
-    spatial_key: str,
+    spatial_key: str | None,
     sample_key: str | None,
     dpi: int,
     quiet: bool,

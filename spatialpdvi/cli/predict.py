@@ -84,7 +84,7 @@ def predict(
         check_writable(report, "json")
     if labels is not None:
         check_distinct(labels, "labels", (section, target, model, *([] if report is None else [report])))
-        check_table(labels)
+        check_table(labels, option="labels")
     with name_written(target, report, labels):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, slim=slim, progress=progress, **options)
@@ -92,7 +92,7 @@ def predict(
             report_result(result, report, [target])
         if labels is not None:
             with result_is_written([target], "table"):
-                write_domain_table([target], labels, key_added=options["key_added"])
+                write_domain_table([target], labels, key_added=options["key_added"], option="labels")
         if not quiet:
             _print_summary(result, target, options["key_added"])
             if labels is not None:

@@ -41,6 +41,9 @@ class Rename:
         if self.names is not None and not hasattr(self.names, "items"):  # a column of a table has them too
             advice = "Give a dict, such as {'0': 'Cortex'}."
             raise InputError("new names by old ones", repr(self.names), advice, option="names")
+        for old, new in () if self.names is None else self.names.items():
+            if not isinstance(new, str | Integral):  # a missing value of a table would be the name "nan"
+                raise InputError("text as the new name of a domain", f"{new!r} for {old!r}", option="names")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Merge:
         found = {str(name) for name in ([self.domains] if is_one else self.domains)}
         if len(found) < 2:
             raise InputError("at least two domains", list_keys(found), option="domains")
+        if self.name is not None and not isinstance(self.name, str):
+            raise InputError("text", repr(self.name), option="name")
 
 
 @dataclass(frozen=True)

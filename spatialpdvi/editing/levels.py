@@ -65,8 +65,11 @@ def level_counts(asked: str | int | Sequence[int], n_filled: int) -> list[int]:
     Raises
     ------
     InputError
-        Where a number is none, or not from 2 to one less than the number of domains.
+        Where a number is none, or not from 2 to one less than the number of domains, or fewer than three domains have
+        spots.
     """
+    if n_filled < 3:
+        raise InputError("at least three domains with spots", str(n_filled), "Fewer domains have no coarser levels.")
     wanted = "numbers such as 4,6,8 or a range such as 4:8"
     if isinstance(asked, str):
         words = asked.split(",")

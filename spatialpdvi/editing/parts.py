@@ -154,11 +154,13 @@ def connected_parts(section: Section, own: np.ndarray, pattern: sp.csr_matrix, s
     Raises
     ------
     InputError
-        Where there are fewer than two such parts.
+        Where the domain has no spots, or there are fewer than two such parts.
     """
     if smallest < 1:
         raise InputError("at least 1", str(smallest), option="min_spots")
     spots = np.flatnonzero(own)
+    if not spots.size:
+        raise InputError("a domain with spots", "one that has none", "Name another domain.")
     n_found, labels = connected_components(pattern[spots][:, spots], directed=False)
     sizes = np.bincount(labels, minlength=n_found)
     large = np.argsort(-sizes, kind="stable")[: int((sizes >= smallest).sum())]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "kind_of", "read_min_counts", "read_states", "read_value"]
+__all__ = ["check_range", "kind_of", "listed", "read_kind", "read_min_counts", "read_states", "read_value"]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
@@ -51,16 +51,18 @@ def kind_of(f: "Field[Any]") -> Any:
 
 
 def read_value(f: "Field[Any]", value: Any) -> Any:
+    """Return the value of an option of a fit as `read_kind` does, or None where that is its default."""
+    return None if value is None and get_args(f.type) else read_kind(f.name, value, kind_of(f))
+
+
+def read_kind(name: str, value: Any, kind: Any) -> Any:
     """Return the value as Python's own number, text or truth value, so that it can be written as JSON.
 
     Raises
     ------
     InputError
-        Where it has the wrong type: text for a number, 2.5 for a count, None for what has no default.
+        Where it has the wrong type: text for a number, 2.5 for a count, None.
     """
-    if value is None and get_args(f.type):
-        return None
-    kind = kind_of(f)
     if kind is bool:
         fits, wanted = isinstance(value, bool), "True or False"
     elif kind is int:
@@ -70,8 +72,13 @@ def read_value(f: "Field[Any]", value: Any) -> Any:
     else:
         fits, wanted = isinstance(value, str), "text"
     if not fits:
-        raise InputError(wanted, repr(value), option=f.name)
+        raise InputError(wanted, repr(value), option=name)
     return value.item() if hasattr(value, "item") else value  # a number of NumPy, which would be imported to ask for it
+
+
+def listed(values: Any) -> tuple[Any, ...]:
+    """Return the names, or the pairs, that were given; one text is one of them, and not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def check_range(name: str, value: Any) -> None:

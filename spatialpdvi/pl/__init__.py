@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import read_fitted
+from spatialpdvi.io.results.fitted import check_fitted, read_fitted, spatial_key_of_fit
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.plotting.kinds import GENE, KINDS, Genes, Kind, View, plot_kinds
@@ -56,7 +56,7 @@ _PARAMETERS: dict[str, tuple[str, Any, str]] = {
     "ax": ("Axes | None", None, "Axes to draw on; by default those of a new figure."),
     "key_added": ("str", "pdvi", "Prefix of the keys that the fit wrote."),
     "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default ``annotation``."),
-    "spatial_key": ("str", "spatial", "Key in ``obsm`` of the coordinates."),
+    "spatial_key": ("str | None", None, "Key in ``obsm`` of the coordinates; by default that of the fit."),
     "sample_key": ("str | None", None, "Column of ``obs`` with the section of each spot; by default that of the fit."),
     "layer": ("str | None", None, "Where the raw counts are; by default where the fit found them."),
     "gene_key": ("str | None", None, "Column of ``var`` with the names of genes; by default the index of ``var``."),
@@ -123,7 +123,11 @@ def _draw(
 ) -> Axes:
     """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
     keys = Keys(key_added)
-    source = select_fitted(AnnDataSource(adata), keys)
+    everything = AnnDataSource(adata)
+    check_fitted(everything, keys)
+    source = select_fitted(everything, keys)
+    if "spatial_key" in read:
+        read["spatial_key"] = spatial_key_of_fit(source.uns(keys.uns), read["spatial_key"])
     fitted = read_fitted(source, keys, **({"spatial_key": None} | read))
     genes = None if gene is None else Genes((gene,), layer, gene_key)
     shown: dict[str, Any] = {"calibrated": calibrated, "image": image, "alpha": alpha, "genes": genes}

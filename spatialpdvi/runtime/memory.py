@@ -22,7 +22,8 @@ def parse_size(text: str) -> int:
     InputError
         Where the text is no size, or is zero.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[KMGT]I?)B?\s*", text.upper())
+    known = text if isinstance(text, str) else ""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[KMGT]I?)B?\s*", known.upper())
     if found is None or float(found[1]) == 0.0:
         raise InputError("a size such as 8GB or 500MB", repr(text), option="memory")
     return int(float(found[1]) * _UNITS[found[2]])

@@ -65,6 +65,16 @@ def test_the_folder_the_file_and_python_have_the_same_tables(fitted, tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_a_folder_holds_the_tables_of_one_command(fitted, tmp_path):
+    one, other = tmp_path / "described", tmp_path / "intervals"
+    run("describe", fitted, "-n", 0, "--n-perms", 10, "-o", one)
+    run("intervals", fitted, "--gene", "gene00001", "-o", other)
+    before = {path: path.read_bytes() for folder in (one, other) for path in folder.iterdir()}
+    assert "those of `spatialpdvi describe` in" in run("intervals", fitted, "-o", one, code=2)
+    assert "those of `spatialpdvi intervals` in" in run("describe", fitted, "-o", other, code=2)
+    assert before == {path: path.read_bytes() for folder in (one, other) for path in folder.iterdir()}
+
+
 def test_a_file_without_counts_takes_them_from_another(fitted, tmp_path):
     slim = tmp_path / "slim.h5ad"
     whole = ad.read_h5ad(fitted)
@@ -229,3 +239,7 @@ def test_a_fit_for_which_there_are_none_is_stored_without(toy_section):
         spatialpdvi.fit(section, k=4, rep="X_pca", n_init=2, intervals=True)
     assert "pdvi_domain" in section.obs
     assert "pdvi_intervals" not in section.uns
+
+
+def test_the_help_of_the_seed_names_all_that_is_random():
+    assert "bootstrap and the draws of implicit; other methods" in " ".join(run("intervals", "--help").split())

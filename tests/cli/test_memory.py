@@ -88,7 +88,7 @@ def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
 
 def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
     before = _contents(tmp_path)
-    monkeypatch.setattr("spatialpdvi.metrics.clustering.domain_scores", _too_much)
+    monkeypatch.setattr("spatialpdvi.metrics.section.domain_scores", _too_much)
     assert re.search(NEEDED, _sentence(_run("evaluate", fitted)))
     monkeypatch.setattr("spatialpdvi.plotting.plot_section", _too_much)
     said = _sentence(_run("plot", fitted, "-o", tmp_path / "picture.png"))

@@ -91,6 +91,26 @@ def test_a_prediction_replaces_a_fit_and_leaves_nothing_of_it(kept, model, tmp_p
     assert "pdvi_agreement" not in anndata.read_h5ad(path).obs
 
 
+def test_what_a_prediction_lacks_is_got_by_a_prediction(model, toy_file, tmp_path):
+    _run("predict", toy_file, "--model", model, "-q")
+    nowhere = tmp_path / "no.png"
+    for kind in ("flow", "edges"):
+        stderr = _refusal("plot", toy_file, "--kind", kind, "-o", nowhere)
+        assert "not saved: predict again with --save-graph." in stderr
+    stderr = _refusal("intervals", toy_file, "--gene", "gene00001", "--method", "linear-response")
+    assert "predict again with --save-graph." in stderr
+    stderr = _refusal("plot", toy_file, "--kind", "agreement", "-o", nowhere)
+    assert "Predictions have none" in stderr
+    assert "--init" not in stderr
+    adata = anndata.read_h5ad(toy_file)
+    del adata.obs["pdvi_entropy"]
+    adata.obsm.pop("pdvi_state", None)
+    adata.write_h5ad(toy_file)
+    for kind, words in (("entropy", "Run `spatialpdvi predict` again."), ("states", "predict with such a model.")):
+        assert words in _refusal("plot", toy_file, "--kind", kind, "-o", nowhere)
+    assert not nowhere.exists()
+
+
 def test_a_joint_fit_is_kept_as_well(toy_section, tmp_path):
     paths = [tmp_path / "one.h5ad", tmp_path / "two.h5ad"]
     for path in paths:

@@ -171,6 +171,15 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
     assert "given once for each of the 1 sections" in _run("markers", light, *twice, code=2)
 
 
+def test_one_path_of_counts_is_no_list_of_them(folder):
+    light, section = folder / "light" / "fitted.h5ad", folder / "section.h5ad"
+    for make in (spv.report_files, spv.describe_files):
+        for given in (section, str(section)):
+            with pytest.raises(spv.InputError) as raised:
+                make([light], counts=given)
+            assert f"Expected `counts` to be a list of files, found one, {str(section)!r}. Give [" in str(raised.value)
+
+
 def test_a_description_leaves_the_genes_out_or_takes_the_counts(folder):
     whole, light = (folder / name / "fitted.h5ad" for name in ("whole", "light"))
     options = {"by": "cell type", "n_genes": 5, "n_perms": 10}

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import spatialpdvi as spv
+from spatialpdvi.api import write_domain_table
 from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
@@ -60,6 +61,34 @@ def test_files_that_are_fitted_together_have_one_table_without_spots_left_out(fi
     assert table["domain"].tolist() == written.tolist()
 
 
+def test_of_several_files_those_with_sections_of_their_own_are_told_apart(files, tmp_path):
+    own = {"one": ["left", "right"] * 200, "two": ["two"] * 400}
+    for path in files:
+        adata = ad.read_h5ad(path)
+        if path.stem == "one":
+            adata.obs["slice"] = own["one"]
+        spv.fit(adata, k=3, n_init=1, n_top_genes=60, tol=1e-3, sample_key="slice" if "slice" in adata.obs else None)
+        adata.write_h5ad(path)
+    write_domain_table(files, tmp_path / "all.csv")
+    table = pd.read_csv(tmp_path / "all.csv")
+    assert table.columns[:4].tolist() == ["spot", "file", "section", "x"]
+    assert table["file"].tolist() == ["one"] * 400 + ["two"] * 400
+    assert table["section"].tolist() == own["one"] + own["two"]
+    assert (table["spot"].str.split("_").str[0] == table["file"]).all()
+    write_domain_table(files[:1], tmp_path / "one.csv")
+    assert pd.read_csv(tmp_path / "one.csv").columns[:3].tolist() == ["spot", "section", "x"]
+
+
+def test_files_that_cannot_be_told_apart_or_none_make_no_table(files, tmp_path):
+    (tmp_path / "more").mkdir()
+    again = files[0].rename(tmp_path / "more" / files[1].name)
+    with pytest.raises(spv.InputError, match=r"^Expected files with different names, found 'two' twice"):
+        write_domain_table([files[1], again], tmp_path / "all.csv")
+    with pytest.raises(spv.InputError, match=r"^Expected at least one fitted file, found none"):
+        write_domain_table([], tmp_path / "all.csv")
+    assert not (tmp_path / "all.csv").exists()
+
+
 def test_edited_domains_have_columns_by_their_names(files):
     adata = ad.read_h5ad(files[0])
     spv.fit(adata, k=3, n_init=1, n_top_genes=60, tol=1e-3)
@@ -81,6 +110,13 @@ def test_what_cannot_be_written_is_refused_before_the_fit(files, tmp_path, monke
     monkeypatch.setattr("spatialpdvi.api.tables.find_spec", lambda _: None)
     assert "pip install pyarrow" in _run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2)
     assert files[0].read_bytes() == before
+
+
+def test_in_python_errors_name_the_argument(files, tmp_path):
+    for output in (tmp_path / "labels.xlsx", tmp_path / "no" / "labels.csv"):
+        with pytest.raises(spv.InputError, match="`output`") as raised:
+            write_domain_table(files, output)
+        assert "`labels`" not in str(raised.value)
 
 
 def test_a_section_without_a_fit_has_no_table(files):

@@ -340,7 +340,7 @@ def _is_refused(command: Callable[..., Case], path: tuple[str, ...], kind: str |
         return kind not in {None, "a dict"}
     if path == ("certificate", "tolerance"):  # drawn in the trace
         return kind not in {None, "a number"}
-    return path == ("params", "spatial_key") and command is _report and kind is not None
+    return path == ("params", "spatial_key") and kind is not None
 
 
 def _outputs() -> Iterator[Case]:

@@ -380,6 +380,15 @@ class TestPieces:
         np.testing.assert_array_equal(phi[:, columns].max(axis=1), old[:, 0])
         assert ((phi[:, columns] > 0).sum(axis=1) <= 1).all()
 
+    def test_a_domain_without_spots_has_none(self, fits):
+        adata = fits["off"].copy()
+        for key in ("pdvi_posterior", "pdvi_posterior_calibrated"):
+            adata.obsm[key] = np.column_stack([adata.obsm[key], np.zeros(adata.n_obs, dtype=np.float32)])
+        adata.obs["pdvi_domain"] = adata.obs["pdvi_domain"].cat.add_categories("5")
+        adata.uns["pdvi_domain_colors"] = np.append(adata.uns["pdvi_domain_colors"], "#123456")
+        with pytest.raises(InputError, match=r"^Expected a domain with spots, found one that has none"):
+            spv.label(adata, Pieces("5"))
+
     def test_edges_of_the_stored_graph_decide(self, fits):
         adata = fits["off"].copy()
         own = np.flatnonzero(adata.obs["pdvi_domain"] == "1")
@@ -472,6 +481,14 @@ class TestLevels:
         spv.label(adata, Levels([2]), key_added="fine")
         assert adata.obs["fine_domain_L2"].nunique() == 2
 
+    @pytest.mark.parametrize("n_filled", [1, 2])
+    def test_fewer_than_three_domains_have_no_coarser_ones(self, fits, n_filled):
+        adata = fits["off"].copy()
+        spv.label(adata, Merge([str(k) for k in range(K - n_filled + 1)]))
+        for asked in ([1], 2, "2:3"):
+            with pytest.raises(InputError, match=rf"^Expected at least three domains with spots, found {n_filled}\. "):
+                spv.label(adata, Levels(asked))
+
     def test_empty_domains_are_united_first(self, fits):
         adata = fits["off"].copy()
         for key in ("pdvi_posterior", "pdvi_posterior_calibrated"):
@@ -542,3 +559,53 @@ class TestFiles:
         assert back.uns["pdvi"]["edits"]["detail"].tolist() == adata.uns["pdvi"]["edits"]["detail"].tolist()
         assert set(back.obs) == set(adata.obs)
         assert_consistent(back)
+
+
+def test_states_keep_their_numbers_where_domains_are_renamed(fits):
+    adata = fits[8].copy()
+    spv.intervals(adata, of="state", n_genes=1, store=True)
+    before = {name: dict(adata.uns["pdvi_intervals"][name]) for name in ("expression", "contrasts")}
+    spv.label(adata, Rename({"0": "Cortex", "1": "Liver"}))
+    for name, table in before.items():
+        after = adata.uns["pdvi_intervals"][name]
+        assert set(after) == set(table)
+        for column, values in table.items():
+            np.testing.assert_array_equal(after[column], values)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda: Rename({"0": np.nan}),
+            r"^Expected `names` to be text as the new name of a domain, found nan for '0'\.",
+        ),
+        (lambda: Rename({"0": "Cortex", "1": None}), r"found None for '1'\."),
+        (lambda: Merge(["0", "1"], name=5), r"^Expected `name` to be text, found 5\."),
+    ],
+)
+def test_names_are_texts(edit, message):
+    with pytest.raises(InputError, match=message):
+        edit()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('\ufeffdomain, name\n0, "Cortex, left"\n\n1,B\n', {"0": "Cortex, left", "1": "B"}),
+        ("domain,name\n0,Cortex,\n1,Liver,\n", {"0": "Cortex", "1": "Liver"}),  # as spreadsheets write them
+        ("note,name,domain\nold,Gut,1\n", {"1": "Gut"}),
+        ("domain,name\n0,Cortex,extra\n", "2 values in each line of .*, found '0','Cortex','extra'"),
+        ("domain,name\n0\n", "2 values in each line of .*, found '0'"),
+        ("domain,name\n0,A\n0,B\n", "each domain once in .*, found '0' twice"),
+        ("", "the columns domain and name in .*, found columns: none"),
+    ],
+)
+def test_a_table_of_names_is_read_line_by_line(tmp_path, text, names):
+    path = tmp_path / "names.csv"
+    path.write_text(text, encoding="utf-8")
+    if isinstance(names, dict):
+        assert spv.api.read_names(path) == names
+    else:
+        with pytest.raises(InputError, match=names):
+            spv.api.read_names(path)

@@ -10,7 +10,14 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted, not_ours, read_connectivities, samples_of_fit, stored_params
+from spatialpdvi.io.results.fitted import (
+    check_fitted,
+    not_ours,
+    read_connectivities,
+    samples_of_fit,
+    spatial_key_of_fit,
+    stored_params,
+)
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains
@@ -81,7 +88,7 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     summary = source.uns(keys.uns) if keys.uns in source.uns_keys() else {}
     params = stored_params(summary)
     samples = samples_of_fit(source, summary, chosen.sample_key)
-    spatial_key = chosen.spatial_key or str(params.get("spatial_key", "spatial"))
+    spatial_key = spatial_key_of_fit(summary, chosen.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     domains = _read_domains(source, keys, chosen.domain_key)
     types = None if chosen.by is None else read_column(source, chosen.by, name="by")

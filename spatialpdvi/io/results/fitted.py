@@ -30,6 +30,7 @@ __all__ = [
     "read_states",
     "read_summary",
     "samples_of_fit",
+    "spatial_key_of_fit",
     "stored_params",
     "why_missing",
 ]
@@ -43,6 +44,13 @@ _NO_STATES = (
     "Only fits whose domains are compositions of cell states write it: fit with "
     f"{option('states', 'auto')}, or with a number of states."
 )
+# what to say instead where the domains are those of a prediction
+_IN_PREDICTION = {
+    _AGAIN: "Run `spatialpdvi predict` again.",
+    _GRAPH: f"The graph was not saved: predict again with {option('save_graph', True)}.",
+    _NO_STATES: "Only models whose domains are compositions of cell states give it: predict with such a model.",
+}
+_NONE_IN_PREDICTION = "The domains were predicted with a model. Predictions have none: only fits write it."
 _CARRIED = "The domains were carried over by place: this stays with the spots of the fit from which they are."
 _ROUNDED = 1e-5  # error of a sum of posteriors in single precision
 
@@ -149,6 +157,11 @@ def stored_params(summary: Any) -> Mapping[str, Any]:
     """Return the parameters in the summary of a fit, ``uns[key]``; empty where there are none."""
     params = summary.get("params") if isinstance(summary, Mapping) else None
     return params if isinstance(params, Mapping) else {}
+
+
+def spatial_key_of_fit(summary: Any, key: str | None) -> str:
+    """Return the key of the coordinates: the given one, or that of the fit with this summary, ``uns[key]``."""
+    return str(stored_params(summary).get("spatial_key", "spatial")) if key is None else key
 
 
 def samples_of_fit(source: Source, summary: Any, key: str | None) -> pd.Categorical | None:
@@ -360,8 +373,13 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
 
 
 def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
-    """Return what to say about an element that only fits write: that the domains are not of a fit, or ``otherwise``."""
-    return _CARRIED if "transfer" in source.uns_fields(keys.uns) else otherwise
+    """Return what to say about a missing element: what holds for a transfer or a prediction, or else ``otherwise``."""
+    stored = source.uns_fields(keys.uns)
+    if "transfer" in stored:
+        return _CARRIED
+    if "params" in stored and "model" in stored_params(source.uns(keys.uns)):
+        return _IN_PREDICTION.get(otherwise, _NONE_IN_PREDICTION)
+    return otherwise
 
 
 def not_ours(source: Source, name: str, found: str) -> InputError:

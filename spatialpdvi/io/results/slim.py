@@ -17,7 +17,7 @@ from spatialpdvi.io.results.writing import as_store
 from spatialpdvi.io.section.counts import slim_from
 from spatialpdvi.io.storage.atomic import is_same
 from spatialpdvi.io.storage.elements import is_array, is_hdf5
-from spatialpdvi.io.storage.paths import AnyPath, Location, locate
+from spatialpdvi.io.storage.paths import AnyPath, Location, locate, locate_all
 
 __all__ = ["check_number", "check_other_file", "check_parts", "opened_with_counts", "read_markers", "slim_pairs"]
 
@@ -118,10 +118,14 @@ def check_number(paths: Sequence[Any], counts: Sequence[_Path]) -> list[_Path | 
     Raises
     ------
     InputError
-        Where there are counts for some of the files only.
+        Where there are counts for some of the files only, or one path is given and no list.
     """
     if not counts:
         return [None] * len(paths)
+    try:
+        locate_all(counts)
+    except InputError as error:
+        raise error.but(option="counts") from error
     if len(counts) != len(paths):
         wanted = f"given once for each of the {len(paths)} sections, in their order"
         raise InputError(wanted, f"{len(counts)} times", option="counts")

@@ -20,6 +20,7 @@ __all__ = [
     "Location",
     "another",
     "choose_tables",
+    "different_names",
     "is_node",
     "locate",
     "locate_all",
@@ -122,6 +123,21 @@ def locate_all(paths: Sequence[AnyPath]) -> list[Location]:
         found = repr(str(paths) if isinstance(paths, Path) else paths)
         raise InputError("a list of files", f"one, {found}", f"Give [{found}].")
     return [locate(path) for path in paths]
+
+
+def different_names(files: Sequence[Location]) -> list[str]:
+    """Return the names of files without their endings.
+
+    Raises
+    ------
+    InputError
+        Where two are the same, so that their sections could not be told apart.
+    """
+    names = [Path(file.name).stem for file in files]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
+    return names
 
 
 def locate(path: AnyPath) -> Location:
