@@ -379,7 +379,7 @@ def _renamed(source: Source, keys: Keys, before: "StoredFit", after: "StoredFit"
 
     def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(table)
-        for column in {"domain", "other"} & set(table) if "domain" in table else ():  # others are those of states
+        for column in {"domain", "other"} & set(table) if "domain" in table else ():  # else of states
             named = [new.get(str(name), str(name)) for name in np.atleast_1d(table[column])]
             found[column] = np.array(named, dtype=object)
         return found
