@@ -436,16 +436,17 @@ def test_chosen_numbers_are_near_within_one_or_15_percent(load):
 
 
 @pytest.mark.slow
-def test_the_chosen_number_is_compared_with_the_annotated_one(load, section):
+def test_the_chosen_number_is_compared_with_the_annotated_one(load, tmp_path):
     counts = load("domain_counts")
-    done = CliRunner().invoke(counts.main, [str(section), "--k", "2:4", "--every", "--curves"])
+    simulate_file(tmp_path / "own.h5ad", n_spots=600, n_genes=150, k=4, easy=True, signal=2.0)
+    done = CliRunner().invoke(counts.main, [str(tmp_path / "own.h5ad"), "--k", "3:5", "--every", "--curves"])
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
-    row = [cell.strip() for cell in next(line for line in lines if line.startswith("| section |")).split("|")[1:-1]]
-    found = dict(zip(counts.HEADER, row, strict=True))
-    assert (found["spots"], found["annotated"], found["chosen"], found["chosen by"]) == ("300", "3", "3", "found again")
+    header, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| "))
+    found = dict(zip(header, row, strict=True))
+    assert (found["spots"], found["annotated"], found["chosen"], found["chosen by"]) == ("600", "4", "4", "found again")
     assert found["ARI at annotated"] == found["ARI at chosen"]
-    assert found["best ARI of 2 to 20, at"] == f"{found['ARI at chosen']}, 3"
+    assert found["best ARI of 2 to 20, at"] == f"{found['ARI at chosen']}, 4"
     assert any(line.startswith("    found_again: [") for line in lines)
     assert lines[-1].startswith("Within one or 15 %: 1 of 1.")
 

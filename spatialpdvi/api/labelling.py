@@ -354,7 +354,7 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
     levels = keys.levels_in(source)
     if regrouped:
         stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description)]
-        stale = [pair for pair in stale if pair[1] in source.uns_keys()]
+        stale = [pair for pair in stale if pair[1] in source.uns_keys() and not _is_of_states(source.uns(pair[1]))]
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:
@@ -465,6 +465,12 @@ def _weights(
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
     return build_graph(section, features, fit.codes, settings, progress, weights=edges).patching.graph
+
+
+def _is_of_states(stored: Any) -> bool:
+    """Whether stored intervals are those of states, which no edit of the domains changes."""
+    params = stored.get("params") if isinstance(stored, Mapping) else None
+    return isinstance(params, Mapping) and params.get("of") == "state"
 
 
 def _warn_of_stale(names: Sequence[str]) -> None:

@@ -561,11 +561,12 @@ class TestFiles:
         assert_consistent(back)
 
 
-def test_states_keep_their_numbers_where_domains_are_renamed(fits):
+@pytest.mark.parametrize("edit", [Rename({"0": "Cortex", "1": "Liver"}), Merge(["0", "1"])], ids=["rename", "merge"])
+def test_intervals_of_states_stay_as_they_are(fits, edit):
     adata = fits[8].copy()
     spv.intervals(adata, of="state", n_genes=1, store=True)
     before = {name: dict(adata.uns["pdvi_intervals"][name]) for name in ("expression", "contrasts")}
-    spv.label(adata, Rename({"0": "Cortex", "1": "Liver"}))
+    spv.label(adata, edit)
     for name, table in before.items():
         after = adata.uns["pdvi_intervals"][name]
         assert set(after) == set(table)
