@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate_all
-from spatialpdvi.options.validation import read_kind
+from spatialpdvi.options.validation import check_seed, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -232,14 +232,13 @@ def _check(choices: _Choices, *, store: bool) -> None:
     """Check what can be checked before anything is read."""
     from spatialpdvi.description.neighbourhoods import load_squidpy
 
-    for name in ("n_genes", "n_perms", "seed"):
+    for name in ("n_genes", "n_perms"):
         read_kind(name, getattr(choices, name), int)
     if choices.n_genes < 0:
         raise InputError("at least 0", str(choices.n_genes), option="n_genes")
     if choices.n_perms < 2:
         raise InputError("at least 2", str(choices.n_perms), f"Give {option('n_perms', 1000)}.", option="n_perms")
-    if not 0 <= choices.seed < 1 << 32:
-        raise InputError("a whole number from 0 to 4294967295", str(choices.seed), option="seed")
+    check_seed(choices.seed)
     if store and choices.where.domain_key is not None:
         raise InputError(
             f"no {option('domain_key')} with {option('store')}",

@@ -103,7 +103,7 @@ def evaluate_file(
 def _evaluate(
     source: Source, label_key: str, domain_key: str, spatial_key: str | None, sample_key: str | None
 ) -> dict[str, Any]:
-    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit, stored_params
+    from spatialpdvi.io.results.fitted import sample_key_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.section.labels import read_domains
     from spatialpdvi.io.section.section import read_section
@@ -113,14 +113,11 @@ def _evaluate(
     summary: Any = {}
     if keys is not None:
         source, summary = select_fitted(source, keys), source.uns(keys.uns)
-    samples = samples_of_fit(source, summary, sample_key)
-    if sample_key is None and samples is not None:
-        sample_key = str(stored_params(summary)["sample_key"])
     section = read_section(
         source,
         spatial_key=spatial_key_of_fit(summary, spatial_key),
         label_key=label_key,
-        sample=None if samples is None else sample_key,
+        sample=sample_key_of_fit(source, summary, sample_key),
         expression=False,
     )
     scores = scores_by_section(section, np.asarray(read_domains(source, domain_key).codes))

@@ -1,7 +1,7 @@
 """The folders that `spatialpdvi describe` and `intervals` write: tables as CSV, and pictures."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,9 @@ from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_
 from spatialpdvi.io.storage.paths import Location
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
     from spatialpdvi.description.tables import Description
     from spatialpdvi.uncertainty.tables import Intervals
 
@@ -49,17 +52,11 @@ def write_intervals(found: "Intervals", folder: Path) -> None:
     Tables of earlier intervals are removed where there is no such table any more.
     """
     from spatialpdvi.plotting.intervals import intervals_figure
-    from spatialpdvi.plotting.save import save_figure
     from spatialpdvi.uncertainty.tables import TABLES
 
     tables = found.tables()
-    with clear_errors(folder):
-        folder.mkdir(exist_ok=True)
-        for name in set(TABLES) - set(tables):
-            (folder / f"{name}.csv").unlink(missing_ok=True)
-    for name, table in tables.items():
-        write_text(folder / f"{name}.csv", table.to_csv(index=False))
-    save_figure(intervals_figure(tables, found.params), folder / LAST_FILES["intervals"])
+    figures = {LAST_FILES["intervals"]: intervals_figure(tables, found.params)}
+    _replace(folder, tables, figures, earlier=_csv(TABLES))
 
 
 def write_description(found: "Description", folder: Path) -> None:
@@ -69,18 +66,30 @@ def write_description(found: "Description", folder: Path) -> None:
     """
     from spatialpdvi.description.tables import TABLES
     from spatialpdvi.plotting.description import composition_figure, contacts_figure
-    from spatialpdvi.plotting.save import save_figure
 
     figures = {"contacts.png": contacts_figure(found.contacts)}
     if found.composition is not None:
         figures["composition.png"] = composition_figure(found.composition, str(found.params["by"]))
-    tables = {f"{name}.csv": table for name, table in found.tables().items()}
+    _replace(folder, found.tables(), figures, earlier={*_PICTURES, *_csv(TABLES)})
+    write_json(folder / LAST_FILES["describe"], found.content())
+
+
+def _replace(
+    folder: Path, tables: Mapping[str, "DataFrame"], figures: Mapping[str, "Figure"], *, earlier: set[str]
+) -> None:
+    """Write tables and figures, by their names, in place of the files that an earlier run may have written."""
+    from spatialpdvi.plotting.save import save_figure
+
     with clear_errors(folder):
         folder.mkdir(exist_ok=True)
-        for name in {*_PICTURES, *(f"{table}.csv" for table in TABLES)} - {*figures, *tables}:
+        for name in earlier - {*figures, *_csv(tables)}:
             (folder / name).unlink(missing_ok=True)
     for name, table in tables.items():
-        write_text(folder / name, table.to_csv(index=False))
+        write_text(folder / f"{name}.csv", table.to_csv(index=False))
     for name, figure in figures.items():
         save_figure(figure, folder / name)
-    write_json(folder / LAST_FILES["describe"], found.content())
+
+
+def _csv(tables: Iterable[str]) -> set[str]:
+    """Names of the files of tables."""
+    return {f"{name}.csv" for name in tables}

@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.validation import listed, read_kind
+from spatialpdvi.options.validation import check_seed, listed, read_kind
 from spatialpdvi.runtime.memory import free_memory, parse_size
 from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
 
@@ -330,14 +330,11 @@ def _check(choices: Choices) -> None:
         raise InputError("domain or state", repr(choices.of), "Choose one of them.", option="of")
     if choices.method not in METHODS:
         raise InputError(", ".join(METHODS), repr(choices.method), "Choose one of them.", option="method")
-    for name, kind in (("level", float), ("n_genes", int), ("seed", int)):
-        read_kind(name, getattr(choices, name), kind)
-    if not 0.0 < choices.level < 1.0:
+    if not 0.0 < read_kind("level", choices.level, float) < 1.0:
         raise InputError("above 0 and below 1", f"{choices.level}", f"Give {option('level', 0.9)}.", option="level")
-    if choices.n_genes < 1:
+    if read_kind("n_genes", choices.n_genes, int) < 1:
         raise InputError("at least 1", f"{choices.n_genes}", option="n_genes")
-    if not 0 <= choices.seed < 1 << 32:
-        raise InputError("a whole number from 0 to 4294967295", f"{choices.seed}", option="seed")
+    check_seed(choices.seed)
     if len(choices.genes) > _MOST_GENES:
         raise InputError(f"at most {_MOST_GENES:,} genes", f"{len(choices.genes):,}", "Ask for them in parts.")
     repeated = [gene for position, gene in enumerate(choices.genes) if gene in choices.genes[:position]]

@@ -353,8 +353,9 @@ def _written(source: Source, keys: Keys, before: "StoredFit", edited: _Edited, *
     remove: list[tuple[str, str]] = []
     levels = keys.levels_in(source)
     if regrouped:
-        stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description)]
-        stale = [pair for pair in stale if pair[1] in source.uns_keys() and not _is_of_states(source.uns(pair[1]))]
+        stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
+        if ("uns", keys.intervals) in stale and _is_of_states(source.uns(keys.intervals)):
+            stale.remove(("uns", keys.intervals))
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:

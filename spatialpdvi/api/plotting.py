@@ -74,7 +74,7 @@ def plot_file(
     >>> from spatialpdvi.api import plot_file
     >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
-    from spatialpdvi.io.results.fitted import check_fitted, read_fitted, spatial_key_of_fit
+    from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.storage.paths import locate
@@ -86,9 +86,7 @@ def plot_file(
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
     with opened_with_counts(location, counts) as file:
-        check_fitted(file, keys)
         source = select_fitted(file, keys)
-        spatial_key = spatial_key_of_fit(source.uns(keys.uns), spatial_key)
         fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key, sample_key=sample_key)
         if chosen is not None:
             wanted = Genes(names, layer, gene_key)
@@ -115,7 +113,7 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
     from spatialpdvi.metrics.calibration import calibration_scores
     from spatialpdvi.plotting import plot_section
 
-    assert fitted.coordinates is not None  # `read_fitted` was given a key
+    assert fitted.coordinates is not None  # which `read_fitted` reads by default
     calibration = None
     if fitted.annotation is not None:
         # the scores that the fit stored belong to the labels of the fit, which may be others

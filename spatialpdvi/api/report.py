@@ -152,7 +152,6 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         read_composition,
         read_fitted,
         read_states,
-        spatial_key_of_fit,
         stored_params,
     )
     from spatialpdvi.io.results.left_out import select_fitted
@@ -166,8 +165,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
         params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
-        spatial_key = spatial_key_of_fit(source.uns(keys.uns), choices.spatial_key)
-        fitted = read_fitted(source, keys, label_key=label_key, spatial_key=spatial_key)
+        fitted = read_fitted(source, keys, label_key=label_key, spatial_key=choices.spatial_key)
         agreement = read_agreement(source, keys)
         # of more spots than that the page shows no names
         names = source.obs_names() if source.n_obs <= MOST_SPOTS else ()

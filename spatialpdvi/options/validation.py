@@ -7,7 +7,16 @@ from typing import Any, get_args
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["check_range", "kind_of", "listed", "read_kind", "read_min_counts", "read_states", "read_value"]
+__all__ = [
+    "check_range",
+    "check_seed",
+    "kind_of",
+    "listed",
+    "read_kind",
+    "read_min_counts",
+    "read_states",
+    "read_value",
+]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
 _AT_LEAST = {
@@ -95,6 +104,12 @@ def check_range(name: str, value: Any) -> None:
     most = _AT_MOST.get(name, _LARGEST if isinstance(value, Integral) else math.inf)
     if isinstance(value, Real) and float(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
+
+
+def check_seed(value: Any) -> None:
+    """Raise where a seed is no whole number, or none that NumPy takes."""
+    if not 0 <= read_kind("seed", value, int) <= _LARGEST_SEED:
+        raise InputError(f"a whole number from 0 to {_LARGEST_SEED}", str(value), option="seed")
 
 
 def read_min_counts(value: Any) -> int | str | None:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import check_fitted, read_fitted, spatial_key_of_fit
+from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.plotting.kinds import GENE, KINDS, Genes, Kind, View, plot_kinds
@@ -123,12 +123,8 @@ def _draw(
 ) -> Axes:
     """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
     keys = Keys(key_added)
-    everything = AnnDataSource(adata)
-    check_fitted(everything, keys)
-    source = select_fitted(everything, keys)
-    if "spatial_key" in read:
-        read["spatial_key"] = spatial_key_of_fit(source.uns(keys.uns), read["spatial_key"])
-    fitted = read_fitted(source, keys, **({"spatial_key": None} | read))
+    source = select_fitted(AnnDataSource(adata), keys)
+    fitted = read_fitted(source, keys, placed="spatial_key" in read, **read)
     genes = None if gene is None else Genes((gene,), layer, gene_key)
     shown: dict[str, Any] = {"calibrated": calibrated, "image": image, "alpha": alpha, "genes": genes}
     view = View(source, keys, fitted, room=None if ax is None else inches(ax), **shown)

@@ -29,6 +29,7 @@ __all__ = [
     "read_own_colours",
     "read_states",
     "read_summary",
+    "sample_key_of_fit",
     "samples_of_fit",
     "spatial_key_of_fit",
     "stored_params",
@@ -95,8 +96,9 @@ def read_fitted(
     keys: Keys,
     *,
     label_key: str | None = None,
-    spatial_key: str | None = "spatial",
+    spatial_key: str | None = None,
     sample_key: str | None = None,
+    placed: bool = True,
 ) -> Fitted:
     """Read and check what a fit has written, and the annotation where there is one.
 
@@ -109,9 +111,11 @@ def read_fitted(
     label_key
         Column of ``obs`` with the annotation; None for ``annotation`` where there is one.
     spatial_key
-        Key of ``obsm`` with the coordinates; None to read neither coordinates nor sections, which charts do not need.
+        Key of ``obsm`` with the coordinates; None for those of the fit.
     sample_key
         Column of ``obs`` with the section of each spot; None for the one that the fit was given.
+    placed
+        Whether to read coordinates and sections, which charts do not need.
 
     Raises
     ------
@@ -123,10 +127,13 @@ def read_fitted(
         raise InputError(f"at least one spot in {source.name}", "none")
     annotation, found_key = read_labels(source, label_key)
     summary = read_summary(source, keys.uns)
-    samples = None if spatial_key is None else samples_of_fit(source, summary, sample_key)
+    samples = coordinates = None
+    if placed:
+        samples = samples_of_fit(source, summary, sample_key)
+        coordinates = read_coordinates(source, spatial_key_of_fit(summary, spatial_key), samples=samples)
     calibrated = keys.calibrated_confidence
     return Fitted(
-        coordinates=None if spatial_key is None else read_coordinates(source, spatial_key, samples=samples),
+        coordinates=coordinates,
         domains=read_domains(source, keys.domain),
         confidence=_read_share(source, keys.confidence),
         calibrated=_read_share(source, calibrated) if calibrated in source.obs_keys() else None,
@@ -169,19 +176,26 @@ def samples_of_fit(source: Source, summary: Any, key: str | None) -> pd.Categori
 
     Returns None where there is one section. Where the fit's column is gone, a warning says so.
     """
-    if key is None:
-        key = stored_params(summary).get("sample_key")
-        if not isinstance(key, str) or not key:
-            return None
-        if key not in source.obs_keys():
-            text = (
-                f"The column obs[{key!r}], by which the fit told sections apart, is not in {source.name}. All spots "
-                f"count as one section; name another column with {option('sample_key')}."
-            )
-            warnings.warn(InputWarning(text), stacklevel=2)
-            return None
-    samples = read_samples(source, key)
-    return samples if len(samples.categories) > 1 else None
+    key = sample_key_of_fit(source, summary, key)
+    samples = None if key is None else read_samples(source, key)
+    return samples if samples is not None and len(samples.categories) > 1 else None
+
+
+def sample_key_of_fit(source: Source, summary: Any, key: str | None) -> str | None:
+    """Return the column of sections: the given one, or that of the fit; None, with a warning, where it is gone."""
+    if key is not None:
+        return key
+    key = stored_params(summary).get("sample_key")
+    if not isinstance(key, str) or not key:
+        return None
+    if key not in source.obs_keys():
+        text = (
+            f"The column obs[{key!r}], by which the fit told sections apart, is not in {source.name}. All spots "
+            f"count as one section; name another column with {option('sample_key')}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=3)
+        return None
+    return key
 
 
 def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
