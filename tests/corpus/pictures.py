@@ -1,6 +1,7 @@
 """What `plot` and `report` are given: results that lack parts or lie, hostile names, odd outputs."""
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -84,23 +85,33 @@ def check_picture(folder: Path, *, name: str) -> None:
 
 
 class _Page(HTMLParser):
-    """Elements and attributes of a page that could run or fetch something."""
+    """The scripts of a page, and its other elements and attributes that could run or fetch something."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in {"script", "iframe", "object", "embed", "link", "base", "form", "svg", "style2"}:
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag in {"iframe", "object", "embed", "link", "base", "form", "svg"}:
             self.found.append(tag)
         for key, value in attrs:
             address = (value or "").strip().lower()
             if key.startswith("on") or (key in {"href", "src"} and not address.startswith(("#", "data:image/png"))):
                 self.found.append(f"{tag} {key}={value}")
 
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            attributes, content = self.scripts[-1]
+            self.scripts[-1] = (attributes, content + data)
+
 
 def check_page(folder: Path) -> None:
-    """A whole page in which nothing of the file has become markup."""
+    """A whole page in which nothing of the file has become markup: its scripts are its own and the data of maps."""
+    from spatialpdvi.report.page import script_of_maps
+
     page = (folder / "out.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert page.rstrip().endswith("</html>")
@@ -108,6 +119,11 @@ def check_page(folder: Path) -> None:
     seen.feed(page)
     seen.close()
     assert seen.found == []
+    *data, own = seen.scripts
+    assert own == ({}, script_of_maps())
+    for attributes, content in data:
+        assert attributes == {"type": "application/json", "class": "map-data"}
+        assert json.loads(content)["layers"]
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", page)
 
 
