@@ -78,7 +78,7 @@ def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) ->
         if kill_epoch:
             with connect("local:2") as cluster, warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                pid = min(cluster.on_each(os.getpid).values())
+                pid = min(cluster.run(os.getpid, dict.fromkeys(cluster.workers(), ())).values())
                 _row("2 workers, one killed", _fit(section, options, out, cluster, kill=(kill_epoch, pid)), here)
             print("\n" + "\n".join(str(warning.message) for warning in caught))
         _carry(here)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "InputError",
     "InputWarning",
+    "NotConvergedWarning",
     "ResourceError",
     "as_argument",
     "as_flag",
@@ -38,7 +39,15 @@ _MARK = re.compile("(`?)\x1f([^\x1e\x1f]+)(?:\x1e([^\x1f]*))?\x1f(`?)")
 # where a sentence ends and the next one begins
 _NEXT_SENTENCE = re.compile("(?<=[.!?]) (?=[A-Z`\x1f])")
 # flags that have another name in Python
-_FLAGS = {"bin_size": "bin", "domains": "domain", "every": "checkpoint-every", "from_key": "from"}
+_FLAGS = {
+    "bin_size": "bin",
+    "domains": "domain",
+    "every": "checkpoint-every",
+    "from_key": "from",
+    "genes": "gene",
+    "kinds": "kind",
+    "n": "n-genes",
+}
 
 
 def option(name: str, *value: Any) -> str:
@@ -227,6 +236,10 @@ class InputWarning(UserWarning):
 
     def __str__(self) -> str:
         return self.sentence()
+
+
+class NotConvergedWarning(InputWarning):
+    """A fit whose result is used or written has not converged; commands have an exit code for it instead."""
 
 
 def list_keys(keys: Iterable[str]) -> str:

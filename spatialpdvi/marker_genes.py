@@ -66,7 +66,7 @@ def rank_markers(
         If a domain has fewer than two spots, or all other domains together have; such a domain has no rows.
     """
     if n < 1:
-        raise InputError(f"at least 1 gene per {of}", f"{n}", f"Give {option('n_genes', 10)}, for example.")
+        raise InputError(f"at least 1 gene per {of}", f"{n}", f"Give {option('n', 10)}, for example.")
     chosen, names_of_columns = _large_enough(domains, of), [of, *COLUMNS[1:]]
     if not chosen.size:
         texts = names_of_columns[:2]

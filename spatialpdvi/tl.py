@@ -144,6 +144,7 @@ def predict(
     key_added: str = "pdvi",
     copy: bool = False,
     correct: str | None = None,
+    memory: str | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> "AnnData | None":
@@ -160,6 +161,8 @@ def predict(
     correct
         Correction of differences to the sections of the fit: "none", or "center", which subtracts the section's mean
         from its components; by default what the fit did.
+    memory
+        Memory that the counts may use, such as "8GB"; by default all free memory.
     options
         Options of a fit that describe the section.
 
@@ -187,6 +190,7 @@ def predict(
         sample_key=library_key,
         key_added=key_added,
         correct=correct,
+        memory=memory,
         **options,
     )
     return adata if copy else None
@@ -281,6 +285,7 @@ def markers(
     layer: str | None = None,
     gene_key: str | None = None,
     copy: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "AnnData | None":
     """Find the marker genes of each domain, or of each cell state, and write them into ``uns['pdvi_markers']``.
 
@@ -299,8 +304,8 @@ def markers(
         Where the counts are; by default where the fit found them.
     gene_key
         Column of ``var`` with the gene names to show; by default the index of ``var``.
-    copy
-        Whether to return a copy with the result instead of writing into ``adata``.
+    copy, progress
+        As for `domains`.
 
     Returns
     -------
@@ -318,7 +323,9 @@ def markers(
     ['domain', 'gene', 'log_fold_change']
     """
     adata = _target(adata, copy=copy)
-    api.markers(adata, n=n_genes, of=of, key_added=key_added, layer=layer, gene_key=gene_key, store=True)
+    api.markers(
+        adata, n=n_genes, of=of, key_added=key_added, layer=layer, gene_key=gene_key, store=True, progress=progress
+    )
     return adata if copy else None
 
 
@@ -336,6 +343,7 @@ def describe(
     n_perms: int = 1000,
     seed: int = 0,
     copy: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "AnnData | None":
     """Describe the domains of a fitted section, and write the tables into ``uns['pdvi_describe']`` (docs/describe.md).
 
@@ -351,18 +359,16 @@ def describe(
         The column of ``obs`` with the section of each spot, and the coordinates; by default those of the fit.
     key_added
         Prefix of the keys that the fit wrote.
-    layer
-        Where the raw counts are; by default where the fit found them.
-    gene_key
-        Column of ``var`` with the gene names to show; by default the index of ``var``.
+    layer, gene_key
+        As for `markers`.
     n_genes
         Largest number of genes that are tested in a domain; 0 for none.
     n_perms
         Number of times that the domains are shuffled for the z of contacts.
     seed
         Of the shuffles.
-    copy
-        Whether to return a copy with the result instead of writing into ``adata``.
+    copy, progress
+        As for `domains`.
 
     Returns
     -------
@@ -392,6 +398,7 @@ def describe(
         n_perms=n_perms,
         seed=seed,
         store=True,
+        progress=progress,
     )
     return adata if copy else None
 

@@ -184,7 +184,7 @@ def test_a_graph_is_made_symmetric_as_in_a_fit():
             {"coordinates": np.zeros((576, 2))},
             [
                 r"^575 of 576 spots have the same coordinates in `coordinates` as .*\. All of them are used\.$",
-                r"^All spots of `coordinates` lie on one line, .*\. Check `coordinates`\.$",
+                r"^All spots of `coordinates` lie at one place, .*\. Check `coordinates`\.$",
             ],
         ),
         ({"graph": np.zeros((576, 576))}, [r"^`graph` has no edges, so the fit will not use .* of the spots\.$"]),

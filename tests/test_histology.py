@@ -236,8 +236,11 @@ class TestImage:
             (("--image", "--alpha", "0"), "Expected `--alpha` to be above 0 and at most 1, found 0.0."),
             (("--image", "--alpha", "nan"), "Expected `--alpha` to be above 0 and at most 1, found nan."),
             (("--alpha", "0.5"), "Expected --image with --alpha, found none."),
+            (("--layer", "counts"), "Expected --gene with --layer, found none."),
+            (("--gene-key", "symbol"), "Expected --gene with --gene-key, found none."),
             (("--image", "--kind", "overview"), "Expected kinds of pictures for --image, found the overview"),
             (("--gene", "TTR", "--kind", "overview"), "Expected kinds of pictures for --gene, found the overview"),
+            (("--gene", "TTR", "--kind", "overview"), "Name panels with --kind, such as domains and confidence."),
         ],
     )
     def test_options_that_do_not_fit(self, adata, tmp_path, options, said):
@@ -245,6 +248,11 @@ class TestImage:
         result = _plot(tmp_path / "a.h5ad", *options, "-o", tmp_path / "out.png")
         assert result.exit_code == 2
         assert said in result.stderr
+
+    def test_in_python_errors_name_the_arguments(self, adata, tmp_path):
+        adata.write_h5ad(tmp_path / "a.h5ad")
+        with pytest.raises(InputError, match=r"kinds of pictures for `genes`, .* Name panels with `kinds`, such as"):
+            plot_file(tmp_path / "a.h5ad", kinds="overview", genes="TTR")
 
 
 class TestGene:

@@ -17,6 +17,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
+from matplotlib.text import Text
 from test_plotting import drawn_colours, heading, lattice, legend_colours, legend_of, panels
 
 import spatialpdvi
@@ -141,6 +142,11 @@ def _no_figure_is_left():
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close("all")
+
+
+def _is_name(artist):
+    """Whether it is the text above a map."""
+    return isinstance(artist, Text) and artist.get_text() != ""
 
 
 def _figure(width, height):
@@ -538,6 +544,31 @@ class TestSections:
         assert len(children) == 12
         assert len({round(child.get_window_extent().width) for child in children}) == 1
 
+    @pytest.mark.parametrize(
+        ("n", "name"),
+        [
+            (12, "mouse_embryo_E14.5_replicate_{:02d}_slice_7_left"),
+            (30, "Mouse_E14.5_S{:02d}.MOSTA.bin50"),
+            (12, "A_SECTION_OF_SOME_WHOLE_MOUNT_NUMBER_{:02d}"),
+        ],
+    )
+    def test_long_names_stand_apart_and_can_be_told_apart(self, n, name):
+        position = np.tile(lattice(10, 10), (n, 1))
+        samples = np.repeat([name.format(i) for i in range(n)], 100)
+        figure = plot_section(position, np.zeros(100 * n, int), samples=samples)
+        figure.canvas.draw()
+        texts = [
+            text for child in panels(figure)["Domains"].child_axes for text in child.get_children() if _is_name(text)
+        ]
+        assert len({text.get_text() for text in texts}) == n
+        assert all(f"{i:02d}" in text.get_text() for i, text in enumerate(texts))
+        boxes = [text.get_window_extent() for text in texts]
+        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+    def test_names_that_no_font_can_draw(self):
+        tissue = place_tissue(lattice(2, 2), ["a\n", "a\n", "\udcff", "\udcff"])
+        assert [section.name for section in tissue.sections] == ["a?", "?"]
+
     def test_samples_of_some_spots(self):
         with pytest.raises(InputError, match="Expected the section of every spot, found 1 spots without one"):
             plot_section(lattice(2, 2), np.zeros(4, int), samples=["a", "b", None, "a"])
@@ -550,6 +581,7 @@ class TestStates:
         np.testing.assert_allclose([bar.get_width() for bar in bars.patches], np.repeat([0.5, 0.3, 0.2], 3))
         np.testing.assert_allclose([bar.get_x() for bar in bars.patches], np.repeat([0.0, 0.5, 0.8], 3), atol=1e-12)
         assert [tick.get_text() for tick in bars.get_yticklabels()] == ["0", "1", "2"]
+        assert bars.get_ylim() == (2.5, -0.5)  # no more room above and below than between bars
         legend = pl.states(adata).get_legend()
         assert [text.get_text() for text in legend.get_texts()] == ["0", "1", "2"]
         of_map = [handle.get_color() for handle in legend.legend_handles]

@@ -19,6 +19,8 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting import spots as spots_module
+from spatialpdvi.plotting.description import composition_figure
+from spatialpdvi.plotting.intervals import intervals_figure
 from spatialpdvi.plotting.labels import match_colours, read_labels
 from spatialpdvi.plotting.spots import place_spots, side_by_side
 
@@ -356,6 +358,55 @@ class TestScan:
             plot_section(section[0], section[1], k_scan=SCAN | {"neg_elbo": [1.0]})
         with pytest.raises(InputError, match="Expected a column 'k' in the scan, found 'found_again'"):
             plot_section(section[0], section[1], k_scan={"found_again": [1.0]})
+
+
+class TestIntervals:
+    @staticmethod
+    def _of_expression(rows):
+        """Axes of intervals of the mean expression, drawn, from rows of estimate, lower and upper bound."""
+        table = pd.DataFrame(rows, columns=["mean", "lower", "upper"])
+        table = table.assign(domain="0", gene=[f"gene {i}" for i in range(len(rows))])
+        figure = intervals_figure({"expression": table}, {"level": 0.9, "method": "blocks"})
+        figure.canvas.draw()
+        return figure.axes[0]
+
+    def test_an_estimate_of_nothing_lies_within_its_interval(self):
+        axes = self._of_expression([(0.0, 0.0, 0.5), (50.0, 40.0, 60.0), (np.nan, np.nan, np.nan)])
+        lines, dots = axes.collections
+        assert axes.get_xscale() == "log"
+        for ((low, _), (high, _)), (dot, _) in zip(lines.get_segments()[:2], dots.get_offsets()[:2], strict=True):
+            assert 0 < low <= dot <= high
+
+    @pytest.mark.parametrize(
+        ("rows", "written"),
+        [
+            ([(0.004, 0.002, 0.01), (2.0, 1.0, 3.0), (50.0, 40.0, 60.0)], ["0.01", "0.1", "1", "10"]),
+            ([(3.0, 2.5, 45.0)], ["5", "10", "20"]),
+            ([(10.0, 8.0, 12.0)], ["8", "9", "10", "11", "12"]),  # less than a decade, with one power of ten
+            ([(3.0, 2.1, 4.9)], ["3", "4"]),  # and with none
+        ],
+    )
+    def test_ticks_are_plain_numbers_that_can_be_told_apart(self, rows, written):
+        axes = self._of_expression(rows)
+        labels = axes.get_xticklabels()
+        texts = [label.get_text() for label in labels]
+        assert set(written) <= set(texts)
+        assert len(set(texts)) == len(texts)
+        assert not any(label.get_text() for label in axes.get_xticklabels(minor=True))
+        inside = [label.get_window_extent() for label in labels if label.get_text() in written]
+        assert all(one.x1 < other.x0 for one, other in itertools.pairwise(inside))
+
+
+def test_every_type_of_a_composition_is_in_its_legend():
+    rows = [("s", domain, f"type {i}", 1 / 45) for domain in "ab" for i in range(45)]
+    figure = composition_figure(pd.DataFrame(rows, columns=["section", "domain", "type", "share"]), "cell_type")
+    figure.canvas.draw()
+    legend = legend_of(figure.axes[0])
+    assert [text.get_text() for text in legend.get_texts()] == [f"type {i}" for i in range(45)]
+    box = legend.get_window_extent()
+    assert box.x0 >= figure.axes[0].get_window_extent().x1
+    assert box.x1 <= figure.bbox.x1
+    assert box.y0 >= 0
 
 
 class TestColours:

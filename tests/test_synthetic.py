@@ -3,6 +3,7 @@
 import hashlib
 import re
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import anndata as ad
 import numpy as np
@@ -363,6 +364,34 @@ def test_the_folder_must_exist(tmp_path):
     )
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         simulate_file(tmp_path / "no" / "embryo.h5ad", n_spots=20, n_genes=20, k=2)
+
+
+@pytest.mark.parametrize("name", ["embryo.txt", "embryo"])
+def test_the_path_must_end_as_its_format_does(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "_draw", None)  # refused before any work
+    path = tmp_path / name
+    sentence = (
+        f"Expected a path that ends in .h5ad or .zarr for the simulated section, found '{path}'. "
+        "Its ending sets the format; give it one of these."
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        simulate_file(path, n_spots=20, n_genes=20, k=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_other_run_may_write_there_from_the_first_draw_on(tmp_path, monkeypatch):
+    path, refused = tmp_path / "embryo.h5ad", []
+
+    def draw(draw=synthetic._draw, **arguments):
+        with ThreadPoolExecutor(1) as other:  # another thread is refused as another process is
+            refused.append(other.submit(simulate_file, path, n_spots=20, n_genes=20, k=2).exception())
+        return draw(**arguments)
+
+    monkeypatch.setattr(synthetic, "_draw", draw)
+    simulate_file(path, n_spots=20, n_genes=20, k=2)
+    assert [type(error) for error in refused] == [InputError]
+    assert "another run at work on it" in str(refused[0])
+    assert [file.name for file in tmp_path.iterdir()] == ["embryo.h5ad"]
 
 
 def test_seeds_that_do_not_fit(monkeypatch):

@@ -1,8 +1,10 @@
 """`spatialpdvi.tl` and `spatialpdvi.pp` follow the conventions of scverse, and spell out every option."""
 
 import inspect
+import re
 import traceback
 from dataclasses import fields
+from pathlib import Path
 
 import anndata
 import numpy as np
@@ -42,6 +44,17 @@ def test_progress_is_shown_where_it_is_wanted(adata, capsys):
     assert {"PCA", "start", "graph", "fit"} <= set(lines)
     with pytest.raises(InputError, match=r"^Expected `progress` to be True, False or None, found 'yes'\."):
         spv.tl.domains(adata, 3, progress="yes", **FAST)
+    for function in (spv.markers, spv.tl.markers):
+        function(adata, progress=True)
+        assert capsys.readouterr().err.startswith("markers:")
+
+
+def test_a_description_shows_its_progress(adata, capsys):
+    pytest.importorskip("squidpy")
+    spv.tl.domains(adata, 3, **FAST)
+    for function in (spv.describe, spv.tl.describe):
+        function(adata, n_genes=5, n_perms=10, progress=True)
+        assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["read", "contacts", "genes"]
 
 
 def test_tools_have_the_bits_of_the_functions(adata):
@@ -93,17 +106,34 @@ def test_fits_of_files_take_options_by_name_or_as_one(adata, tmp_path):
             spv.fit_file(path, **given)
 
 
-@pytest.mark.parametrize("function", [spv.predict, spv.tl.predict], ids=["predict", "tl.predict"])
+@pytest.mark.parametrize(
+    "function", [spv.predict, spv.predict_file, spv.tl.predict], ids=["predict", "predict_file", "tl.predict"]
+)
 def test_a_prediction_shows_the_options_that_it_takes(function):
     parameters = inspect.signature(function).parameters
     assert {"layer", "spatial_key", "label_key", "mask", "min_counts", "min_genes", "save_graph"} <= set(parameters)
-    assert parameters["correct"].default is None
+    assert parameters["correct"].default is parameters["memory"].default is None
     assert not {"beta", "n_pcs", "options"} & set(parameters)
 
 
 def test_an_option_that_there_is_not_is_refused(adata):
-    with pytest.raises(TypeError, match="n_domain"):
-        spv.fit(adata, k=3, n_domain=4)
+    told = r"^{}\(\) has no option '{}'\.{} All options are in its docstring: help\({}\)\.$"
+    for call, name, given, near in (
+        (lambda: spv.fit(adata, k=3, foo=1), "fit", "foo", ""),
+        (lambda: spv.fit(adata, k=3, n_pc=4), "fit", "n_pc", r" The closest is 'n_pcs'\."),
+        (lambda: spv.fit(adata, k=3, preset="paper", n_pc=4), "fit", "n_pc", r" The closest is 'n_pcs'\."),
+        (lambda: spv.fit_file("a.h5ad", k=3, progres=True), "fit_file", "progres", r" The closest is 'progress'\."),
+        (lambda: spv.predict(adata, model="a", maks="b"), "predict", "maks", r" The closest is 'mask'\."),
+        (lambda: spv.tl.domains(adata, 3, library="b"), "domains", "library", r" The closest is 'library_key'\."),
+    ):
+        with pytest.raises(TypeError, match=told.format(name, given, near, name)):
+            call()
+
+
+def test_every_function_of_the_interface_is_public_and_on_the_page():
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert set(spv.api.__all__) - set(spv.__all__) == {"check_table"}
+    assert [name for name in spv.__all__ if not re.search(rf"::? (?:spatialpdvi\.)?{name}\b", page)] == []
 
 
 @pytest.mark.parametrize(
@@ -143,8 +173,9 @@ def fitted():
         (lambda adata, _: spv.tl.transfer(adata.copy(), adata, library_key="slide"), r"with `library_key`, found"),
         (lambda adata, _: spv.tl.intervals(adata, library_key="slide"), r"with `library_key`\.$"),
         (lambda adata, _: spv.tl.markers(adata, 0), r"Give `n_genes=10`, for example\.$"),
+        (lambda adata, _: spv.markers(adata, n=0), r"Give `n=10`, for example\.$"),
     ],
-    ids=["few", "range", "domains", "predict", "transfer", "intervals", "markers"],
+    ids=["few", "range", "domains", "predict", "transfer", "intervals", "markers", "markers of a function"],
 )
 def test_errors_use_the_names_of_the_tools(fitted, call, message):
     model, adata = fitted

@@ -49,6 +49,7 @@ ESTIMATED = (
     "flow_neighbors",
     "max_epochs",
     "memory",
+    "save_graph",
 )
 # options that do not change the result: a checkpoint made with other values of these can be resumed
 _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_every", "dask")

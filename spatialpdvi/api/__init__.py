@@ -1,4 +1,7 @@
-"""The Python interface. Every command of the command line is a thin layer over one of these functions."""
+"""The Python interface. The commands are thin layers over these functions.
+
+Three of them have a room of their own instead: `compare`, `estimate`, and `simulate`, which is in `synthetic`.
+"""
 
 from spatialpdvi.api.binning import bin_file
 from spatialpdvi.api.description import describe, describe_files

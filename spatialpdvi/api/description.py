@@ -11,7 +11,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
-from spatialpdvi.io.storage.paths import locate_all
+from spatialpdvi.io.storage.paths import AnyPath, locate_all
 from spatialpdvi.options.validation import check_seed, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -64,6 +64,7 @@ def describe(
     n_perms: int = 1000,
     seed: int = 0,
     store: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "Description":
     """Describe the domains of a fitted section, or of several sections in one AnnData.
 
@@ -98,6 +99,8 @@ def describe(
         Of the shuffles. The result has the same bits for any number of threads.
     store
         Whether to write the tables into ``uns['pdvi_describe']``, where `report_files` finds them.
+    progress
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -120,6 +123,7 @@ def describe(
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.writing import apply_elements
 
+    progress = progress_of(progress)
     where = DescribedKeys(domain_key, spatial_key, sample_key, by, condition)
     choices = _Choices(Keys(key_added), where, layer, gene_key, n_genes, n_perms, seed)
     _check(choices, store=store)
@@ -127,7 +131,7 @@ def describe(
     if store:
         source.check_takes_results()
         check_free(source, choices.keys)
-    found = _joined([_describe(source, "section", choices, Progress())], choices)
+    found = _joined([_describe(source, "section", choices, progress)], choices)
     if store:
         apply_elements(adata, {("uns", choices.keys.description): found.stored(found.sections["section"])})
     return found
@@ -196,6 +200,7 @@ def describe_files(
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.slim import check_number, opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.storage.atomic import name_earlier
     from spatialpdvi.io.storage.locks import claimed
 
     if not paths:
@@ -217,14 +222,18 @@ def describe_files(
                     check_output(location, location)
                 parts.append(_describe(source, Path(location.name).stem, choices, progress))
         found = _joined(parts, choices)
-        if folder is not None:
-            with progress.stage("pictures"):
-                write_description(found, folder)
-        if store:
-            with progress.stage("write"):
-                for location, part in zip(locations, parts, strict=True):
-                    elements = {("uns", choices.keys.description): found.stored(part.sections["section"])}
-                    write_elements(location, location, elements)
+        written: list[AnyPath] = []
+        with name_earlier(written):
+            if folder is not None:
+                with progress.stage("pictures"):
+                    write_description(found, folder)
+                written.append(folder)
+            if store:
+                with progress.stage("write"):
+                    for location, part in zip(locations, parts, strict=True):
+                        elements = {("uns", choices.keys.description): found.stored(part.sections["section"])}
+                        write_elements(location, location, elements)
+                        written.append(location)
     return found
 
 

@@ -90,8 +90,7 @@ def evaluate_file(
 
     Examples
     --------
-    >>> from spatialpdvi.api import evaluate_file
-    >>> evaluate_file("fitted.h5ad") == spv.evaluate(adata, label_key="annotation")
+    >>> spv.evaluate_file("fitted.h5ad") == spv.evaluate(adata, label_key="annotation")
     True
     """
     from spatialpdvi.io.formats.h5ad import H5adSource

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
-from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, option
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section, library_versions
 from spatialpdvi.fitting.inputs import read_inputs
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["checked_file", "fit", "fit_file", "fit_files"]
+__all__ = ["checked_file", "fit", "fit_file", "fit_files", "warn_unless_converged"]
 
 
 @spell_out()
@@ -113,10 +113,7 @@ def fit(
         if intervals:
             elements = _with_intervals(source, elements, keys, remove=stale, progress=progress)
         apply_elements(adata, elements, remove=stale)
-    if not result.certificate.converged:  # files have an exit code for it
-        warnings.warn(
-            InputWarning(f"{result.certificate.sentence()} The result is written all the same."), stacklevel=3
-        )
+    warn_unless_converged(result)
     return result
 
 
@@ -187,7 +184,7 @@ def fit_file(
     True
     """
     source = locate(path)
-    return _fit_located(
+    result = _fit_located(
         [source],
         [source if output is None else locate(output)],
         _chosen(options, k, preset, by_name),
@@ -199,6 +196,8 @@ def fit_file(
         checkpoint=checkpoint,
         cluster=cluster,
     )
+    warn_unless_converged(result)
+    return result
 
 
 @spell_out(without=["sample_key"])
@@ -260,7 +259,7 @@ def fit_files(
             "Each file is a section by itself.",
         )
     with _folder(output, len(paths)):
-        return _fit_located(
+        result = _fit_located(
             sources,
             sources if output is None else [locate(Path(output) / source.name) for source in sources],
             chosen,
@@ -273,6 +272,15 @@ def fit_files(
             checkpoint=checkpoint,
             cluster=cluster,
         )
+    warn_unless_converged(result)
+    return result
+
+
+def warn_unless_converged(result: FitResult) -> None:
+    """Warn the caller of a public function of a fit that has not converged, once its result is written."""
+    if not result.certificate.converged:
+        text = f"{result.certificate.sentence()} The result is written all the same."
+        warnings.warn(NotConvergedWarning(text), stacklevel=4)
 
 
 def _chosen(
@@ -330,6 +338,7 @@ def _fit_located(
     """Fit one file or, with the names of their sections, several files, and write the result into the targets."""
     from spatialpdvi.io.results.slim import check_other_file
     from spatialpdvi.io.section.joining import join_sections
+    from spatialpdvi.io.storage.atomic import name_earlier
 
     keys = Keys(options.key_added)
     if slim:
@@ -359,14 +368,17 @@ def _fit_located(
             )
         result = _with_own_colours(result, colours)
         spots = [None] if names is None else section.spots_of_samples()
-        for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
-            part = result if own is None else result.part(own, mask)
-            elements = part.elements(keys, save_graph=options.save_graph)
-            if intervals:
-                with H5adSource(path) as source:
-                    elements = _with_intervals(source, elements, keys, remove=old, progress=progress, memory=0)
-            known = result.marker_table if own is None else None  # those of a joint fit are of all files together
-            write_result(path, target, elements, keys, remove=old, slim=slim, markers=known, progress=progress)
+        written: list[Location] = []
+        with name_earlier(written):
+            for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
+                part = result if own is None else result.part(own, mask)
+                elements = part.elements(keys, save_graph=options.save_graph)
+                if intervals:
+                    with H5adSource(path) as source:
+                        elements = _with_intervals(source, elements, keys, remove=old, progress=progress, memory=0)
+                known = result.marker_table if own is None else None  # those of a joint fit are of all files together
+                write_result(path, target, elements, keys, remove=old, slim=slim, markers=known, progress=progress)
+                written.append(target)
     return result
 
 
@@ -447,6 +459,7 @@ def _exclusive_run(
     checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location
 ) -> Iterator[None]:
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
+    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
 
     if not isinstance(checkpoint, Checkpoint | None):
@@ -455,6 +468,7 @@ def _exclusive_run(
     with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
         if checkpoint is not None:
             checkpoint.open(options, library_versions(), progress)
+            check_distinct(checkpoint.folder, "checkpoint", outputs)
         yield
         if checkpoint is not None and not checkpoint.keep:
             checkpoint.close()

@@ -1,16 +1,23 @@
 """The folders that `spatialpdvi describe` and `intervals` write: tables as CSV, and pictures."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors, write_json, write_text
+from spatialpdvi.io.storage.atomic import (
+    check_distinct,
+    check_writable,
+    clear_errors,
+    name_earlier,
+    write_json,
+    write_text,
+)
 from spatialpdvi.io.storage.paths import Location
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
     from spatialpdvi.description.tables import Description
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LAST_FILES", "check_folder", "write_description", "write_intervals"]
 
 LAST_FILES = {"describe": "describe.json", "intervals": "intervals.png"}  # of a command's files, which no other has
+_Write = Callable[[Path], None]
 _PICTURES = ("contacts.png", "composition.png")
 
 
@@ -52,11 +60,12 @@ def write_intervals(found: "Intervals", folder: Path) -> None:
     Tables of earlier intervals are removed where there is no such table any more.
     """
     from spatialpdvi.plotting.intervals import intervals_figure
+    from spatialpdvi.plotting.save import save_figure
     from spatialpdvi.uncertainty.tables import TABLES
 
     tables = found.tables()
-    figures = {LAST_FILES["intervals"]: intervals_figure(tables, found.params)}
-    _replace(folder, tables, figures, earlier=_csv(TABLES))
+    picture = partial(save_figure, intervals_figure(tables, found.params))
+    _replace(folder, {**_csv(tables), LAST_FILES["intervals"]: picture}, earlier=TABLES)
 
 
 def write_description(found: "Description", folder: Path) -> None:
@@ -66,30 +75,37 @@ def write_description(found: "Description", folder: Path) -> None:
     """
     from spatialpdvi.description.tables import TABLES
     from spatialpdvi.plotting.description import composition_figure, contacts_figure
+    from spatialpdvi.plotting.save import save_figure
 
-    figures = {"contacts.png": contacts_figure(found.contacts)}
+    files = _csv(found.tables())
+    files["contacts.png"] = partial(save_figure, contacts_figure(found.contacts))
     if found.composition is not None:
-        figures["composition.png"] = composition_figure(found.composition, str(found.params["by"]))
-    _replace(folder, found.tables(), figures, earlier={*_PICTURES, *_csv(TABLES)})
-    write_json(folder / LAST_FILES["describe"], found.content())
+        figure = composition_figure(found.composition, str(found.params["by"]))
+        files["composition.png"] = partial(save_figure, figure)
+    files[LAST_FILES["describe"]] = lambda path: write_json(path, found.content())
+    _replace(folder, files, earlier=TABLES, pictures=_PICTURES)
+
+
+def _csv(tables: Mapping[str, "DataFrame"]) -> dict[str, _Write]:
+    """What writes each table as CSV, by the names of the files."""
+
+    def write(table: "DataFrame", path: Path) -> None:
+        write_text(path, table.to_csv(index=False))
+
+    return {f"{name}.csv": partial(write, table) for name, table in tables.items()}
 
 
 def _replace(
-    folder: Path, tables: Mapping[str, "DataFrame"], figures: Mapping[str, "Figure"], *, earlier: set[str]
+    folder: Path, files: Mapping[str, _Write], *, earlier: Iterable[str], pictures: Iterable[str] = ()
 ) -> None:
-    """Write tables and figures, by their names, in place of the files that an earlier run may have written."""
-    from spatialpdvi.plotting.save import save_figure
-
+    """Write files, by their names, in place of the tables and pictures that an earlier run may have written."""
+    written: list[Path] = []
     with clear_errors(folder):
         folder.mkdir(exist_ok=True)
-        for name in earlier - {*figures, *_csv(tables)}:
-            (folder / name).unlink(missing_ok=True)
-    for name, table in tables.items():
-        write_text(folder / f"{name}.csv", table.to_csv(index=False))
-    for name, figure in figures.items():
-        save_figure(figure, folder / name)
-
-
-def _csv(tables: Iterable[str]) -> set[str]:
-    """Names of the files of tables."""
-    return {f"{name}.csv" for name in tables}
+    with name_earlier(written):
+        for name, write in files.items():
+            write(folder / name)
+            written.append(folder / name)
+        with clear_errors(folder):
+            for name in {*pictures, *(f"{table}.csv" for table in earlier)} - set(files):
+                (folder / name).unlink(missing_ok=True)

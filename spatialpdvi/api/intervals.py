@@ -12,7 +12,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.validation import check_seed, listed, read_kind
-from spatialpdvi.runtime.memory import free_memory, parse_size
+from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ def intervals_file(
     from spatialpdvi.api.folders import check_folder, write_intervals
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.storage.atomic import name_earlier
     from spatialpdvi.io.storage.locks import claimed
 
     progress, keys = progress_of(progress), Keys(key_added)
@@ -242,7 +243,7 @@ def intervals_file(
         sample_key=sample_key,
         layer=layer,
         gene_key=gene_key,
-        memory=free_memory() if memory is None else parse_size(memory),
+        memory=memory_limit(memory),
     )
     _check(choices)
     location = locate(path)
@@ -252,12 +253,15 @@ def intervals_file(
             if store:
                 check_output(location, location)
             found = intervals_of(source, keys, choices, stage)
-        if folder is not None:
-            with progress.stage("pictures"):
-                write_intervals(found, folder)
-        if store:
-            with progress.stage("write"):
-                write_elements(location, location, {("uns", keys.intervals): found.stored()})
+        written: list[Path] = []
+        with name_earlier(written):
+            if folder is not None:
+                with progress.stage("pictures"):
+                    write_intervals(found, folder)
+                written.append(folder)
+            if store:
+                with progress.stage("write"):
+                    write_elements(location, location, {("uns", keys.intervals): found.stored()})
     return found
 
 

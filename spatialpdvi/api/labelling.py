@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split, check_edit
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.runtime.memory import parse_size
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["label", "label_file", "read_names"]
 
 _Elements = dict[tuple[str, str], Any]
+# an edit has no options for what the fit has read
+_NAMES = {"spatial_key": None, f"Name one of these with {option('sample_key')}.": "The fit has read it: put it back."}
 
 
 class _Changes(NamedTuple):
@@ -126,6 +129,8 @@ def label_file(
     from spatialpdvi.io.storage.locks import claimed
 
     check_edit(edit)
+    if memory is not None:
+        parse_size(memory)  # only a split needs it
     progress, keys, location = progress_of(progress), Keys(key_added), locate(path)
     target = location if output is None else locate(output)
     with claimed(target):
@@ -148,8 +153,7 @@ def read_names(path: str | Path) -> dict[str, str]:
     Examples
     --------
     >>> _ = Path("names.csv").write_text("domain,name\n0,Cortex\n", encoding="utf-8")
-    >>> from spatialpdvi.api import read_names
-    >>> read_names("names.csv")
+    >>> spv.read_names("names.csv")
     {'0': 'Cortex'}
     """
     import csv
@@ -182,6 +186,7 @@ def read_names(path: str | Path) -> dict[str, str]:
     return names
 
 
+@own_names(_NAMES)
 def _changes(source: Source, keys: Keys, edit: Edit, progress: Progress, *, memory: str | None = None) -> _Changes:
     """Read a fit, edit it, and return what is to be written."""
     from spatialpdvi.io.results.left_out import fitted_spots, on_all_spots, select_fitted

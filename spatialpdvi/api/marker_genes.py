@@ -33,6 +33,7 @@ def markers(
     layer: str | None = None,
     gene_key: str | None = None,
     store: bool = False,
+    progress: Progress | bool | None = None,
 ) -> "DataFrame":
     """Find the marker genes of each domain, or of each cell state, of a fitted section.
 
@@ -56,6 +57,8 @@ def markers(
         Column of ``var`` with the gene names to show; by default the index of ``var``.
     store
         Whether to write the table into ``uns['pdvi_markers']``, or ``uns['pdvi_state_markers']``, too.
+    progress
+        True shows the stages as lines on stderr; by default nothing is shown.
 
     Returns
     -------
@@ -78,10 +81,11 @@ def markers(
     """
     from spatialpdvi.io.results.writing import apply_elements
 
-    keys, source = Keys(key_added), AnnDataSource(adata)
+    progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata)
     if store:
         source.check_takes_results()
-    _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
+    with progress.stage("markers"):
+        _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
         apply_elements(adata, stored_columns(table, keys, of))
     return table

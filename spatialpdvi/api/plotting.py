@@ -71,8 +71,7 @@ def plot_file(
 
     Examples
     --------
-    >>> from spatialpdvi.api import plot_file
-    >>> plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
+    >>> spv.plot_file("fitted.h5ad", kinds=["domains", "confusion"]).savefig("domains.png")
     """
     from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.io.results.left_out import select_fitted
@@ -83,6 +82,9 @@ def plot_file(
     names = listed(genes)
     chosen = _chosen(None if kinds is None else listed(kinds), genes=bool(names), image=image)
     check_alpha(alpha, image=image)
+    for name, given in (("layer", layer), ("gene_key", gene_key)):
+        if given is not None and not names:
+            raise InputError(f"{option('genes')} with {option(name)}", "none", "Only genes are read from the counts.")
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
     with opened_with_counts(location, counts) as file:
@@ -102,9 +104,9 @@ def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple
         return kinds
     if genes or image:
         raise InputError(
-            f"kinds of pictures for {option('image' if image else 'gene')}",
+            f"kinds of pictures for {option('image' if image else 'genes')}",
             "the overview, whose panels are fixed",
-            f"Name panels with {option('kind', 'image,domains,confidence')}, for example.",
+            f"Name panels with {option('kinds')}, such as domains and confidence.",
         )
     return None
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.fitting import checked_file
+from spatialpdvi.api.fitting import checked_file, warn_unless_converged
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError
+from spatialpdvi.errors import option as option_named
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
@@ -28,6 +29,7 @@ def predict(
     model: str | Path | Model,
     key_added: str = "pdvi",
     correct: str | None = None,
+    memory: str | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> FitResult:
@@ -44,6 +46,9 @@ def predict(
     correct
         Correction of differences to the sections of the fit: "none", or "center", which subtracts the section's mean
         from its components; by default what the fit did.
+    memory
+        Memory that the counts may use, such as "8GB"; by default all free memory. Counts that need more, with their
+        copies, are read block by block.
     progress
         True shows the stages as lines on stderr; by default nothing is shown.
     options
@@ -69,15 +74,17 @@ def predict(
 
     keys, progress = Keys(key_added), progress_of(progress)
     known = _read_model(model)
-    chosen = predict_options(known, key_added=key_added, correct=correct, **options)
+    chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
     source = AnnDataSource(adata)
     source.check_takes_results()
     check_free(source, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
+    warn_unless_converged(result)
     return result
 
 
+@spell_out(only=(*OF_A_SECTION, "save_graph"))
 def predict_file(
     path: str | Path,
     *,
@@ -85,6 +92,8 @@ def predict_file(
     output: str | Path | None = None,
     slim: bool = False,
     key_added: str = "pdvi",
+    correct: str | None = None,
+    memory: str | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> FitResult:
@@ -100,8 +109,10 @@ def predict_file(
         Where a copy of the file with the result is written; by default the file itself is updated.
     slim
         Whether the copy has no counts, as for `fit_file`.
-    key_added, progress, options
+    key_added, correct, memory, progress
         As for `predict`.
+    options
+        Options of a fit that describe the section.
 
     Returns
     -------
@@ -119,6 +130,7 @@ def predict_file(
     True
     """
     from spatialpdvi.io.results.slim import check_other_file
+    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
@@ -126,12 +138,14 @@ def predict_file(
     keys = Keys(key_added)
     source_path = locate(path)
     target = source_path if output is None else locate(output)
+    if isinstance(model, str | Path):
+        check_distinct(target, "output", (model,))
     if slim:
         check_other_file(source_path, target)
     with claimed(target):
         with progress.stage("read") as stage:
             known = _read_model(model)
-            chosen = predict_options(known, key_added=key_added, **options)
+            chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
             with checked_file(source_path, target, keys, slim=slim) as source:
                 section = read_new(source, known, chosen)
                 stale = keys.pairs_in(source)
@@ -139,10 +153,11 @@ def predict_file(
         result = predict_section(section, known, chosen, progress)
         elements = result.elements(keys, save_graph=chosen.save_graph)
         write_result(source_path, target, elements, keys, remove=stale, slim=slim, progress=progress)
+    warn_unless_converged(result)
     return result
 
 
-def save_model(result: FitResult, path: str | Path) -> None:
+def save_model(result: FitResult, path: str | Path, *, option: str = "path") -> None:
     """Write the model of a fit to a file.
 
     Parameters
@@ -151,6 +166,8 @@ def save_model(result: FitResult, path: str | Path) -> None:
         A fit whose ``model`` is not None.
     path
         The npz file to write, without pickled objects. It is replaced as a whole or not at all.
+    option
+        What errors call ``path``; the command gives it by another name.
 
     Raises
     ------
@@ -168,12 +185,12 @@ def save_model(result: FitResult, path: str | Path) -> None:
         raise InputError(
             "the result of a fit with a model",
             "one without",
-            f"Predictions and fits of sparse features have no model, nor do fits with {option('graph')}, "
-            f"{option('correct', 'harmony')}, {option('transform', 'pearson')} or {option('n_pcs', 0)}, or with genes "
-            "that share a name.",
+            f"Predictions and fits of sparse features have no model, nor do fits with {option_named('graph')}, "
+            f"{option_named('correct', 'harmony')}, {option_named('transform', 'pearson')} or "
+            f"{option_named('n_pcs', 0)}, or with genes that share a name.",
         )
     arrays, facts = result.model.parts()
-    write_archive(path, arrays, facts, option="save_model")
+    write_archive(path, arrays, facts, option=option)
 
 
 def load_model(path: str | Path) -> Model:
@@ -194,9 +211,14 @@ def load_model(path: str | Path) -> Model:
     >>> len(spv.load_model("model.npz").colours)
     3
     """
+    return _load(path, "path")
+
+
+def _load(path: str | Path, option: str) -> Model:
+    """The model of a file, which was given by this option."""
     from spatialpdvi.io.storage.archive import read_archive
 
-    arrays, facts = read_archive(path, option="model", writer=option("save_model"))
+    arrays, facts = read_archive(path, option=option)
     return Model.from_parts(arrays, facts, name=Path(path).name)
 
 
@@ -208,4 +230,4 @@ def _read_model(model: Any) -> Model:
         advice = "Give result.model." if isinstance(model, FitResult) else "Fit one, or read it with `load_model`."
         found = "None" if model is None else f"an object of type {type(model).__name__}"
         raise InputError("a model or the path of its file", found, advice, option="model")
-    return load_model(model)
+    return _load(model, "model")

@@ -13,6 +13,7 @@ from spatialpdvi.api.marker_genes import ranked
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location, locate, locate_all
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.memory import memory_limit, parse_size
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -38,7 +39,9 @@ class _Choices:
     keys: Keys
     label_key: str | None
     spatial_key: str | None
+    sample_key: str | None
     n_genes: int
+    layer: str | None
     gene_key: str | None
     memory: str | None
 
@@ -49,7 +52,9 @@ def report_files(
     key_added: str = "pdvi",
     label_key: str | None = None,
     spatial_key: str | None = None,
+    sample_key: str | None = None,
     n_genes: int = 10,
+    layer: str | None = None,
     gene_key: str | None = None,
     memory: str | None = None,
     counts: Sequence[str | Path] = (),
@@ -67,9 +72,13 @@ def report_files(
         Column of ``obs`` with known labels to show; by default the column used by the fit.
     spatial_key
         Key in ``obsm`` of the coordinates; by default the key used by the fit.
+    sample_key
+        Column of ``obs`` that names the section of each spot; by default the column used by the fit.
     n_genes
         Largest number of marker genes per domain (`markers_file`); 0 for none. If a file has no counts, the page says
         so.
+    layer
+        Where the counts are; by default where the fit found them.
     gene_key
         Column of ``var`` with the gene names to show; by default the index of ``var``.
     memory
@@ -104,11 +113,13 @@ def report_files(
         keys=Keys(key_added),
         label_key=label_key,
         spatial_key=spatial_key,
+        sample_key=sample_key,
         n_genes=n_genes,
+        layer=layer,
         gene_key=gene_key,
         memory=memory,
     )
-    if n_genes < 0:
+    if read_kind("n_genes", n_genes, int) < 0:
         raise InputError("at least 0", str(n_genes), option="n_genes")
     if memory is not None:
         parse_size(memory)  # before any work
@@ -165,7 +176,9 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
         intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
         params = stored_params(source.uns(keys.uns))
         label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
-        fitted = read_fitted(source, keys, label_key=label_key, spatial_key=choices.spatial_key)
+        fitted = read_fitted(
+            source, keys, label_key=label_key, spatial_key=choices.spatial_key, sample_key=choices.sample_key
+        )
         agreement = read_agreement(source, keys)
         # of more spots than that the page shows no names
         names = source.obs_names() if source.n_obs <= MOST_SPOTS else ()
@@ -212,12 +225,12 @@ def _markers(
     if not choices.n_genes:
         return None, [], "Marker genes were not requested."
     memory = memory_limit(choices.memory)
-    options: dict[str, Any] = {"n": choices.n_genes, "gene_key": choices.gene_key, "memory": memory}
+    options: dict[str, Any] = {"n": choices.n_genes, "layer": choices.layer, "gene_key": choices.gene_key}
     with progress.stage("markers"), opened_with_counts(file, counts) as source:
         try:
-            found, table = ranked(source, choices.keys, **options)
+            found, table = ranked(source, choices.keys, memory=memory, **options)
         except InputError as error:
-            if choices.gene_key is not None:
+            if choices.layer is not None or choices.gene_key is not None:
                 raise
             stored = read_markers(source, choices.keys)
             if stored is not None:

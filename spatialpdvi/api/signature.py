@@ -4,8 +4,10 @@ import inspect
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields
+from difflib import get_close_matches
+from functools import wraps
 from inspect import Parameter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from spatialpdvi.errors import as_argument, in_words
 from spatialpdvi.options.fit import FitOptions
@@ -18,6 +20,8 @@ _ENTRY = re.compile(r"^( *)options\n(?:\1 +\S.*\n)+", flags=re.MULTILINE)
 
 def spell_out(*, only: Collection[str] | None = None, without: Collection[str] = ()) -> Callable[[_F], _F]:
     """Return a decorator that shows what ``**options`` of a function accepts, in its signature and its docstring.
+
+    Any other option is a `TypeError` that names the closest one.
 
     Parameters
     ----------
@@ -40,6 +44,18 @@ def spell_out(*, only: Collection[str] | None = None, without: Collection[str] =
                 ),
                 function.__doc__,
             )
-        return function
+        known = {*own, *(f.name for f in chosen), *without}
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            unknown = next((name for name in kwargs if name not in known), None)
+            if unknown is None:
+                return function(*args, **kwargs)
+            near = "".join(f" The closest is {name!r}." for name in get_close_matches(unknown, known, n=1))
+            name = function.__name__
+            msg = f"{name}() has no option {unknown!r}.{near} All options are in its docstring: help({name})."
+            raise TypeError(msg)
+
+        return cast("_F", call)
 
     return spell

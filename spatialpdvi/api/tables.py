@@ -19,7 +19,9 @@ __all__ = ["check_table", "domain_table", "write_domain_table"]
 _DIGITS = 6  # of probabilities, which are stored in single precision
 
 
-def domain_table(adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str | None = None) -> "DataFrame":
+def domain_table(
+    adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str | None = None, sample_key: str | None = None
+) -> "DataFrame":
     """Return the domains of a fitted section as a table with a row for each spot that was fitted.
 
     Parameters
@@ -30,6 +32,8 @@ def domain_table(adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str 
         Prefix of the keys that the fit wrote.
     spatial_key
         Key in ``obsm`` of the coordinates; by default that of the fit.
+    sample_key
+        Column of ``obs`` with the section of each spot; by default that of the fit.
 
     Returns
     -------
@@ -48,7 +52,7 @@ def domain_table(adata: "AnnData", *, key_added: str = "pdvi", spatial_key: str 
     >>> table.columns[:4].tolist()
     ['spot', 'x', 'y', 'domain']
     """
-    return _table(AnnDataSource(adata), Keys(key_added), spatial_key)
+    return _table(AnnDataSource(adata), Keys(key_added), spatial_key, sample_key)
 
 
 def write_domain_table(
@@ -57,6 +61,7 @@ def write_domain_table(
     *,
     key_added: str = "pdvi",
     spatial_key: str | None = None,
+    sample_key: str | None = None,
     option: str = "output",
 ) -> None:
     """Write the domains of fitted files as one table.
@@ -69,7 +74,7 @@ def write_domain_table(
         files.
     output
         File to write, ending in .csv or .parquet; all or nothing.
-    key_added, spatial_key
+    key_added, spatial_key, sample_key
         As for `domain_table`.
     option
         What errors call ``output``; the commands give it by another name.
@@ -82,8 +87,7 @@ def write_domain_table(
 
     Examples
     --------
-    >>> from spatialpdvi.api import write_domain_table
-    >>> write_domain_table(["fitted.h5ad"], "domains.csv")
+    >>> spv.write_domain_table(["fitted.h5ad"], "domains.csv")
     >>> Path("domains.csv").read_text(encoding="utf-8").partition(",")[0]
     'spot'
     """
@@ -99,7 +103,7 @@ def write_domain_table(
     tables = {}
     for name, file in zip(different_names(files), files, strict=True):
         with H5adSource(file) as source:
-            tables[name] = _table(source, Keys(key_added), spatial_key)
+            tables[name] = _table(source, Keys(key_added), spatial_key, sample_key)
     if len(tables) > 1:
         has_sections = any("section" in table for table in tables.values())
         for name, table in tables.items():
@@ -148,7 +152,7 @@ def check_table(output: str | Path, *, option: str = "output") -> None:
     check_writable(output, option)
 
 
-def _table(source: Source, keys: Keys, spatial_key: str | None) -> "DataFrame":
+def _table(source: Source, keys: Keys, spatial_key: str | None, sample_key: str | None) -> "DataFrame":
     import numpy as np
     import pandas as pd
 
@@ -159,7 +163,7 @@ def _table(source: Source, keys: Keys, spatial_key: str | None) -> "DataFrame":
 
     source = select_fitted(source, keys)
     fit = read_stored(source, keys)
-    samples = samples_of_fit(source, fit.summary, None)
+    samples = samples_of_fit(source, fit.summary, sample_key)
     where = spatial_key_of_fit(fit.summary, spatial_key)
     coordinates, spots = read_coordinates(source, where, samples=samples), np.arange(fit.codes.size)
     columns: dict[str, object] = {"spot": np.asarray(source.obs_names(), dtype=object)}

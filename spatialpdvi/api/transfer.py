@@ -299,6 +299,13 @@ def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     source = select_fitted(everything, chosen.keys)
     stored = read_stored(source, chosen.keys)
     params = stored_params(stored.summary)
+    lost = params.get("sample_key")
+    if lost and lost not in source.obs_keys():
+        raise InputError(
+            f"obs[{lost!r}], by which the fit told sections apart, in {source.name}",
+            f"columns: {list_keys(source.obs_keys())}",
+            "Put it back: spots of different sections may lie at the same place.",
+        )
     samples = samples_of_fit(source, stored.summary, None)
     try:
         coordinates = read_coordinates(source, spatial_key_of_fit(stored.summary, None), samples=samples)

@@ -50,7 +50,7 @@ def bin_to_file(
     path
         The input, which is only read.
     output
-        An h5ad file, or a zarr store where it ends in .zarr; an existing one is replaced.
+        An h5ad file that ends in .h5ad, or a zarr store in .zarr; an existing one is replaced.
     bin_size
         Side of a square in DNBs, or for Visium HD in micrometres; None for 50, or 8.
     cell_bin
@@ -73,6 +73,13 @@ def bin_to_file(
     target = locate(output)
     check_distinct(target, "output", (path, *([] if image is None else [image])))
     check_writable(target, as_store=output.suffix == ".zarr")
+    if target.real.suffix not in {".h5ad", ".zarr"}:
+        raise InputError(
+            "a path that ends in .h5ad or .zarr",
+            repr(target.given),
+            "Its ending sets the format; give it one of these.",
+            option="output",
+        )
     sample: Sample
     facts: dict[str, Any] = {}
     library = None

@@ -56,10 +56,10 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, *, every: int = EVERY, resume: bool = False, keep: bool = False) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise InputError("a whole number of at least 1", repr(every), option="every")
         self.folder = Path(folder)
-        self.every = every
+        self.every = int(every)
         self.resume = resume
         self.keep = keep
         self.saved: str | None = None

@@ -1,4 +1,6 @@
-"""The command line. Each command parses its options, makes one call of `spatialpdvi.api` and prints the result.
+"""The command line. Each command parses its options, calls `spatialpdvi.api` and prints the result.
+
+`compare`, `estimate` and `simulate` call the rooms `compare`, `estimate` and `synthetic` instead.
 
 Heavy libraries are imported inside the commands, so that ``--help`` is fast.
 """

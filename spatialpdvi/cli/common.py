@@ -15,7 +15,7 @@ import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
 from spatialpdvi.cli.signals import name_signal, stop_on_sigterm
-from spatialpdvi.errors import InputError, InputWarning, as_flag
+from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, as_flag
 
 if TYPE_CHECKING:
     from spatialpdvi.fitting.result import FitResult
@@ -178,6 +178,7 @@ def display(*, quiet: bool, verbose: bool) -> Iterator["Progress"]:
         with warnings.catch_warnings():
             warnings.simplefilter("default" if verbose else "ignore")
             warnings.simplefilter("always", InputWarning)
+            warnings.simplefilter("ignore", NotConvergedWarning)  # `exit_not_converged` says it, at the end
             warnings.showwarning = functools.partial(_show_warning, progress)
             yield progress
     finally:

@@ -33,6 +33,7 @@ _MATTER = (
     "search",
     "max_epochs",
     "memory",
+    "save_graph",
 )
 
 

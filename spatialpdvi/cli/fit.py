@@ -180,7 +180,7 @@ def fit(
                 api.write_domain_table(targets, labels, key_added=chosen.key_added, option="labels")
         if save_model is not None:
             with result_is_written(targets, "model"):
-                api.save_model(result, save_model)
+                api.save_model(result, save_model, option="save_model")
         if not quiet:
             if result.scan is not None:
                 _print_scan(result.scan)

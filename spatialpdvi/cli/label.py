@@ -1,12 +1,21 @@
 """``spatialpdvi label`` with its commands ``rename``, ``merge``, ``split``, ``pieces`` and ``levels``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    limit_threads,
+    name_written,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import COUNTS_MEMORY, KEY_ADDED
 
 if TYPE_CHECKING:
@@ -67,7 +76,7 @@ def rename(section: Path, *, names: Path | None, from_key: str | None, merge: bo
 
         return Rename(None if names is None else read_names(names), from_key, merge)
 
-    _run(edit, section, **shared)
+    _run(edit, section, read=() if names is None else (names,), **shared)
 
 
 @label.command()
@@ -101,8 +110,11 @@ def merge(section: Path, *, domain: tuple[str, ...], name: str | None, **shared:
 @click.option("--into", required=True, type=int, help="Number of parts, at least 2.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @COUNTS_MEMORY
+@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @_shared
-def split(section: Path, *, domain: str, into: int, seed: int, memory: str | None, **shared: Any) -> None:
+def split(
+    section: Path, *, domain: str, into: int, seed: int, memory: str | None, threads: int | None, **shared: Any
+) -> None:
     """Cut one domain of SECTION into parts, by a fit inside it with the options of the fit.
 
     The parts of 3 are called 3.1, 3.2 and so on, the largest first. Their posteriors sum to that of the domain. All
@@ -112,6 +124,7 @@ def split(section: Path, *, domain: str, into: int, seed: int, memory: str | Non
     Example:
       spatialpdvi label split cortex.h5ad -d 3 --into 2
     """
+    limit_threads(threads)
 
     def edit() -> "Edit":
         from spatialpdvi.editing.edits import Split
@@ -176,17 +189,21 @@ def _run(
     edit: "Callable[[], Edit]",
     section: Path,
     *,
+    read: Sequence[Path] = (),
     output: Path | None,
     key_added: str,
     quiet: bool,
     verbose: bool,
     memory: str | None = None,
 ) -> None:
-    """Edit the domains of a file, and print its table."""
+    """Edit the domains of a file, and print its table; the edit reads other files, which are not to be replaced."""
     with importing():
         from spatialpdvi.api import label_file
+        from spatialpdvi.io.storage.atomic import check_distinct
 
     written = section if output is None else output
+    if read:
+        check_distinct(written, "output", read)
     with name_written(written):
         with display(quiet=quiet, verbose=verbose) as progress:
             table = label_file(section, edit(), output=output, key_added=key_added, memory=memory, progress=progress)

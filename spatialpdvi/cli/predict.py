@@ -10,6 +10,7 @@ from spatialpdvi.cli.common import (
     display,
     exit_not_converged,
     importing,
+    limit_threads,
     name_written,
     print_calibration,
     print_excluded,
@@ -20,7 +21,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import LABELS, SLIM, GroupedCommand, table_options
+from spatialpdvi.cli.options import COUNTS_MEMORY, LABELS, SLIM, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ __all__ = ["predict"]
     "mean of SECTION from its components. Default: as in the fit.",
 )
 @table_options((*OF_A_SECTION, "key_added", "save_graph"))
+@COUNTS_MEMORY
+@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
 @click.option(
     "--json",
     "--report",
@@ -59,6 +62,7 @@ def predict(
     slim: bool,
     report: Path | None,
     labels: Path | None,
+    threads: int | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -73,12 +77,12 @@ def predict(
       spatialpdvi fit one.h5ad --k 7 --save-model cortex.npz
       spatialpdvi predict two.h5ad --model cortex.npz
     """
+    limit_threads(threads)
     with importing():
         from spatialpdvi.api import check_table, predict_file, write_domain_table
         from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
     target = section if output is None else output
-    check_distinct(target, "output", (model,))
     if report is not None:
         check_distinct(report, "json", (section, target, model))
         check_writable(report, "json")

@@ -17,7 +17,11 @@ __all__ = ["report"]
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels to show. Default: as in the fit.")
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of marker genes per domain.")
+@click.option(
+    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
+)
 @GENE_KEY
 @click.option("--markers/--no-markers", default=True, help="Find marker genes, if a section has counts. Default: on.")
 @COUNTS
@@ -32,7 +36,9 @@ def report(
     key_added: str,
     label_key: str | None,
     spatial_key: str | None,
+    sample_key: str | None,
     n_genes: int,
+    layer: str | None,
     gene_key: str | None,
     markers: bool,
     counts: tuple[Path, ...],
@@ -66,7 +72,9 @@ def report(
                 key_added=key_added,
                 label_key=label_key,
                 spatial_key=spatial_key,
+                sample_key=sample_key,
                 n_genes=n_genes if markers else 0,
+                layer=layer,
                 gene_key=gene_key,
                 memory=memory,
                 counts=counts,

@@ -23,8 +23,8 @@ _SCALE = 0.5  # of the size that a map has on a page of its own
 def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Sequence[Run]) -> Figure:
     """Draw the annotation with its legend, and the domains of every run with the ARI in the title.
 
-    A domain has the colour of the label that it covers best; without labels, of the first solver's domain that it
-    covers best. A run that failed is grey.
+    A domain has the colour of the label that it covers best; without labels, of the domain that it covers best of
+    the first run that did not fail. A run that failed is grey.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Se
     tissue = place_tissue(coordinates[:, :2])
     tissue = tissue._replace(size=(_SCALE * tissue.size[0], _SCALE * tissue.size[1]))
     labels = None if annotation is None else read_labels(annotation, n=len(coordinates), what="labels")
-    reference = np.array(runs[0].domains)
+    reference = np.array(next((run for run in runs if not run.failed), runs[0]).domains)
     panels = []
     if labels is not None and labels.names:
         colours = match_colours(reference, labels.codes)[1]

@@ -17,7 +17,7 @@ __all__ = ["Store", "check_folder", "has_results", "identify"]
 _RUNS = "runs"  # the folder in the output
 
 # options that change neither the objective nor the start, or belong to a single run
-_IRRELEVANT = {"seed", "solver", "key_added", "save_graph"}
+_IRRELEVANT = {"seed", "solver", "key_added", "save_graph", "memory"}
 
 
 def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:

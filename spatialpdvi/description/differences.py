@@ -68,6 +68,8 @@ def compare_groups(values: np.ndarray, groups: Sequence[np.ndarray], *, seed: in
     p, smallest
         (rows,) p-values, and the smallest one that groups of these sizes can have.
     """
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    values = values / np.where(largest > 0, largest, 1.0)  # T is rounded, and p must not depend on the unit
     sizes = [own.size for own in groups]
     n_ways = factorial(sum(sizes)) // prod(map(factorial, sizes))
     result = permutation_test(

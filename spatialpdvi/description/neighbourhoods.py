@@ -155,7 +155,7 @@ def variable_genes(values: np.ndarray, genes: np.ndarray, graph: sp.csr_matrix) 
     -------
     pandas.DataFrame
         A row for each gene, the largest ``moran_i`` first, with ``p`` (one-sided, of the normal distribution that I has
-        without a pattern) and ``q`` (Benjamini-Hochberg over these genes).
+        without a pattern: small where neighbours are alike) and ``q`` (Benjamini-Hochberg over these genes).
     """
     squidpy = load_squidpy()
     # squidpy finds genes by name, and names may repeat
@@ -165,15 +165,10 @@ def variable_genes(values: np.ndarray, genes: np.ndarray, graph: sp.csr_matrix) 
         found = squidpy.gr.spatial_autocorr(
             adata, mode="moran", genes=names, copy=True, n_jobs=1, show_progress_bar=False
         )
-    order = found.index.astype(int).to_numpy()
-    return pd.DataFrame(
-        {
-            "gene": genes[order],
-            "moran_i": found["I"].to_numpy(),
-            "p": found["pval_norm"].to_numpy(),
-            "q": found["pval_norm_fdr_bh"].to_numpy(),
-        }
-    )
+    order, moran = found.index.astype(int).to_numpy(), found["I"].to_numpy()
+    # squidpy's own p-value is of the tail on the side of the sign: it is small as well where neighbours differ
+    p = norm.sf((moran + 1.0 / (len(values) - 1)) / np.sqrt(found["var_norm"].to_numpy()))
+    return pd.DataFrame({"gene": genes[order], "moran_i": moran, "p": p, "q": false_discovery_control(p)})
 
 
 def _enrichment(

@@ -10,7 +10,7 @@ import logging
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Cluster:
                 self._client.wait_for_workers(1, timeout=_STARTUP_SECONDS)
             except DaskTimeoutError as error:
                 raise ResourceError(
-                    f"No worker of {option('dask', self.name)} connected within {_STARTUP_SECONDS:.0f} seconds.",
+                    f"No worker of the Dask cluster {self.name!r} connected within {_STARTUP_SECONDS:.0f} seconds.",
                     "Start workers for its scheduler (dask worker); if they ended, their logs say why.",
                 ) from error
         addresses = sorted(self._connected())
@@ -84,13 +84,9 @@ class Cluster:
             if not isinstance(error, (OSError, *_connection_errors())):
                 raise
             raise ResourceError(
-                f"The Dask scheduler of {option('dask', self.name)} is gone ({error}).",
+                f"The scheduler of the Dask cluster {self.name!r} is gone ({error}).",
                 f"Start it again, then run again; a fit with {option('checkpoint')} continues with {option('resume')}.",
             ) from error
-
-    def on_each(self, function: Callable[[], Any]) -> dict[str, Any]:
-        """Run ``function()`` on every worker; return the results by address."""
-        return self.run(function, dict.fromkeys(self.workers(), ()))
 
     def run(self, function: Any, jobs: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         """Run ``function(*arguments)`` on each worker that has a job, in parallel; return the results by address.
@@ -139,7 +135,7 @@ class Cluster:
         InputError
             If the function raises one.
         ResourceError
-            If several workers end during the same job.
+            If several workers end during the same job, or there is no worker for a minute.
         """
         from distributed import KilledWorker
 
@@ -147,15 +143,22 @@ class Cluster:
         futures = [self._client.submit(function, *arguments, pure=False) for arguments in jobs]
         self.traffic.sent += _size(jobs)
         try:
-            found = self._client.gather(futures)
-        except KilledWorker as error:
-            raise ResourceError(
-                f"Several workers of {option('dask', self.name)} ended while they read the same part of the file.",
-                "See their logs; they may need more memory.",
-            ) from error
-        except InputError as error:
-            note = f"(A worker of {option('dask', self.name)} found this; it must see the file under the same path.)"
-            raise error.but(advice=" ".join(filter(None, (error.advice, note)))) from error
+            self._wait_for_any_worker(futures)
+            try:
+                found = self._client.gather(futures)
+            except KilledWorker as error:
+                raise ResourceError(
+                    f"Several workers of the Dask cluster {self.name!r} ended while they read the same part of the "
+                    "file.",
+                    "See their logs; they may need more memory.",
+                ) from error
+            except InputError as error:
+                where = f"A worker of the Dask cluster {self.name!r} found this"
+                note = f"({where}; it must see the file under the same path.)"
+                raise error.but(advice=" ".join(filter(None, (error.advice, note)))) from error
+        finally:
+            for future in futures:
+                future.release()  # which cancels a job that is not done
         self.traffic.received += _size(found)
         return list(found)
 
@@ -192,6 +195,19 @@ class Cluster:
                 self._client.cancel(list(futures.values()), force=True)
                 raise PatchesLostError(_lost(*gone))
 
+    def _wait_for_any_worker(self, futures: list[Any]) -> None:
+        """Wait until all are done or one has failed; where no worker is left, wait for another as `workers` does."""
+        from distributed import TimeoutError as DaskTimeoutError
+        from distributed import wait
+
+        pending = futures
+        while pending and not any(future.status == "error" for future in futures):
+            with contextlib.suppress(DaskTimeoutError):
+                pending = list(wait(pending, timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED").not_done)
+                continue
+            if not self._connected():
+                self.workers()
+
     def _check_versions(self, addresses: list[str]) -> None:
         here = worker.versions()
         try:
@@ -200,7 +216,7 @@ class Cluster:
             return  # the next task for that worker will raise the error
         except ModuleNotFoundError as error:
             raise InputError(
-                f"spatialpdvi on every worker of {option('dask', self.name)}",
+                f"spatialpdvi on every worker of the Dask cluster {self.name!r}",
                 str(error),
                 "Start the workers in an environment that has it.",
             ) from error
@@ -209,7 +225,7 @@ class Cluster:
             if different:
                 listed = ", ".join(f"{name} {versions[name]} there and {here[name]} here" for name in different)
                 raise InputError(
-                    f"the versions of this process on every worker of {option('dask', self.name)}",
+                    f"the versions of this process on every worker of the Dask cluster {self.name!r}",
                     f"{listed} (worker {address})",
                     "Other versions give other bits; start the workers in the same environment.",
                 )
@@ -236,22 +252,40 @@ def connect(where: str) -> Iterator[Cluster]:
     """
     if find_spec("distributed") is None:
         raise InputError(
-            f"the package dask[distributed] for {option('dask')}",
+            "the package dask[distributed] for a Dask cluster",
             "that it is not installed",
             "Install it with: pip install 'spatialpdvi[dask]'.",
         )
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised here as an error
-    for library in ("asyncio", "tornado.application"):
-        logging.getLogger(library).addFilter(_is_worth_logging)
-    # borders of patches are sent in every epoch, and no user can send them in another way
-    warnings.filterwarnings("ignore", "Sending large graph", module="distributed.client")
     local = re.fullmatch(r"local:(\d+)", where)
-    if local:
-        with _start(int(local[1]), where) as cluster, _quiet_when_stopped():
-            yield cluster
-        return
-    with _client(where) as client, _quiet_when_stopped():
-        yield Cluster(client, where)
+    with _quiet():
+        if local:
+            with _start(int(local[1]), where) as cluster, _quiet_when_stopped():
+                yield cluster
+            return
+        with _client(where) as client, _quiet_when_stopped():
+            yield Cluster(client, where)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence messages and warnings of Dask that help no user; in the end all is as it was."""
+    import distributed  # noqa: F401 - the first import sets the levels of its loggers
+
+    loggers = [logging.getLogger(name) for name in ("distributed.client", "asyncio", "tornado.application")]
+    before = [(logger, logger.level, logger.filters.copy()) for logger in loggers]
+    client, *others = loggers
+    try:
+        client.setLevel(logging.CRITICAL)  # what it logs is raised here as an error
+        for logger in others:
+            logger.addFilter(_is_worth_logging)
+        with warnings.catch_warnings():
+            # borders of patches are sent in every epoch, and no user can send them in another way
+            warnings.filterwarnings("ignore", "Sending large graph", module="distributed.client")
+            yield
+    finally:
+        for logger, level, filters in before:
+            logger.setLevel(level)
+            logger.filters[:] = filters
 
 
 @contextlib.contextmanager
@@ -269,7 +303,7 @@ def _start(n_workers: int, name: str) -> Iterator[Cluster]:
     from distributed import Client, LocalCluster
 
     if n_workers < 1:
-        raise InputError("local:N with at least one worker", repr(name), option="dask")
+        raise InputError("a Dask cluster local:N with at least one worker", repr(name))
     # no memory limit, which would kill workers although the computer has memory left; the dashboard takes a free port
     with (
         LocalCluster(
@@ -296,17 +330,17 @@ def _client(where: str) -> Any:
             json.loads(Path(where).read_text())["address"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"a scheduler file of Dask at {option('dask', where)}",
+                f"a scheduler file of Dask at {where!r}",
                 f"{type(error).__name__}: {error}",
                 "Start the scheduler with a scheduler file, then run again.",
             ) from error
     else:
-        raise InputError(_FORMS, repr(where), option="dask")
+        raise InputError(f"the Dask cluster to be {_FORMS}", repr(where))
     try:
         return Client(**arguments, timeout=10)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"a Dask scheduler at {option('dask', where)}", str(error), "Check its address, and that it is running."
+            f"a Dask scheduler at {where!r}", str(error), "Check its address, and that it is running."
         ) from error
 
 

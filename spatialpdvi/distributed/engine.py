@@ -16,7 +16,7 @@ import numpy as np
 from spatialpdvi.distributed import worker
 from spatialpdvi.distributed.client import Cluster
 from spatialpdvi.engines import PatchesLostError
-from spatialpdvi.errors import ResourceError, option
+from spatialpdvi.errors import ResourceError
 from spatialpdvi.initialization import one_hot
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.problems.potts_mixture import PottsMixture
@@ -210,7 +210,7 @@ class ClusterEngine:
             self._losses += 1
             if self._losses > _MOST_LOSSES:
                 raise ResourceError(
-                    f"Workers of {option('dask', self._cluster.name)} left {self._losses} times.",
+                    f"Workers of the Dask cluster {self._cluster.name!r} left {self._losses} times.",
                     "See their logs; they may need more memory.",
                 ) from lost
             raise

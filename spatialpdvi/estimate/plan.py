@@ -92,10 +92,9 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
 def _states(options: FitOptions, n_spots: int, layout: Layout) -> int:
     """Number of states that the fit learns; whether single spots tell them apart, only the fit itself can find.
 
-    It learns none where what is fitted is sparse: genes themselves, except Pearson residuals, or given columns.
+    It learns none where what is fitted is sparse: genes themselves, or given columns.
     """
-    genes_are_sparse = options.n_pcs == 0 and options.transform != "pearson"
-    is_sparse = genes_are_sparse if options.rep is None else layout.storage != "dense"
+    is_sparse = options.n_pcs == 0 if options.rep is None else layout.storage != "dense"
     return 0 if is_sparse else wanted_states(options.states, n_spots, options.n_domains)
 
 

@@ -295,8 +295,9 @@ def library_versions(*optional: str) -> dict[str, str]:
 def _warn_of_empty(domains: _Domains, k: int) -> None:
     filled = np.unique(domains.labels).size
     if filled < k:
+        last = "category is" if filled == k - 1 else f"{k - filled} categories are"
         text = (
-            f"Only {filled} of {k} domains have spots; the last {k - filled} categories are empty: "
+            f"Only {filled} of {k} domains have spots; the last {last} empty: "
             f"{explain_empty(domains.labels, domains.start_labels, k)}. Lower {option('k')}, or choose another start "
             f"with {option('seed')} or {option('init')}."
         )

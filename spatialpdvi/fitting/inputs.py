@@ -96,6 +96,14 @@ def check_section(section: Section, options: FitOptions) -> None:
         raise InputError(
             "features that the fit does not replace", found, f"Choose another {option('key_added')}.", option="rep"
         )
+    for name in ("label_key", "sample_key"):
+        if getattr(options, name) == Keys(options.key_added).domain:
+            raise InputError(
+                "a column that the fit does not replace",
+                f"obs[{getattr(options, name)!r}], where it writes its domains",
+                f"Choose another {option('key_added')}, or copy the column.",
+                option=name,
+            )
     if isinstance(options.k, str):
         candidates(options.k, n)  # raises where the range goes beyond the spots
     _check_start_labels(section, options)

@@ -215,8 +215,10 @@ def compose(
                     seed=settings.seed,
                     sample=sample,
                 )
-            accepted = f", {found.n_accepted} of {found.n_proposed} proposals accepted" if found.n_proposed else ""
-            stage.note(f"F {found.ended_at - found.started_at:+.1f} nats{accepted}")
+            change, several = found.ended_at - found.started_at, sample is None and len(sets) > 1
+            chosen, searches = (" with the states in use", f" of {len(sets)} searches") if several else ("", "")
+            accepted = f", {found.n_accepted} of {found.n_proposed} proposals{searches} accepted"
+            stage.note(f"F {change:+.1f} nats{chosen}{accepted if found.n_proposed else ''}")
     states = sets[best]
     return initialization._replace(
         start=start, fitted=states.features, rotation=states.rotation, states=states, edges=edges[best], searched=found

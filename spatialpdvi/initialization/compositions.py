@@ -1,7 +1,7 @@
 """The start of a mixture of compositions: its states, and the domains with the lowest F that a search finds."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,6 @@ from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import ONE_BY_ONE, SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import own_loops_on_all_threads
@@ -260,11 +259,10 @@ def landscape_of(
     spots
         (m,) ascending; all by default.
     """
-    likelihood, prior_weight = _likelihood(states, spots), _prior_weight(states)
-    if places.n >= SAMPLED_FROM:
-        likelihood = likelihood.astype(np.float32)
+    dtype, prior_weight = np.float32 if places.n >= SAMPLED_FROM else np.float64, _prior_weight(states)
     if spots is None:
-        return Landscape(likelihood, places, graph, k, prior_weight)
+        return Landscape(_likelihood(states, dtype=dtype), places, graph, k, prior_weight)
+    likelihood = _likelihood(states, spots, dtype=dtype)
     share = spots.size / places.n  # of the prior too, so that F of the spots is this part of the section's
     return Landscape(likelihood, places.of(spots), graph, k, share * prior_weight)
 
@@ -281,8 +279,11 @@ def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
     k
         K.
     """
-    posterior = posterior_without_domains(_likelihood(states), states.share)
-    weights = one_hot(labels, k).T @ posterior + _prior_weight(states)
+    found = sum(
+        one_hot(labels[rows], k).T @ posterior_without_domains(_likelihood(states, rows), states.share)
+        for rows in slices(labels.size)
+    )
+    weights = np.asarray(found) + _prior_weight(states)
     return _start(states, labels, weights / weights.sum(axis=1, keepdims=True))
 
 
@@ -336,10 +337,14 @@ def _prior_weight(states: States) -> np.ndarray:
     return np.asarray(weight * share / share.sum())
 
 
-def _likelihood(states: States, spots: np.ndarray | None = None) -> np.ndarray:
+def _likelihood(
+    states: States, spots: np.ndarray | slice = slice(None), *, dtype: type[np.floating[Any]] = np.float64
+) -> np.ndarray:
     """Likelihood (n, C) of each spot, or of some (m,), in each state, relative to its likeliest."""
-    features = states.features if spots is None else states.features[spots]
-    noise = 1.0 / states.hyperparameters.noise_sd**2
-    logs = state_term(wrap_features(features), PottsGlobals(states.lam.m, states.lam.rho), noise)
-    logs -= logs.max(axis=1, keepdims=True)
-    return np.asarray(np.exp(logs, out=logs))
+    features, noise = states.features[spots], 1.0 / states.hyperparameters.noise_sd**2
+    likelihood = np.empty((features.shape[0], states.share.size), dtype=dtype)
+    for rows in slices(features.shape[0]):
+        logs = state_term(wrap_features(features[rows]), states.lam, noise)
+        logs -= logs.max(axis=1, keepdims=True)
+        likelihood[rows] = np.exp(logs, out=logs)
+    return likelihood

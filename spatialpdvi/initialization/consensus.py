@@ -24,14 +24,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.kernels.clustering import class_scores, label_weights, posteriors
-from spatialpdvi.kernels.mixture import N_CHUNKS
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = ["Consensus", "consensus", "match_labels", "renumbered", "vote_shares"]
 
 _EM_STARTS = 20  # restarts that EM is started from, at most
-_COMPARED = 5_000  # spots on which EM runs are compared, and restarts with each other
+_COMPARED = 10_000  # spots at most on which EM runs are compared, and restarts with each other
 _BLOCK = 100_000  # spots whose votes are in memory at a time
 _LEARNT_FROM = 200_000  # spots that EM uses in the end, at most; it has some 1 kB of tables for each
 _STEPS = 50
@@ -72,16 +71,15 @@ class _Classes(NamedTuple):
 def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     """Return the consensus of several labellings (n,) of the same spots, each in 0..k-1."""
     votes = np.stack(restarts)
-    some = votes[:, :: max(1, votes.shape[1] // _COMPARED)]
+    some = some_rows(votes.T, 0, _COMPARED).T
     sampled = _profiles(some, k)
     runs = (_expect(sampled, _weighted(sampled.labels[:, r], k)) for r in _spread(len(votes), _EM_STARTS))
     classes = max(runs, key=lambda run: run.likelihood)
-    many = _profiles(votes[:, :: -(-votes.shape[1] // _LEARNT_FROM)], k)
+    many = _profiles(some_rows(votes.T, 0, _LEARNT_FROM).T, k)
     gamma, _ = _posterior(many, classes.table, classes.share)
     classes = _expect(many, gamma)
-    labels = classes.gamma.argmax(axis=1)[many.where]
-    if labels.size < votes.shape[1]:
-        labels = _labels(votes, classes, k)
+    is_whole = many.where.size == votes.shape[1]
+    labels = classes.gamma.argmax(axis=1)[many.where] if is_whole else _labels(votes, classes, k)
     alike = _spread(len(votes), _ALIKE)
     similarity = _similarity(some[alike])
     typical = votes[alike[similarity.mean(axis=1).argmax()]]
@@ -202,10 +200,9 @@ def _expect(profiles: _Profiles, gamma: np.ndarray) -> _Classes:
     """Run EM from gamma (u, K) until it settles."""
     n_restarts, k = profiles.labels.shape[1], gamma.shape[1]
     power = min(1.0 / np.sqrt(n_restarts), _WITNESSES / n_restarts)
-    sums = np.empty((N_CHUNKS, n_restarts, k, k))
+    given = np.empty((n_restarts, k, k))
     for _ in range(_STEPS):
-        label_weights(profiles.labels, gamma, profiles.weight, sums)
-        given = sums.sum(axis=0)
+        label_weights(profiles.labels, gamma, profiles.weight, given)
         share = np.log(given[0].sum(axis=0) / profiles.weight.sum() + 1e-9)
         given += 0.5
         table = np.log(given / given.sum(axis=1, keepdims=True)) * power

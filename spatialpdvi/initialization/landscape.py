@@ -17,10 +17,10 @@ from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.initialization.states import posterior_without_domains
 from spatialpdvi.initialization.variation import change_by_variation, smooth_functions
-from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, sweep
+from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, responsibilities, sweep, sweep_relative
 from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = [
     "LEAST",
@@ -128,7 +128,7 @@ class Landscape:
     @cached_property
     def responsibility(self) -> np.ndarray:
         """Each spot's posterior over states (n, C) without domains, which a fit alone does not need at once."""
-        return posterior_without_domains(self.states.relative, self._share)
+        return self.without_domains(slice(None))
 
     @cached_property
     def nearest(self) -> np.ndarray:
@@ -142,6 +142,10 @@ class Landscape:
         """The functions (n, b) of the place with which compositions may vary, in the order of the landscape."""
         return self.places.smooth_functions[self.order]
 
+    def without_domains(self, rows: slice) -> np.ndarray:
+        """Return what `responsibility` has in some rows, without making the others."""
+        return posterior_without_domains(self.states.relative[rows], self._share)
+
     def varied(self, fit: Fit) -> float:
         """Return F of a fit where compositions vary within its domains, as they are."""
         given = (self.states.relative, self.smooth_functions, fit.labels, fit.phi.shape[1], self.prior_weight)
@@ -150,8 +154,7 @@ class Landscape:
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, give_up_above: float = np.inf) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,); a fit far above a known F is cut short."""
         phi = one_hot(labels, self.k)
-        relative, share = self.states.relative, self._share
-        found = sum(phi[rows].T @ posterior_without_domains(relative[rows], share) for rows in slices(self.n))
+        found = sum(phi[rows].T @ self.without_domains(rows) for rows in slices(self.n))
         return self._settle(phi, self.composed(np.asarray(found)), rounds, give_up_above)
 
     def fit_from(self, composition: np.ndarray, *, rounds: int) -> Fit:
@@ -173,17 +176,21 @@ class Landscape:
         room, spare = self._rooms(phi.shape)
         before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)  # F needs the room only after it
         moved = np.empty(N_CHUNKS)
+        mixed = self.states.of_domains(composition, out=room)
         for turn in range(rounds):
-            composition = self.composed(members(self.states, phi, composition, out=room))
+            composition = self._composed_again(phi, composition, mixed)
             np.copyto(before, phi, casting="same_kind")
-            self.sweep(phi, self.states.domain_term(composition, out=room))
+            self.states.of_domains(composition, out=mixed)
+            sweep_relative(mixed, *self._edges(), np.zeros((0, self.k)), self._patch.colour_start, phi)
             movement(before, phi, moved)
             if moved.sum() < _SETTLED * self.n:
                 break
-            behind = _BEHIND.get(turn)
-            if behind is not None and self.neg_elbo(phi, composition) > give_up_above + behind * self.n:
-                break
-        composition = self.composed(members(self.states, phi, composition, out=room))
+            if turn in _BEHIND:
+                value = self.neg_elbo(phi, composition)
+                self.states.of_domains(composition, out=mixed)  # F has taken its room
+                if value > give_up_above + _BEHIND[turn] * self.n:
+                    break
+        composition = self._composed_again(phi, composition, mixed)
         return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
@@ -233,6 +240,11 @@ class Landscape:
         weights = members + self.prior_weight
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
+    def _composed_again(self, phi: np.ndarray, composition: np.ndarray, mixed: np.ndarray) -> np.ndarray:
+        """The next compositions, from the relative likelihoods (n, K) of domains that have these; overwrites them."""
+        responsibilities(phi, mixed)
+        return self.composed(self.states.members(mixed, composition))
+
     def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.
 
@@ -256,11 +268,9 @@ def lacking(labels: np.ndarray, k: int) -> int:
     return int((np.bincount(labels, minlength=k) < max(SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
 
 
-def members(
-    states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None
-) -> np.ndarray:
-    """Return M (K, C), how many spots of each domain are in each state (C2); ``out`` (n, K) is room for the way."""
-    return states.members(states.weighted(phi, composition, out=out), composition)
+def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
+    """Return M (K, C), how many spots of each domain are in each state (C2)."""
+    return states.members(states.weighted(phi, composition), composition)
 
 
 def profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray]:
@@ -270,17 +280,20 @@ def profiles(landscape: Landscape, scales: Sequence[int]) -> Iterator[np.ndarray
     about as wide as a disc with r (d + 1) spots: to find the 60 nearest of a million takes as long as the brief fits.
     Where no spot is joined to another, as at a beta of 0, the nearest are found all the same.
     """
-    values, n = landscape.responsibility, landscape.n
+    n = landscape.n
     if n < SAMPLED_FROM or not landscape.graph.nnz:
-        yield from map(np.sqrt, averages_of_nearest(values, landscape.nearest, scales))
+        yield from map(np.sqrt, averages_of_nearest(landscape.responsibility, landscape.nearest, scales))
         return
+    values = np.empty(landscape.states.relative.shape, dtype=np.float32)
+    for rows in slices(n):
+        values[rows] = landscape.without_domains(rows)
     rounds = [max(1, round(scale / (1.0 + landscape.graph.nnz / n))) for scale in scales]
-    yield from map(np.sqrt, means_along_edges(values.astype(np.float32), landscape.graph, rounds))
+    yield from map(np.sqrt, means_along_edges(values, landscape.graph, rounds))
 
 
 def _share_without_domains(likelihood: np.ndarray) -> np.ndarray:
     """The share (C,) of each state among the spots, of large sections some, without domains, by EM."""
-    some = np.ascontiguousarray(likelihood[:: -(-likelihood.shape[0] // _COUNTED)])
+    some = some_rows(likelihood, 0, _COUNTED)
     n, n_states = some.shape
     share = np.full(n_states, 1.0 / n_states)
     for _ in range(_EM):

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.initialization.clustering import fit_kmeans, fit_mixture, nearest_centre
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.rows import slices, some_rows
 from spatialpdvi.runtime.threads import n_threads
 
 __all__ = [
@@ -134,7 +134,4 @@ def _are_few(features: np.ndarray, k: int) -> bool:
 
 def subset(features: _Rows, seed: int) -> _Rows:
     """Return 20,000 random rows of features (n, d), in their order; all of them where there are no more."""
-    n = features.shape[0]
-    if n <= LEARNT_FROM:
-        return features
-    return features[np.sort(np.random.default_rng(seed).choice(n, LEARNT_FROM, replace=False))]
+    return some_rows(features, seed, LEARNT_FROM)

@@ -16,6 +16,7 @@ All loops are over a fixed number of steps, and none depends on the clock or on 
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -224,7 +225,7 @@ class _Search:
         """Domains of other fits that this one does not have: change of F, -1, region."""
         others = [fit for fit in self.fits if fit is not base]
         chosen = self.rng.permutation(len(others))[:_PARENTS]
-        return [part for other in chosen for part in _inserted(self.landscape, base, others[other])]
+        return _inserted(self.landscape, base, [others[other] for other in chosen])
 
 
 def _cut(landscape: Landscape, base: Fit, domain: int, spots: np.ndarray, half: np.ndarray) -> tuple[float, np.ndarray]:
@@ -263,11 +264,11 @@ def _negentropy(values: np.ndarray) -> np.ndarray:
     return np.asarray((values * np.log(np.maximum(values, LEAST))).sum(axis=0))
 
 
-def _inserted(landscape: Landscape, base: Fit, other: Fit) -> list[tuple[float, int, np.ndarray]]:
-    """Domains of another fit as new domains of this one, by hard labels: change of F, -1, region."""
+def _inserted(landscape: Landscape, base: Fit, others: Sequence[Fit]) -> list[tuple[float, int, np.ndarray]]:
+    """Domains of other fits as new domains of this one, by hard labels: change of F, -1, region."""
     found: list[tuple[float, int, np.ndarray]] = []
     current = landscape.states.domain_term(base.composition)[np.arange(landscape.n), base.labels]
-    for domain in range(landscape.k):
+    for other, domain in product(others, range(landscape.k)):
         region = other.labels == domain
         size = int(region.sum())
         if size < SMALLEST:

@@ -15,6 +15,7 @@ __all__ = ["class_scores", "distances_with", "label_weights", "most_likely", "po
 
 _TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots that one thread takes at a time
+_RESTARTS = 8  # whose tables stay in the cache while one thread reads all spots
 
 
 @parallel_if_large(lambda x, centres, closest, out: x.size * -(-centres.shape[1] // WIDTH))
@@ -150,21 +151,22 @@ def class_scores(labels, table, share, out):
 
 @parallel_if_large(lambda labels, gamma, weight, sums: labels.size * -(-gamma.shape[1] // WIDTH))
 def label_weights(labels, gamma, weight, sums):
-    """Add up how much of each class the spots of each label have, restart by restart, by chunks.
+    """Add up how much of each class the spots of each label have, restart by restart.
 
-    ``sums[., r, l, k] = sum_i weight[i] gamma[i, k] [labels[i, r] = l]``
+    ``sums[r, l, k] = sum_i weight[i] gamma[i, k] [labels[i, r] = l]``
     """
-    # IN labels (n, R), gamma (n, K), weight (n,) float64; OUT sums (N_CHUNKS, R, L, K) float64, set here
+    # IN labels (n, R), gamma (n, K), weight (n,) float64; OUT sums (R, L, K) float64, set here
     n, n_restarts = labels.shape
-    n_labels, n_classes = sums.shape[2:]
-    for c in prange(N_CHUNKS):
-        sums[c] = 0.0
-        start = c * n_restarts * n_labels * n_classes
-        for i in range(c * n // N_CHUNKS, (c + 1) * n // N_CHUNKS):
+    n_labels, n_classes = sums.shape[1:]
+    for part in prange((n_restarts + _RESTARTS - 1) // _RESTARTS):
+        first = _RESTARTS * part
+        last = min(first + _RESTARTS, n_restarts)
+        sums[first:last] = 0.0
+        for i in range(n):
             of_spot = fill(weight[i])
             for k in range(0, n_classes, WIDTH):
                 left = n_classes - k
                 own = load(gamma, i * n_classes + k, left, 0.0)
-                for r in range(n_restarts):
-                    here = start + (r * n_labels + np.int64(labels[i, r])) * n_classes + k
+                for r in range(first, last):
+                    here = (r * n_labels + np.int64(labels[i, r])) * n_classes + k
                     store(sums, here, left, fma(of_spot, own, load(sums, here, left, 0.0)))

@@ -51,6 +51,7 @@ __all__ = [
     "statistics_dense",
     "sweep",
     "sweep_cells",
+    "sweep_relative",
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
@@ -94,7 +95,7 @@ def data_term_dense(x, weight, offset, out):
             store(out, i3 * n_domains + k, left, a3)
 
 
-@parallel_if_large(lambda data, indices, indptr, weight, offset, out: (indptr[-1] - indptr[0]) * offset.size)
+@parallel_if_large(lambda data, indices, indptr, weight, offset, out: int(indptr[-1] - indptr[0]) * offset.size)
 def data_term_csr(data, indices, indptr, weight, offset, out):
     """`data_term_dense` for features in CSR form: only stored values are visited."""
     # IN data, indices (nnz,), indptr (n + 1,), weight (d, K), offset (K,); OUT out (n, K)
@@ -163,14 +164,19 @@ def responsibilities(phi, mixed):
 def _pull(start, out, i, k, indptr, indices, r, phi, halo):
     """Write ``start_i + sum_j r_ij phi_j`` for domains ``k`` to ``k + 23`` of spot ``i``; return the maxima of lanes.
 
-    The sum is the full Potts pull of the neighbours, not half of it. Three vectors are summed together, because each
-    alone would wait for its own last sum; vectors beyond the end of a row cost next to nothing.
+    The sum is the full Potts pull of the neighbours, not half of it, and no start counts as 0. Three vectors are summed
+    together, because each alone would wait for its own last sum; vectors beyond the end of a row cost next to nothing.
     """
     n_own, n_domains = phi.shape
     here, left = i * n_domains + k, n_domains - k
-    a0 = load(start, here, left, -np.inf)
-    a1 = load(start, here + WIDTH, left - WIDTH, -np.inf)
-    a2 = load(start, here + 2 * WIDTH, left - 2 * WIDTH, -np.inf)
+    if start is None:  # a pull is never below 0: lanes beyond the end of a row do not change the largest
+        a0 = fill(0.0)
+        a1 = a0
+        a2 = a0
+    else:
+        a0 = load(start, here, left, -np.inf)
+        a1 = load(start, here + WIDTH, left - WIDTH, -np.inf)
+        a2 = load(start, here + 2 * WIDTH, left - 2 * WIDTH, -np.inf)
     for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
         j = np.int64(indices[e])
         weight = fill(r[e])
@@ -202,8 +208,8 @@ def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, to
 
 
 @compiled
-def softmax_rows(rows, first, last, out, tops):
-    """Turn logits into probabilities in ``rows[first:last]`` of ``out``.
+def softmax_rows(rows, first, last, out, tops, factors=None):
+    """Turn logits into probabilities in ``rows[first:last]`` of ``out``; their exponentials may have factors (n, K).
 
     ``tops`` are the maxima, against overflow; they become the sums of the exponentials of what the logits lack to them.
     """
@@ -214,6 +220,8 @@ def softmax_rows(rows, first, last, out, tops):
         for k in range(0, n_domains, WIDTH):
             here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
             e = exp(minus(load(out, here, left, -np.inf), top))
+            if factors is not None:
+                e = fma(e, upper(load(factors, here, left, 0.0), fill(_LEAST)), fill(0.0))
             total = plus(total, e)
             store(out, here, left, e)
         tops[a - first] = pairwise_sum(total)
@@ -225,7 +233,7 @@ def softmax_rows(rows, first, last, out, tops):
 
 
 @compiled
-def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
+def _update(rows, first, last, data_term, indptr, indices, r, halo, phi, relative=None):
     """Update the posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
 
     Each step is done for a whole tile before the next step, so that the processor can work on other spots while one
@@ -235,7 +243,7 @@ def _update(rows, first, last, data_term, indptr, indices, r, halo, phi):
     for start in range(first, last, _TILE):
         stop = min(start + _TILE, last)
         _logits(rows, start, stop, data_term, indptr, indices, r, halo, phi, phi, tops)
-        softmax_rows(rows, start, stop, phi, tops)
+        softmax_rows(rows, start, stop, phi, tops, relative)
 
 
 def _terms(data_term, indptr, indices, *rest):
@@ -258,6 +266,22 @@ def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
         for part in prange((stop - start + _PART - 1) // _PART):
             first = start + _PART * part
             _update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
+
+
+@parallel_if_large(_terms_of_colour)
+def sweep_relative(relative, indptr, indices, r, halo, colour_start, phi):
+    """Do what `sweep` does, given the relative likelihoods of domains, without their logarithms.
+
+    ``phi_ik ~ relative_ik exp(sum_j r_ij phi_jk)``, where exponentials are relative to that of the largest pull. The
+    domain with this pull has `_LEAST` at least, so that no sum vanishes, even where all others do.
+    """
+    # IN relative (n, K), the rest as in sweep; IN/OUT phi (n, K)
+    rows = np.arange(relative.shape[0])
+    for c in range(colour_start.size - 1):
+        start, stop = colour_start[c], colour_start[c + 1]
+        for part in prange((stop - start + _PART - 1) // _PART):
+            first = start + _PART * part
+            _update(rows, first, min(first + _PART, stop), None, indptr, indices, r, halo, phi, relative)
 
 
 @parallel_if_large(_terms)
@@ -375,7 +399,7 @@ def statistics_dense(x, phi, counts, sums):
                     store(sums, row + f3 * n_domains, left, s3)
 
 
-@parallel_if_large(lambda data, indices, indptr, phi, counts, sums: (indptr[-1] - indptr[0]) * phi.shape[1])
+@parallel_if_large(lambda data, indices, indptr, phi, counts, sums: int(indptr[-1] - indptr[0]) * phi.shape[1])
 def statistics_csr(data, indices, indptr, phi, counts, sums):
     """`statistics_dense` for CSR features; sums are stored feature by domain, so that rows are contiguous."""
     # IN data, indices (nnz,), indptr (n + 1,), phi (n, K); OUT counts (N_CHUNKS, K), sums (N_CHUNKS, d, K)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.runtime.rows import some_rows
 
 __all__ = [
     "Calibration",
@@ -27,7 +28,7 @@ __all__ = [
 BINS = 10  # bins of confidence, of equal width, for the reliability and the calibration error
 _SMALLEST = 1e-30  # smaller posteriors are taken as this; float32 has full precision down to here
 _LARGEST_LOG = np.log(1e4)  # of a temperature
-_MOST_SPOTS = 20_000  # from which the temperature is determined
+_MOST_SPOTS = 40_000  # at most, from which the temperature is determined
 
 
 class Calibration(NamedTuple):
@@ -67,7 +68,7 @@ def calibrate(posterior: np.ndarray, agreement: float, *, searched: np.ndarray |
         T, from 1 to 10,000, and the calibrated posterior. Its confidences are those of the domains that are most
         probable in ``posterior``, in a few spots not those that are most probable after calibration.
     """
-    some = posterior[:: max(1, len(posterior) // _MOST_SPOTS)]
+    some = some_rows(posterior, 0, _MOST_SPOTS)
 
     def excess(log_temperature: float) -> float:
         return float(temper(some, float(np.exp(log_temperature))).max(axis=1).mean()) - agreement

@@ -201,31 +201,28 @@ def _evidence(
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
     apart = section.coordinates_apart(across=settings.across_sections)
-    shares: list[np.ndarray] = []
-    strengths: list[float] = []
-    tables: list[dict[str, np.ndarray]] = []
+    of_sets: list[list[Level]] = []
     with single_threaded():
         for states in sets:
-            stage.advance(len(shares), len(sets))
+            stage.advance(len(of_sets), len(sets))
             edges = layered_edges(section, states.features, pattern, settings)
-            _, found = levels(states, apart, edges, counts[-1], seed=options.seed)
-            shares.append(share_of_evidence(found, counts))
-            strengths.append(strength_of_evidence(found))
-            tables.append(_measured(found, counts))
-    # F of different states cannot be compared, but parts of it can; a number is missing where most sets lack it
-    n_empty = np.median([table["n_empty"] for table in tables], axis=0).astype(np.int64)
-    return {**tables[0], "n_empty": n_empty, "evidence": np.mean(shares, axis=0)}, float(np.mean(strengths))
+            of_sets.append(levels(states, apart, edges, counts[-1], seed=options.seed)[1])
+    return _measured(of_sets, counts), float(np.mean([strength_of_evidence(found) for found in of_sets]))
 
 
-def _measured(found: Sequence[Level], counts: range) -> dict[str, np.ndarray]:
-    """Columns of the table."""
-    of = levels_of(found, counts)
+def _measured(of_sets: Sequence[Sequence[Level]], counts: range) -> dict[str, np.ndarray]:
+    """Columns of the table: those of the first set of states, and what can be compared of all.
+
+    F of different states cannot be compared, but parts of it can; a number is missing where most sets lack it.
+    """
+    first, n_found = levels_of(of_sets[0], counts), [[level.k for level in levels_of(own, counts)] for own in of_sets]
     return {
         "k": np.array(counts),
-        "neg_elbo": np.array([level.neg_evidence for level in of]),
-        "smallest": np.array([np.bincount(level.labels).min() for level in of]),
-        "n_empty": np.array([k - level.k for k, level in zip(counts, of, strict=True)]),
-        "persistence": persistence([level.labels for level in of]),
+        "neg_elbo": np.array([level.neg_evidence for level in first]),
+        "smallest": np.array([np.bincount(level.labels).min() for level in first]),
+        "n_empty": np.median(np.array(counts) - np.array(n_found), axis=0).astype(np.int64),
+        "persistence": persistence([level.labels for level in first]),
+        "evidence": np.mean([share_of_evidence(found, counts) for found in of_sets], axis=0),
     }
 
 

@@ -211,7 +211,10 @@ class FitOptions:
         group="Graph",
     )
     flow_neighbors: int = _option(
-        100, "Number of nearest spots from which each flow direction is estimated.", group="Graph"
+        100,
+        f"Number of nearest spots of a flow direction. With {option('states')}, only {option('save_graph', True)} "
+        "needs flow directions.",
+        group="Graph",
     )
     across_sections: bool = _option(
         False,
@@ -437,8 +440,8 @@ _IDLE = {
     "rep": ("layer", "n_top_genes", "totals", "target_sum", "transform", "clip"),
     "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
-    "states": ("whiten", "tau"),
 }
+_IDLE_WITH_STATES = ("whiten", "tau")
 _IDLE_WITHOUT_STATES = ("detrend", "anisotropy", "search")
 
 
@@ -446,7 +449,8 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
     chosen = [name for name in _IDLE if getattr(options, name) not in (None, "auto", "off")]
     found = [(idle, name) for name in chosen for idle in _set_among(options, _IDLE[name])]
-    found += [(idle, "states") for idle in idle_options_of(options, with_states=False) if options.states == "off"]
+    if options.states != "auto":
+        found += [(idle, "states") for idle in idle_options_of(options, with_states=options.states != "off")]
     genes = options.n_pcs == 0 and options.rep is None
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
@@ -466,7 +470,8 @@ def _has_fixed_steps(options: FitOptions) -> bool:
 
 def idle_options_of(options: FitOptions, *, with_states: bool) -> list[str]:
     """Return the options that were set but have no effect where domains have states, or where they have none."""
-    return _set_among(options, _IDLE["states"] if with_states else _IDLE_WITHOUT_STATES)
+    flow = () if options.save_graph else ("flow_neighbors",)  # edges along layers need none, but it may be stored
+    return _set_among(options, _IDLE_WITH_STATES + flow if with_states else _IDLE_WITHOUT_STATES)
 
 
 def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
@@ -481,17 +486,14 @@ def option_as_set(options: FitOptions, name: str) -> str:
 
 def option_table() -> list[dict[str, Any]]:
     """Return one row per option, in the order of the help: name, flag, type, whether required, default, help, group."""
-    rows = []
-    for f in fields(FitOptions):
-        default = None if f.default is MISSING else f.default
-        rows.append(
-            {
-                "name": f.name,
-                "flag": as_flag(f.name),
-                "type": kind_of(f),
-                "required": f.default is MISSING,
-                "default": default,
-                **f.metadata,
-            }
-        )
-    return rows
+    return [
+        {
+            "name": f.name,
+            "flag": as_flag(f.name),
+            "type": kind_of(f),
+            "required": f.default is MISSING,
+            "default": None if f.default is MISSING else f.default,
+            **f.metadata,
+        }
+        for f in fields(FitOptions)
+    ]

@@ -240,7 +240,7 @@ def draw_composition(
         axes.barh(rows, composition[:, state], left=left, height=0.8, color=colour, linewidth=0)
         left += composition[:, state]
     axes.set_yticks(rows, [short(name) for name in domains], fontsize=TEXT, parse_math=False)
-    axes.invert_yaxis()
+    axes.set_ylim(max(len(domains), 1) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.set_ylabel("domain", fontsize=TEXT)
     axes.set_xlabel(f"share of {what}", fontsize=TEXT, parse_math=False)

@@ -20,7 +20,7 @@ __all__ = ["composition_figure", "contacts_figure", "contacts_size", "draw_conta
 _MOST = 20  # sections of one picture
 _CELL, _NARROWEST = 0.36, 1.6  # inches
 _LETTERS = 6  # of the largest number that fits into a cell at the usual size of text
-_LEGEND = 30  # types that have a line in the legend
+_LEGEND = 30  # lines of a column of the legend
 
 
 def contacts_figure(contacts: pd.DataFrame) -> Figure:
@@ -65,7 +65,8 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
                 Patch(color=colour, label=short(printable(kind))) for kind, colour in zip(types, colours, strict=True)
             ]
             legend = axes.legend(
-                handles=handles[:_LEGEND],
+                handles=handles,
+                ncols=-(-len(handles) // _LEGEND),
                 loc="upper left",
                 bbox_to_anchor=(1.02, 1.0),
                 fontsize=TEXT,

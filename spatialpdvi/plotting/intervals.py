@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullFormatter
 
 from spatialpdvi.io.results.described import read_intervals
 from spatialpdvi.plotting.labels import printable, short
@@ -89,10 +89,14 @@ def draw_intervals(axes: Axes, *, table: pd.DataFrame, name: str, params: Mappin
         axes.axvline(0.0, color="#999999", linewidth=0.8)
         colours = [_COLOUR if lower > 0 or upper < 0 else _LIGHT for lower, upper in zip(low, high, strict=True)]
     if name == "expression" and (value > 0).any():
-        axes.set_xscale("log")
-        smallest = value[value > 0].min() / 4
+        positive = np.concatenate([value, high])
+        smallest = positive[positive > 0].min() / 4
         low, value = np.maximum(low, smallest), np.maximum(value, smallest)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        drawn = np.concatenate([low, value, high])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(_ticks(np.nanmax(drawn) / np.nanmin(drawn)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.hlines(rows, low, high, colors=colours, linewidth=1.6)
     axes.scatter(value, rows, s=14, c=colours, zorder=3)
     axes.set_yticks(rows, _labels(shown, name), fontsize=TEXT, parse_math=False)
@@ -106,6 +110,13 @@ def draw_intervals(axes: Axes, *, table: pd.DataFrame, name: str, params: Mappin
     if len(table) > _MOST:
         note += f"; the first {_MOST} of {len(table):,}"
     return Heading(_TITLES[name], note)
+
+
+def _ticks(ratio: float) -> Locator:
+    """Return ticks, at least two, of a logarithmic axis whose ends have this ratio."""
+    if ratio < 5:
+        return MaxNLocator(nbins=5, steps=[1, 2, 5, 10])
+    return LogLocator(subs=(1.0, 2.0, 5.0) if ratio < 100 else (1.0,))
 
 
 def _labels(table: pd.DataFrame, name: str) -> Sequence[str]:

@@ -45,7 +45,7 @@ from spatialpdvi.plotting.charts import (
 )
 from spatialpdvi.plotting.fields import choose_edges, draw_edges, draw_flow
 from spatialpdvi.plotting.intervals import intervals_panel, intervals_panel_size
-from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, printable, read_labels
+from spatialpdvi.plotting.labels import Labels, choose_colours, printable, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, Scale, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, EDITED, HIGHEST_CHART, named_title, score_line
@@ -144,12 +144,7 @@ class View:
     @cached_property
     def placed(self) -> Tissue:
         """The sections and their maps, on white."""
-        samples, position = self.fitted.samples, self.coordinates[:, :2]
-        if samples is None:
-            tissue = place_tissue(position)
-        else:
-            names = [printable(str(name)) for name in samples.categories]
-            tissue = place_tissue(position, names=names, codes=samples.codes)
+        tissue = place_tissue(self.coordinates[:, :2], self.fitted.samples)
         return tissue if self.room is None else tissue.within(self.room)
 
     @cached_property
@@ -176,12 +171,9 @@ class View:
     @cached_property
     def colours(self) -> tuple[list[str], list[str]]:
         """Colours of the domains and of the labels (none without an annotation)."""
-        stored = self.fitted.colours
-        own = None if stored is None else check_colours(stored, self.domains.names)
-        if self.fitted.annotation is None:
-            return match_colours(self.domains.codes, colours=own)
-        of_labels = known_colours(self.fitted.label_colours, self.annotation.names)
-        return match_colours(self.domains.codes, self.annotation.codes, colours=own, label_colours=of_labels)
+        fitted = self.fitted
+        labels = None if fitted.annotation is None else self.annotation
+        return choose_colours(self.domains, labels, colours=fitted.colours, label_colours=fitted.label_colours)
 
     @cached_property
     def expression(self) -> dict[str, NDArray[np.float64]]:

@@ -14,7 +14,16 @@ from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.palette import further_colours, palette
 
-__all__ = ["Labels", "check_colours", "known_colours", "match_colours", "printable", "read_labels", "short"]
+__all__ = [
+    "Labels",
+    "check_colours",
+    "choose_colours",
+    "match_colours",
+    "printable",
+    "read_labels",
+    "short",
+    "short_apart",
+]
 
 Ints = NDArray[np.int64]
 
@@ -81,6 +90,44 @@ def printable(text: str) -> str:
 def short(name: str, most: int = _LONGEST) -> str:
     """Return the name, cut to ``most`` letters, so that a long one leaves room for what is drawn beside it."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def short_apart(names: Sequence[str], most: int) -> list[str]:
+    """Return the names, each cut to ``most`` letters where most of them remain different, in the middle if possible."""
+
+    def cut(name: str, first: int) -> str:
+        return name if len(name) <= most else f"{name[:first]}…{name[len(name) - (most - 1 - first) :]}"
+
+    from_the_middle = sorted(range(most), key=lambda first: abs(2 * first - most + 1))
+    return max(([cut(name, first) for name in names] for first in from_the_middle), key=lambda found: len(set(found)))
+
+
+def choose_colours(
+    domains: Labels,
+    labels: Labels | None,
+    *,
+    colours: Mapping[str, str] | None,
+    label_colours: Mapping[str, str] | None,
+) -> tuple[list[str], list[str]]:
+    """Return a colour per domain and per label, none without labels, as `match_colours` chooses them.
+
+    Parameters
+    ----------
+    domains, labels
+        Of each spot.
+    colours, label_colours
+        By name, where they are stored.
+
+    Raises
+    ------
+    InputError
+        If a colour of a domain is not a colour; such colours of labels are left out with a warning.
+    """
+    own = None if colours is None else check_colours(colours, domains.names)
+    if labels is None:
+        return match_colours(domains.codes, colours=own)
+    of_labels = _known_colours(label_colours, labels.names)
+    return match_colours(domains.codes, labels.codes, colours=own, label_colours=of_labels)
 
 
 def match_colours(
@@ -154,7 +201,7 @@ def check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]
     return found
 
 
-def known_colours(colours: Mapping[str, str] | None, names: Sequence[str]) -> list[str] | None:
+def _known_colours(colours: Mapping[str, str] | None, names: Sequence[str]) -> list[str] | None:
     """Return the stored colour of each label as ``#rrggbb``; None where there are none, or one is no colour."""
     if colours is None:
         return None

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spatialpdvi.errors import InputError, expect_finite
 from spatialpdvi.plotting.charts import RELIABILITY_NOTE, draw_reliability, draw_scan, draw_trace
-from spatialpdvi.plotting.labels import check_colours, known_colours, match_colours, read_labels
+from spatialpdvi.plotting.labels import choose_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.tissue import place_tissue
@@ -96,17 +96,10 @@ def plot_section(
     """
     position = _check_coordinates(coordinates)
     n = len(position)
-    names, codes = ([], None) if samples is None else _read_samples(samples, n)
-    tissue = place_tissue(position[:, :2], names=names, codes=codes)
+    tissue = place_tissue(position[:, :2], samples)
     domain = read_labels(domains, n=n, what="domains")
     label = None if annotation is None else read_labels(annotation, n=n, what="labels")
-    own = None if colours is None else check_colours(colours, domain.names)
-    of_domains, of_labels = match_colours(
-        domain.codes,
-        None if label is None else label.codes,
-        colours=own,
-        label_colours=None if label is None else known_colours(label_colours, label.names),
-    )
+    of_domains, of_labels = choose_colours(domain, label, colours=colours, label_colours=label_colours)
     chart = CHART_WIDTH, min(tissue.size[1], HIGHEST_CHART)
     panels: list[Panel] = []
 
@@ -156,17 +149,6 @@ def _check_coordinates(coordinates: ArrayLike) -> NDArray[np.float64]:
         raise InputError(expected, f"{position.shape}", "Give one row per spot.")
     expect_finite(position)
     return position
-
-
-def _read_samples(samples: Any, n: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the sections, and the section of each spot."""
-    found = read_labels(samples, n=n, what="samples")
-    missing = int((found.codes < 0).sum())
-    if missing:
-        raise InputError(
-            "the section of every spot", f"{missing:,} spots without one", "Name the sections of these spots, too."
-        )
-    return found.names, found.codes
 
 
 def _check_confidence(confidence: ArrayLike, n: int) -> NDArray[np.float64]:

@@ -1,14 +1,16 @@
 """The sections of a fit, each on a map of its own, side by side."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.section.images import TissueImage
 from spatialpdvi.plotting.histology import check_image, draw_image
+from spatialpdvi.plotting.labels import Labels, read_labels, short_apart
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -20,6 +22,7 @@ Ints = NDArray[np.int64]
 _BETWEEN, _NAME = 0.12, 0.2  # between two maps; above each map for its name
 _LEAST = 0.05  # of a map in axes that are too small for the number of maps
 _WIDEST, _HIGHEST = 9.0, 6.3  # all maps together, unless `_SMALLEST` makes them larger
+_LETTER, _FEWEST = 0.7, 6  # width of a letter, as a share of the size of its font; letters of a name that are shown
 _SMALLEST = 0.25  # least size of a map, as a share of the size that the section would have alone
 
 
@@ -70,14 +73,15 @@ class Tissue(NamedTuple):
         """Return framed axes for each section: the given axes for one section, for several smaller axes within them."""
         axes.set_axis_off()
         across, up = self.size
-        made = []
-        for cell in self.cells():
+        cells, made = self.cells(), []
+        most = max(_FEWEST, int(72 * (cells[0].spots.size[0] + _BETWEEN) / (_LETTER * TEXT)))
+        for cell, name in zip(cells, short_apart([cell.name for cell in cells], most), strict=True):
             own = axes
             if not self.is_alone:
                 width, height = cell.spots.size
                 own = axes.inset_axes((cell.left / across, 1 - (cell.top + height) / up, width / across, height / up))
                 own.set_axis_off()
-                own.set_title(cell.name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
+                own.set_title(name, fontsize=TEXT, loc="left", pad=3, parse_math=False, color="#333333")
             cell.spots.frame(own)
             if cell.image is not None:
                 draw_image(own, cell.image)
@@ -139,29 +143,45 @@ def _cell(section: PlacedSection, size: tuple[float, float], left: float, top: f
     return Cell(section.name, section.chosen, section.spots._replace(size=size), left, top, section.image)
 
 
-def place_tissue(
-    position: NDArray[np.float64], *, names: Sequence[str] = (), codes: NDArray[np.integer] | None = None
-) -> Tissue:
+def place_tissue(position: NDArray[np.float64], samples: Any | None = None) -> Tissue:
     """Find maps for spots at ``position``.
 
     Parameters
     ----------
     position
         (n, 2).
-    names, codes
-        Names of the sections, and the section of each spot, (n,) in 0..len(names)-1; without codes there is one.
+    samples
+        Section of each spot, (n,), if there are several.
+
+    Raises
+    ------
+    InputError
+        If there is not one section per spot.
     """
-    if codes is None or len(names) < 2:
+    found = None if samples is None else _read_samples(samples, len(position))
+    if found is None or len(found.names) < 2:
         spots = place_spots(position)
         return Tissue([PlacedSection("", slice(None), spots)], 1, spots.size)
-    chosen = [np.flatnonzero(codes == code) for code in range(len(names))]
-    sections = [PlacedSection(name, own, place_spots(position[own])) for name, own in zip(names, chosen, strict=True)]
+    chosen = [np.flatnonzero(found.codes == code) for code in range(len(found.names))]
+    sections = [
+        PlacedSection(name, own, place_spots(position[own])) for name, own in zip(found.names, chosen, strict=True)
+    ]
     columns, scale = _best_grid(sections, (_WIDEST, _HIGHEST))
     scale = min(1.0, max(scale, _SMALLEST))
     rows = -(-len(sections) // columns)
     width, height = _largest(sections)
     size = columns * (scale * width + _BETWEEN) - _BETWEEN, rows * (scale * height + _NAME)
     return Tissue(sections, columns, size)
+
+
+def _read_samples(samples: Any, n: int) -> Labels:
+    found = read_labels(samples, n=n, what="samples")
+    missing = int((found.codes < 0).sum())
+    if missing:
+        raise InputError(
+            "the section of every spot", f"{missing:,} spots without one", "Name the sections of these spots, too."
+        )
+    return found
 
 
 def _largest(sections: Sequence[PlacedSection]) -> tuple[float, float]:

@@ -78,6 +78,7 @@ def predict_options(
     min_counts: int | str | None = None,
     min_genes: int | None = None,
     correct: str | None = None,
+    memory: str | None = None,
     save_graph: bool = False,
 ) -> FitOptions:
     """Return the options with which a section is predicted: the model's, and those that differ between sections.
@@ -90,6 +91,8 @@ def predict_options(
         As for a fit of the section.
     correct
         "none" or "center"; None for what the model's fit did.
+    memory
+        That counts may take; None for all that is free.
 
     Raises
     ------
@@ -113,6 +116,7 @@ def predict_options(
         mask=mask,
         min_counts=min_counts,
         min_genes=min_genes,
+        memory=memory,
         save_graph=save_graph,
         **own,
     )

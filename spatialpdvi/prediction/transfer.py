@@ -30,6 +30,9 @@ _ROUND = 4  # the distance to this neighbour is how far a spot reaches: the next
 _SAMPLE = 50_000  # spots over which a median is taken
 _BLOCK = 1 << 14  # places that a thread has in work at a time
 _SAME = 1e-9  # distances that differ by less, as a share, are equal
+_MOST = 0.95  # of the spots have a domain where both are of the same tissue
+_CLEARLY = 0.1  # more of them, with the axes exchanged, say that their order differs
+_SAMPLE = 20_000  # places
 _AHEAD = 1e-3  # by how much the domain stays ahead of the others in (T2), if it was so far ahead
 _ALIKE = 1.2  # factors along the axes that differ by less come from one factor between two units
 _OTHER_UNIT = 1.25  # factors between two units are at least this, or at most its inverse
@@ -108,7 +111,7 @@ def carry(
             calibrated[rows] = smooth if borders == "smooth" else _towards(fit.calibrated[own], smooth, codes[rows])
 
     in_blocks(fill, places.shape[0], _BLOCK)
-    _check_found(fit.coordinates, places, codes, limit, where)
+    _check_found(tree, places, codes, limit, where)
     return Carried(codes, posterior, calibrated, limit)
 
 
@@ -187,8 +190,9 @@ def _check_units(fitted: np.ndarray, places: np.ndarray, where: str) -> None:
     )
 
 
-def _check_found(fitted: np.ndarray, places: np.ndarray, codes: np.ndarray, limit: float, where: str) -> None:
-    """Raise an error where no place has a domain; warn where few have, or where units seem to differ."""
+def _check_found(tree: cKDTree, places: np.ndarray, codes: np.ndarray, limit: float, where: str) -> None:
+    """Raise an error where no place has a domain; warn where few have, or where units or axes seem to differ."""
+    fitted = np.asarray(tree.data)
     share, factor = float((codes >= 0).mean()), _other_unit(fitted, places)
     scale = "" if factor is None else f"{option('scale', float(f'{1 / factor:.3g}'))}, estimated from the extents"
     boxes = f"{_box(places)}, and of the fit {_box(fitted)}"
@@ -207,12 +211,26 @@ def _check_found(fitted: np.ndarray, places: np.ndarray, codes: np.ndarray, limi
             f"were in another unit (pixels and micrometres, for example). If they are, try {scale}."
         )
         warnings.warn(InputWarning(text), stacklevel=3)
+    elif (exchanged := _share_exchanged(tree, places, limit) if share < _MOST else 0.0) > share + _CLEARLY:
+        text = (
+            f"Only {share:.1%} of the spots{where} are within {limit:.4g} of a fitted spot, and {exchanged:.1%} would "
+            "be with x and y exchanged. Exchange them if they are in another order than those of the fit."
+        )
+        warnings.warn(InputWarning(text), stacklevel=3)
     elif share < 0.5:
         text = (
             f"Only {share:.1%} of the spots{where} are within {limit:.4g} of a fitted spot; all others have no domain. "
             f"Their coordinates are {boxes}. Check origin and unit, or give {option('max_distance')}."
         )
         warnings.warn(InputWarning(text), stacklevel=3)
+
+
+def _share_exchanged(tree: cKDTree, places: np.ndarray, limit: float) -> float:
+    """The share of the places that would be near a fitted spot with x and y exchanged, of a sample."""
+    some = places[:: max(1, len(places) // _SAMPLE)].copy()
+    some[:, :2] = some[:, 1::-1]
+    distance, _ = tree.query(some, distance_upper_bound=(1.0 + _SAME) * limit)
+    return float(np.isfinite(distance).mean())
 
 
 def _factors(fitted: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -103,8 +103,8 @@ class CompositionMixture(PottsMixture):
         return CompositionStatistics(counts, sums, members)
 
     def state_posterior(self, phi: np.ndarray, lam: CompositionGlobals) -> np.ndarray:
-        """Return the posterior (n, C) of every spot's state, ``sum_k phi_ik psi_ikc`` (C2), for phi (n, K)."""
-        found = np.empty((phi.shape[0], lam.m.shape[0]))
+        """Return the posterior (n, C) float32 of each spot's state, ``sum_k phi_ik psi_ikc`` (C2), for phi (n, K)."""
+        found = np.empty((phi.shape[0], lam.m.shape[0]), dtype=np.float32)
         composition = softmax(lam.theta, axis=1)
         for b, p in self.patches.items():
             states = self._likelihoods(b, lam)
@@ -245,9 +245,9 @@ class StateLikelihoods(NamedTuple):
         data_term_dense(self.relative, weight, np.zeros(composition.shape[0]), out)
         return out
 
-    def weighted(self, phi: np.ndarray, composition: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+    def weighted(self, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:
         """Return ``phi_ik e^-(b_ik - top_i)``, (n, K), from which `members` and `posterior` follow."""
-        mixed = self.of_domains(composition, out=out)
+        mixed = self.of_domains(composition)
         responsibilities(phi, mixed)
         return mixed
 

@@ -21,7 +21,7 @@ from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
 from spatialpdvi.plotting.description import contacts_figure
 from spatialpdvi.plotting.intervals import intervals_figure
-from spatialpdvi.plotting.labels import Labels, check_colours, known_colours, match_colours, read_labels
+from spatialpdvi.plotting.labels import Labels, choose_colours, read_labels
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
@@ -109,22 +109,13 @@ def draw_maps(material: Material) -> Maps:
     """
     fitted = material.fitted
     assert fitted.coordinates is not None  # they were read with the fit
-    position, n = fitted.coordinates[:, :2], len(fitted.coordinates)
-    if fitted.samples is None:
-        tissue = place_tissue(position)
-    else:
-        names = [str(name) for name in fitted.samples.categories]
-        tissue = place_tissue(position, names=names, codes=np.asarray(fitted.samples.codes))
+    n = len(fitted.coordinates)
+    tissue = place_tissue(fitted.coordinates[:, :2], fitted.samples)
     domains = read_labels(fitted.domains, n=n, what="domains")
     labels = None if fitted.annotation is None else read_labels(fitted.annotation, n=n, what="labels")
     order = [str(fitted.domains.categories[code]) for code in np.unique(fitted.domains.codes)]
-    own = None if fitted.colours is None else check_colours(fitted.colours, order)
-    of_domains, of_labels = match_colours(
-        domains.codes,
-        None if labels is None else labels.codes,
-        colours=own,
-        label_colours=None if labels is None else known_colours(fitted.label_colours, labels.names),
-    )
+    stored = {"colours": fitted.colours, "label_colours": fitted.label_colours}
+    of_domains, of_labels = choose_colours(domains, labels, **stored)
 
     def of(caption: str, shown: Labels, colours: list[str]) -> LabelMap:
         def draw(axes: Axes) -> None:

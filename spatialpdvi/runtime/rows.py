@@ -21,10 +21,12 @@ __all__ = [
     "columns_of_blocks",
     "row_blocks",
     "slices",
+    "some_rows",
 ]
 
 _BLOCK = 100_000  # spots: temporary arrays of so many are small beside a large section
 _R = TypeVar("_R")
+_Matrix = TypeVar("_Matrix", np.ndarray, sp.csr_matrix)
 Check: TypeAlias = Callable[[np.ndarray], None]  # of values; it raises an error
 
 
@@ -197,3 +199,12 @@ class SelectedRows:
         """The selected ones of a range of rows, counted from its first."""
         start, stop = np.searchsorted(self._chosen, (first, last))
         return np.asarray(self._chosen[start:stop] - first)
+
+
+def some_rows(matrix: _Matrix, seed: int, most: int) -> _Matrix:
+    """Return at most so many random rows of a matrix (n, d), in their order; all of them where there are no more.
+
+    Every tenth row would do for rows in any order, but those of a lattice would all lie in a few of its columns.
+    """
+    n = matrix.shape[0]
+    return matrix if n <= most else matrix[np.sort(np.random.default_rng(seed).choice(n, most, replace=False))]

@@ -19,7 +19,7 @@ from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.atomic import check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
-from spatialpdvi.runtime.progress import Progress, progress_of
+from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
@@ -130,7 +130,7 @@ def simulate_file(
     Parameters
     ----------
     path
-        An h5ad file, or a zarr store where it ends in .zarr. Its folder must exist; an existing file is replaced.
+        An h5ad file that ends in .h5ad, or a zarr store in .zarr. Its folder must exist; an existing file is replaced.
     progress
         True shows the stages as lines on stderr; by default nothing is shown.
     arguments
@@ -143,7 +143,8 @@ def simulate_file(
     Raises
     ------
     InputError
-        If an argument is out of its range, the folder does not exist or the file cannot be written.
+        If an argument is out of its range, the path has another ending, the folder does not exist or the file cannot
+        be written.
     """
     target, progress = resolve(Path(path), option=None), progress_of(progress)
     if not target.parent.is_dir():
@@ -153,17 +154,26 @@ def simulate_file(
             "Make the folder first, or choose another one.",
         )
     check_writable(target, None, as_store=target.suffix == ".zarr")
-    with progress.stage("simulate") as stage:
-        drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})
-        stage.note(f"{drawn.frame.n_obs:,} spots")
+    if target.suffix not in {".h5ad", ".zarr"}:
+        raise InputError(
+            "a path that ends in .h5ad or .zarr for the simulated section",
+            repr(str(path)),
+            "Its ending sets the format; give it one of these.",
+        )
+    with claimed(target):
+        with progress.stage("simulate") as stage:
+            drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})
+            stage.note(f"{drawn.frame.n_obs:,} spots")
+        with progress.stage("write") as stage, clear_errors(target, option=None):
+            n_written = _write(target, drawn, stage)
+    return drawn.frame.n_obs, n_written
+
+
+def _write(target: Path, drawn: _Drawn, stage: Stage) -> int:
+    """Write a section, and return its number of counts."""
     n_bursts, n_written = int(drawn.sources.total.sum()), 0  # a burst is at most one count
     n_bytes = _BURST_BYTES * n_bursts + _SPOT_BYTES * drawn.frame.n_obs + _HEADERS
-    with (
-        progress.stage("write") as stage,
-        claimed(target),
-        clear_errors(target, option=None),
-        new_store(target, n_bytes=n_bytes) as store,
-    ):
+    with new_store(target, n_bytes=n_bytes) as store:
         write_elem(store, "/", drawn.frame)
         if "X" in store:  # newer versions of anndata store that there is none
             del store["X"]
@@ -171,7 +181,7 @@ def simulate_file(
             append_counts(store, block, n_values=n_bursts)
             n_written += block.nnz
             stage.note(f"{n_written:,} counts")
-    return drawn.frame.n_obs, n_written
+    return n_written
 
 
 def _draw(

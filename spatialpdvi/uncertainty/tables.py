@@ -102,9 +102,9 @@ def share_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray,
     if found.chance is None or found.purity is None:
         return found.mean, low, high
     near, pure = quantile * np.sqrt(found.chance), found.purity[:, None]
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # of a domain with nothing of its own, 0 / 0
         most, rest = (found.mean + near) / pure, (1.0 - found.mean + near) / pure
-    return found.mean, np.maximum(low, 1.0 - rest), np.minimum(high, most)
+    return found.mean, np.fmax(low, 1.0 - rest), np.fmin(high, most)
 
 
 def expression_table(

@@ -69,6 +69,18 @@ def test_squares_of_which_half_is_tissue(tmp_path, way, size):
     assert (whole.X != adata.X).nnz == 0
 
 
+@pytest.mark.parametrize(("shift", "tissue", "edge"), [(0, slice(123, None), 120), (1010, slice(7), 1000)])
+def test_a_square_that_reaches_beyond_the_mask_is_judged_by_its_part_within(tmp_path, shift, tissue, edge):
+    """Squares at the edge have ten of their twenty rows or columns within it, of which seven are tissue."""
+    mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
+    mask[:, tissue] = mask[tissue] = 1
+    gem = write_gem(tmp_path / "SN.gem", MOLECULES._replace(x=MOLECULES.x + shift, y=MOLECULES.y + shift))
+    bin_file(gem, tmp_path / "out.h5ad", bin_size=20, tissue=_save(tmp_path / "mask.tif", mask))
+    adata = ad.read_h5ad(tmp_path / "out.h5ad")
+    assert adata.obs["in_tissue"].tolist() == [edge in corner for corner in _corners(adata)]
+    assert adata.obs["in_tissue"].any()
+
+
 @pytest.mark.parametrize("ending", ["gem", "gem.gz"])
 def test_a_gem_whose_places_do_not_begin_at_zero(tmp_path, ending):
     """A mask as large as the records reach begins at the first of them, any other one at zero."""
@@ -151,8 +163,10 @@ def test_files_that_cannot_be_read(tmp_path, given, monkeypatch):
     ):
         with pytest.raises(InputError, match=said):
             bin_file(gef, tmp_path / "out.h5ad", **{given: tmp_path / name})
+    output = good.rename(tmp_path / "good.h5ad")  # whatever its ending, it is a TIFF
     with pytest.raises(InputError, match="another file than"):
-        bin_file(gef, good, **{given: good})
+        bin_file(gef, output, **{given: output})
+    good = output.rename(good)
     find = importlib.util.find_spec
     monkeypatch.setattr("spatialpdvi.binning.tiff.find_spec", lambda name: None if name == "tifffile" else find(name))
     with pytest.raises(InputError, match=r"not installed\. Install them with: pip install 'spatialpdvi\[images\]'"):

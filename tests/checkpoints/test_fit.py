@@ -1,7 +1,9 @@
 """A fit that was stopped goes on to the same result; what is not of this fit is refused, what is damaged is told."""
 
 import shutil
+from pathlib import Path
 
+import anndata
 import numpy as np
 import pytest
 from checkpoints.conftest import Fragile, StoppedError, same_elements
@@ -10,6 +12,8 @@ from documented import named, part
 import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
 from spatialpdvi.api import fitting
+from spatialpdvi.errors import NotConvergedWarning, ResourceError
+from spatialpdvi.io.results import writing
 from spatialpdvi.io.storage.archive import read_archive, write_archive
 from spatialpdvi.runtime.progress import Progress
 
@@ -30,6 +34,7 @@ def _refusal(section, chosen, checkpoint, tmp_path):
     return str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:Not converged")  # the epochs of some are limited
 @pytest.mark.parametrize(
     "more",
     [
@@ -131,6 +136,48 @@ def test_several_files_go_on_too(toy_section, options, folder, tmp_path):
 
 
 @pytest.mark.cli
+def test_the_output_is_no_checkpoint(section, options, tmp_path):
+    place = tmp_path / "same.zarr"
+    with pytest.raises(InputError, match=r"^Expected `checkpoint` to be another file than '.*same\.zarr', found the "):
+        fit_file(section, options(), output=place, checkpoint=Checkpoint(place, every=np.int64(1)))
+    assert not place.exists()
+
+
+@pytest.mark.cli
+def test_what_was_written_before_a_failure_is_named(toy_section, options, tmp_path, monkeypatch):
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
+        toy_section[spots].copy().write_h5ad(path)
+    write, (first, second) = writing.write_elements, paths
+
+    def no_space(path, *arguments, **more):
+        if Path(path.given) == second:
+            raise ResourceError("There is no space left.", "Free some.", outcome="Nothing was changed.")
+        write(path, *arguments, **more)
+
+    monkeypatch.setattr(writing, "write_elements", no_space)
+    old = second.read_bytes()
+    with pytest.raises(InputError) as failure:
+        spatialpdvi.fit_files(paths, options())
+    assert str(failure.value) == (
+        f"There is no space left. {str(first)!r} was written before; nothing else was. Free some."
+    )
+    assert "pdvi" in anndata.read_h5ad(first).uns
+    assert second.read_bytes() == old
+
+
+@pytest.mark.cli
+def test_files_warn_of_a_fit_that_has_not_converged(toy_section, section, options, tmp_path):
+    for path, run in ((section, fit_file), ([section, tmp_path / "other.h5ad"], spatialpdvi.fit_files)):
+        toy_section.write_h5ad(tmp_path / "other.h5ad")
+        (tmp_path / run.__name__).mkdir()
+        out = tmp_path / run.__name__ / ("out.h5ad" if run is fit_file else "")
+        with pytest.warns(NotConvergedWarning, match=r"^Not converged.* The result is written all the same\.$") as said:
+            run(path, options(max_epochs=1), output=out)
+        assert said[0].filename == __file__
+
+
+@pytest.mark.cli
 def test_it_says_where_it_begins(section, options, stopped, folder, tmp_path):
     heard = Heard()
     kept = Checkpoint(folder, resume=True)
@@ -165,7 +212,8 @@ def test_restarts_are_made_once(section, options, folder, tmp_path, monkeypatch)
 def test_a_limit_of_epochs_can_be_raised(section, options, folder, tmp_path):
     straight = fit_file(section, options(), output=tmp_path / "straight.h5ad")
     kept = Checkpoint(folder, every=2)
-    short = fit_file(section, options(max_epochs=5), output=tmp_path / "out.h5ad", checkpoint=kept)
+    with pytest.warns(NotConvergedWarning):
+        short = fit_file(section, options(max_epochs=5), output=tmp_path / "out.h5ad", checkpoint=kept)
     assert not short.certificate.converged
     assert len(list(folder.iterdir())) == 2
     sentence = _refusal(section, options(max_epochs=4), Checkpoint(folder, resume=True), tmp_path)

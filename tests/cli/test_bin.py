@@ -111,6 +111,8 @@ def test_wrong_uses_are_one_sentence_and_leave_all_as_it_was(tissue, tmp_path):
         (("-o", tmp_path / "out.h5ad", "--cell-bin"), "found a square-bin GEF"),
         (("-o", tmp_path / "out.h5ad", "--memory", "none"), "`--memory`"),
         (("-o", tmp_path), "found a folder"),
+        (("-o", tmp_path / "s.txt"), "s.txt'. Its ending sets the format; give it one of these.\n"),
+        (("-o", tmp_path / "s"), "Expected `--output` to be a path that ends in .h5ad or .zarr, found '"),
     ):
         message = _run("bin", path, *arguments, code=2).stderr
         assert said in message

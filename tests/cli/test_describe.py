@@ -112,6 +112,24 @@ def test_what_is_stored_is_in_the_report_until_the_next_fit(parts, tmp_path):
     assert "pdvi_describe" not in ad.read_h5ad(parts[0]).uns
 
 
+def test_files_that_were_replaced_before_a_failure_are_named(parts, tmp_path):
+    folder = tmp_path / "out"
+    run("describe", parts[0], "--by", "kind", *QUICK, "-n", 4, "-o", folder, "-q")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "contacts.csv").unlink()
+    (folder / "contacts.csv").mkdir()
+    said = run("describe", parts[1], *QUICK, "-n", 0, "-o", folder, "-q", code=2)
+    written = [repr(str(folder / name)) for name in ("sections.csv", "domains.csv")]
+    assert f"{' and '.join(written)} were written before; nothing else was." in said
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert {name for name in after if after[name] != before[name]} == {"sections.csv", "domains.csv"}
+    assert before.keys() - after.keys() == {"contacts.csv"}
+    (folder / "contacts.csv").rmdir()
+    run("describe", parts[1], *QUICK, "-n", 0, "-o", folder, "-q")
+    names = {"sections.csv", "domains.csv", "contacts.csv", "describe.json", "contacts.png"}
+    assert {path.name for path in folder.iterdir()} == names
+
+
 def test_the_same_bits_for_any_number_of_threads(parts, tmp_path):
     made = []
     for threads in (1, 3):

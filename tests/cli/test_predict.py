@@ -183,6 +183,15 @@ def test_places_that_cannot_be_written_are_refused_before_the_fit(toy_file, tmp_
     assert _contents(tmp_path) == before
 
 
+def test_memory_and_threads_change_nothing(model, toy_file, tmp_path):
+    for name, options in (("a", ()), ("b", ("--memory", "1KB", "--threads", 1))):
+        _run("predict", toy_file, "--model", model, "-o", tmp_path / f"{name}.h5ad", "-q", *options)
+    a, b = (anndata.read_h5ad(tmp_path / f"{name}.h5ad").obsm["pdvi_posterior"] for name in "ab")
+    np.testing.assert_array_equal(a, b)
+    assert "`--threads` to be at least 1, found 0" in _refusal("predict", toy_file, "--model", model, "--threads", 0)
+    assert "`--memory` to be a size" in _refusal("predict", toy_file, "--model", model, "--memory", "much")
+
+
 def test_models_that_are_none_are_refused(toy_file, tmp_path):
     (tmp_path / "text.npz").write_text("no model")
     before = _contents(tmp_path)

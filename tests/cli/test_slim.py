@@ -155,6 +155,8 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
         spv.InputError, match=r"'section\.h5ad', .* Give the file of this AnnData to one of `markers_file`"
     ):
         spv.markers(ad.read_h5ad(light))
+    with pytest.raises(spv.InputError, match=r"`plot_file` and `report_files`, which read them from there"):
+        spv.markers(ad.read_h5ad(light))
     _run("markers", whole, "-o", folder / "whole.csv", "-q")
     _run("markers", light, "-o", folder / "light.csv", "-q", "--counts", folder / "section.h5ad")
     assert (folder / "whole.csv").read_bytes() == (folder / "light.csv").read_bytes()

@@ -79,6 +79,18 @@ def test_of_several_files_those_with_sections_of_their_own_are_told_apart(files,
     assert pd.read_csv(tmp_path / "one.csv").columns[:3].tolist() == ["spot", "section", "x"]
 
 
+def test_another_column_of_sections(files, tmp_path):
+    adata = ad.read_h5ad(files[0])
+    adata.obs["slice"] = ["left", "right"] * 200
+    spv.fit(adata, k=3, n_init=1, n_top_genes=60, tol=1e-3, sample_key="slice")
+    first = spv.domain_table(adata)
+    adata.obs["again"] = adata.obs.pop("slice")
+    pd.testing.assert_frame_equal(spv.domain_table(adata, sample_key="again"), first)
+    adata.write_h5ad(files[0])
+    write_domain_table(files[:1], tmp_path / "one.csv", sample_key="again")
+    assert pd.read_csv(tmp_path / "one.csv")["section"].tolist() == first["section"].tolist()
+
+
 def test_files_that_cannot_be_told_apart_or_none_make_no_table(files, tmp_path):
     (tmp_path / "more").mkdir()
     again = files[0].rename(tmp_path / "more" / files[1].name)

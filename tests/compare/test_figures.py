@@ -106,6 +106,19 @@ def test_maps_without_labels_match_the_first_solver(make_run):
     assert len(set(_colours(a, xy))) == 2
 
 
+def test_maps_without_labels_match_the_first_solver_that_did_not_fail(make_run):
+    xy = np.array([[i % 4, i // 4] for i in range(8)], dtype=float)
+    runs = [
+        make_run("a", 0, [-1.0, None], failed=True, domains=[-1] * 8),
+        make_run("b", 0, [-1.0], domains=[0] * 4 + [1] * 4),
+        make_run("c", 0, [-1.0], domains=[1] * 4 + [0] * 4),
+    ]
+    a, b, c = draw_maps(xy, None, runs).axes
+    assert set(_colours(a, xy)) == {UNLABELLED}
+    assert _colours(b, xy) == _colours(c, xy)
+    assert [axes.texts[0].get_text() for axes in draw_maps(xy, None, runs[:1]).axes] == ["a  failed"]
+
+
 def test_titles_of_narrow_maps_do_not_touch(make_run):
     xy = np.array([[i % 3, i // 3] for i in range(60)], dtype=float)
     runs = [make_run(f"a-long-name-{i}", 0, [-1.0], ari=0.5, domains=[0] * 30 + [1] * 30) for i in range(5)]

@@ -38,9 +38,10 @@ def test_a_touched_or_changed_input_is_another_one(tmp_path, section):
     assert identify(section, FitOptions(k=3))["input_size"] == 4
 
 
-def test_solver_seed_and_names_of_keys_do_not_matter(section):
+def test_solver_seed_names_of_keys_and_memory_do_not_matter(section):
     plain = identify(section, FitOptions(k=3))
-    assert identify(section, FitOptions(k=3, seed=4, solver="cavi", key_added="x", save_graph=True)) == plain
+    other = FitOptions(k=3, seed=4, solver="cavi", key_added="x", save_graph=True, memory="2GB")
+    assert identify(section, other) == plain
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"identity": 1, "result": 2}', '{"result": {}}', "\xff"])

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 import scanpy as sc
 import scipy.sparse as sp
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, kstest, norm
 from statsmodels.stats.multitest import multipletests
 
 import spatialpdvi
-from spatialpdvi.description.neighbourhoods import load_squidpy
+from spatialpdvi.description.neighbourhoods import load_squidpy, variable_genes
 from spatialpdvi.description.sizes import spot_area
 
 sq = load_squidpy()
@@ -99,8 +99,24 @@ def test_genes_are_squidpys_morans_i_of_the_most_variable(pair, described, name)
         expected = expected.loc[found.index]
         assert (np.diff(found["moran_i"]) <= 0).all()
         np.testing.assert_allclose(found["moran_i"], expected["I"], rtol=1e-4)
-        np.testing.assert_allclose(found["p"], expected["pval_norm"], rtol=1e-2, atol=1e-12)
-        np.testing.assert_allclose(found["q"], expected["pval_norm_fdr_bh"], rtol=1e-2, atol=1e-12)
+        # squidpy's is the tail on the side of the sign of I less its mean
+        above = expected["I"] > -1 / (own.n_obs - 1)
+        p = np.where(above, expected["pval_norm"], 1 - expected["pval_norm"])
+        np.testing.assert_allclose(found["p"], p, rtol=1e-2, atol=1e-12)
+        np.testing.assert_allclose(found["q"], false_discovery_control(p), rtol=1e-2, atol=1e-12)
+
+
+def test_genes_without_a_pattern_have_every_p_value_alike():
+    """Of shuffled expression p is uniform, so no more genes than chance allows are found."""
+    rng = np.random.default_rng(0)
+    near = np.abs(np.subtract.outer(np.arange(400), np.arange(400)))
+    graph = sp.csr_matrix(((near > 0) & (near < 4)).astype(float))
+    graph = sp.csr_matrix(graph / graph.sum(axis=1))
+    found = variable_genes(rng.normal(size=(400, 600)), np.arange(600).astype(str), graph)
+    assert kstest(found["p"], "uniform").pvalue > 0.01
+    assert (found["q"] < 0.05).sum() == 0
+    alternating = np.where(np.arange(400) % 2 < 1, 1.0, -1.0)[:, None] + 0.1 * rng.normal(size=(400, 2))
+    assert (variable_genes(alternating, np.array(["a", "b"]), graph)["p"] > 0.99).all()
 
 
 def test_sizes_and_compositions_are_counts(pair, described):

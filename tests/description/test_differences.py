@@ -33,6 +33,29 @@ def test_p_is_the_share_of_divisions_with_at_least_this_difference(first, second
     assert p[1] == 1.0
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e8])
+def test_p_does_not_depend_on_the_unit(scale):
+    values = np.random.default_rng(2).random((20, 8)) * (np.arange(20) > 0)[:, None]
+    p, _ = compare_groups(values, members((4, 4)), seed=0)
+    assert p[0] == 1.0
+    np.testing.assert_array_equal(compare_groups(scale * values, members((4, 4)), seed=0)[0], p)
+
+
+def test_groups_count_by_their_number_of_sections():
+    """All 420 divisions of eight sections into two, two and four, written out."""
+    divisions = [
+        [*first, *second, *({*range(8)} - {*first, *second})]
+        for first in combinations(range(8), 2)
+        for second in combinations(sorted({*range(8)} - {*first}), 2)
+    ]
+    values = np.random.default_rng(0).random((20, 8))
+    mean, divided = values.mean(axis=1, keepdims=True), values[:, divisions]
+    t = sum(own.shape[2] * (own.mean(axis=2) - mean) ** 2 for own in np.split(divided, [2, 4], axis=2))
+    p, smallest = compare_groups(values, members((2, 2, 4)), seed=0)
+    assert smallest == pytest.approx(2 / 420)
+    np.testing.assert_allclose(p, (t >= t[:, :1] - 1e-9).mean(axis=1))
+
+
 @pytest.mark.parametrize("sizes", [(4, 5), (3, 3), (2, 2, 3)])
 def test_permuted_conditions_have_uniform_p_values(sizes):
     # shares as of sections: few domains, of different size, not normal

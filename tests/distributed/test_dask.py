@@ -4,6 +4,12 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from contextlib import nullcontext
 from functools import partial
 from types import CellType, CodeType, FunctionType
 
@@ -12,7 +18,7 @@ import pytest
 from conftest import make_composition_toy, make_toy
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, ResourceError
 from spatialpdvi.fitting.loop import StopRule, one_epoch, optimise
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
@@ -20,7 +26,8 @@ pytest.importorskip("distributed", reason="the extra [dask] is not installed")
 # distributed closes the last of its sockets and loops when they are collected, which is after the test
 pytestmark = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"), pytest.mark.cli]
 
-from spatialpdvi.distributed import ClusterEngine, connect  # noqa: E402 - after the check that it can be imported
+# after the check that it can be imported
+from spatialpdvi.distributed import ClusterEngine, client, connect  # noqa: E402
 
 RULE = StopRule(1e-9, 1e-12, 5)
 
@@ -181,7 +188,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path):
 
     for checkpoint, again in ((None, 0), (Checkpoint(tmp_path / "kept", every=1), 3)):
         with connect("local:2") as cluster:
-            progress = Killing([min(cluster.on_each(os.getpid).values())])
+            progress = Killing([min(cluster.run(os.getpid, dict.fromkeys(cluster.workers(), ())).values())])
             with pytest.warns(InputWarning, match=r"^A worker.* left before the fit was done\. "):
                 there = fit_file(
                     path,
@@ -220,7 +227,7 @@ def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
 
 
 def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair):
-    note = "(A worker of `dask='local:2'` found this; it must see the file under the same path.)"
+    note = "(A worker of the Dask cluster 'local:2' found this; it must see the file under the same path.)"
     with pytest.raises(InputError, match=rf"^Expected `solver` to be one of .*, found 'em'\. {re.escape(note)}$"):
         pair.map(make_solver, [("cavi",), ("em",)])
 
@@ -228,15 +235,82 @@ def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair)
 @pytest.mark.parametrize(
     ("where", "found"),
     [
-        ("local", r"^Expected `dask` to be local:N .*, found 'local'\.$"),
-        ("local:0", r"^Expected `dask` to be local:N with at least one worker, found 'local:0'\.$"),
-        ("127.0.0.1:8786", r"^Expected `dask` to be local:N .*, found '127\.0\.0\.1:8786'\.$"),
-        ("nothing.json", r"^Expected a scheduler file of Dask at `dask='nothing\.json'`, found FileNotFoundError: "),
+        ("local", r"^Expected the Dask cluster to be local:N .*, found 'local'\.$"),
+        ("local:0", r"^Expected a Dask cluster local:N with at least one worker, found 'local:0'\.$"),
+        ("127.0.0.1:8786", r"^Expected the Dask cluster to be local:N .*, found '127\.0\.0\.1:8786'\.$"),
+        ("nothing.json", r"^Expected a scheduler file of Dask at 'nothing\.json', found FileNotFoundError: "),
+        ("tcp://127.0.0.1:1", r"^Expected a Dask scheduler at 'tcp://127\.0\.0\.1:1', found .* Check its address, "),
     ],
 )
 def test_an_address_without_a_cluster_is_an_error(where, found):
     with pytest.raises(InputError, match=found), connect(where):
         pass
+
+
+def test_jobs_for_any_worker_end_where_none_is_left(monkeypatch):
+    monkeypatch.setattr(client, "_STARTUP_SECONDS", 1.0)
+    with connect("local:1") as cluster:
+        cluster.workers()
+        stop = threading.Timer(1.0, cluster._client.cluster.scale, (0,))
+        stop.start()
+        said = r"^No worker of the Dask cluster 'local:1' connected within 1 seconds\. Start .* their logs say why\.$"
+        with pytest.raises(ResourceError, match=said):
+            cluster.map(time.sleep, [(30,), (30,)])
+        stop.join()
+        assert _tasks_become(cluster, 0)
+
+
+def test_jobs_for_any_worker_go_on_with_one_that_replaces_the_last():
+    with connect("local:1") as cluster:
+        (pid,) = cluster.run(os.getpid, dict.fromkeys(cluster.workers(), ())).values()
+        stop = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+        stop.start()
+        assert cluster.map(_sleep, [(2.0,), (0.0,)]) == [2.0, 0.0]
+        stop.join()
+        assert _tasks_become(cluster, 0)
+
+
+def _sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def _tasks_become(cluster, number):
+    """Whether the scheduler knows so many tasks, within a few seconds: it learns later that a future was released."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if cluster._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == number:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_logs_and_warnings_are_in_the_end_as_they_were(stopped):
+    loggers = [logging.getLogger(name) for name in ("distributed.client", "asyncio", "tornado.application")]
+
+    def state():
+        return [(logger.level, logger.filters.copy()) for logger in loggers], warnings.filters.copy()
+
+    before = state()
+    with pytest.raises(KeyboardInterrupt) if stopped else nullcontext(), connect("local:1"):
+        assert loggers[0].level == logging.CRITICAL
+        assert state()[1] != before[1]
+        if stopped:
+            raise KeyboardInterrupt
+    assert state() == before
+
+
+def test_what_dask_logs_of_an_error_is_not_shown_where_it_is_imported_here():
+    code = (
+        "import logging, sys\n"
+        "from spatialpdvi.distributed import connect\n"
+        "assert 'distributed' not in sys.modules\n"
+        "with connect('local:1'):\n"
+        "    assert logging.getLogger('distributed.client').level == logging.CRITICAL\n"
+    )
+    main = f"if __name__ == '__main__':\n    exec({code!r})"  # the workers import it too
+    subprocess.run([sys.executable, "-c", main], check=True)
 
 
 def test_only_the_end_of_a_wait_that_a_signal_cut_short_is_kept_from_the_log(caplog):

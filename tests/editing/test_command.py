@@ -89,6 +89,24 @@ def test_errors_leave_the_file_alone(path, tmp_path, monkeypatch, arguments, sai
     assert path.read_bytes() == before
 
 
+def test_the_table_of_names_is_not_replaced(path, tmp_path):
+    names = tmp_path / "names.csv"
+    names.write_text("domain,name\n0,x\n", encoding="utf-8")
+    said = run("label", "rename", path, "--names", names, "-o", names, code=2)
+    assert "Expected `--output` to be another file than" in said
+    assert names.read_text(encoding="utf-8") == "domain,name\n0,x\n"
+
+
+def test_a_split_does_not_depend_on_threads(path, tmp_path):
+    for threads in (1, 2):
+        out = tmp_path / f"{threads}.h5ad"
+        run("label", "split", path, "-d", "0", "--into", 2, "--threads", threads, "-o", out)
+    one, two = (ad.read_h5ad(tmp_path / f"{threads}.h5ad").obsm["pdvi_posterior"] for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    said = run("label", "split", path, "-d", "0", "--into", 2, "--threads", 0, code=2)
+    assert "Expected `--threads` to be at least 1, found 0." in said
+
+
 def test_a_split_without_counts_names_no_option_that_it_lacks(path):
     adata = ad.read_h5ad(path)
     adata.X = adata.X * 0.5

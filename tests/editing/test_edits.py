@@ -12,6 +12,12 @@ from zarr_samples import write_zarr
 
 import spatialpdvi as spv
 from spatialpdvi import InputError, InputWarning, Levels, Merge, Pieces, Rename, Split
+from spatialpdvi.editing.domains import divide
+from spatialpdvi.editing.parts import connected_parts
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.stored import read_stored
+from spatialpdvi.io.section.section import read_section
 
 K = 5
 
@@ -27,6 +33,24 @@ def fits():
         options = {"k": K, "n_top_genes": 100, "n_init": 1, "save_graph": True, "tol": 1e-6}
         spv.fit(found[states], states=states, **options, **search)
     return found
+
+
+@pytest.mark.parametrize("edit", [Merge(["0", "1"]), Split("0", 2)], ids=["merge", "split"])
+def test_columns_that_are_gone_have_to_be_put_back(fits, edit):
+    fitted = fits["off"].copy()
+    fitted.uns["pdvi"]["params"]["sample_key"] = "slice"
+    with pytest.raises(InputError, match=r"^Expected obs\['slice'\] .*\. The fit has read it: put it back\.$"):
+        spv.label(fitted, edit)
+    del fitted.uns["pdvi"]["params"]["sample_key"], fitted.obsm["spatial"]
+    with pytest.raises(InputError, match=r"in obsm\['spatial'\]") as caught:
+        spv.label(fitted, edit)
+    assert "`spatial_key`" not in str(caught.value)
+
+
+def test_memory_is_checked_for_edits_that_do_not_need_it(fits, tmp_path):
+    fits["off"].write_h5ad(tmp_path / "a.h5ad")
+    with pytest.raises(InputError, match=r"^Expected `memory` to be a size"):
+        spv.label_file(tmp_path / "a.h5ad", Rename({"0": "x"}), memory="garbage")
 
 
 @pytest.fixture(params=["off", 8], ids=["means", "compositions"])
@@ -304,6 +328,17 @@ class TestSplit:
             np.testing.assert_allclose(fitted.uns["pdvi"]["domain_mean"][:2], mean, atol=1e-5)
             np.testing.assert_allclose(fitted.uns["pdvi"]["log_variance"][:2], log_variance, atol=1e-5)
 
+    def test_each_posterior_is_multiplied_by_its_own_shares(self, fits):
+        before, features = read_stored(AnnDataSource(fits["off"]), Keys()), fits["off"].obsm["X_pdvi"]
+        shares, calibrated = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, len(features)))
+        for given, of_calibrated in ((calibrated, calibrated), (None, shares)):
+            after = divide(before, 1, shares.argmax(axis=1), shares=shares, calibrated=given, features=features)
+            for old, new, by in (
+                (before.posterior, after.posterior, shares),
+                (before.calibrated, after.calibrated, of_calibrated),
+            ):
+                np.testing.assert_array_equal(new, np.column_stack([old[:, :1], old[:, 1:2] * by, old[:, 2:]]))
+
     def test_the_same_seed_gives_the_same_parts(self, fits):
         one, two = fits["off"].copy(), fits["off"].copy()
         for adata in (one, two):
@@ -379,6 +414,16 @@ class TestPieces:
         columns = [i for i, name in enumerate(table["domain"]) if name.startswith("0.")]
         np.testing.assert_array_equal(phi[:, columns].max(axis=1), old[:, 0])
         assert ((phi[:, columns] > 0).sum(axis=1) <= 1).all()
+
+    def test_other_spots_are_nearest_to_a_part_of_their_own_section(self):
+        """Two sections overlap, one with the domain at its left end, the other with less of it at its right end."""
+        adata, spots = ad.AnnData(np.zeros((20, 1))), np.arange(20)
+        adata.obs["slice"] = np.repeat(["a", "b"], 10)
+        adata.obsm["spatial"] = np.column_stack([spots % 10, spots // 10]).astype(float)
+        section = read_section(AnnDataSource(adata), sample="slice", expression=False)
+        own = np.isin(spots, [0, 1, 2, 18, 19])
+        joined = sp.csr_matrix((np.abs(spots[:, None] - spots) == 1).astype(float))
+        assert connected_parts(section, own, joined, 1).parts.tolist() == [0] * 10 + [1] * 10
 
     def test_a_domain_without_spots_has_none(self, fits):
         adata = fits["off"].copy()

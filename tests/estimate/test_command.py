@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from spatialpdvi.cli import main
+from spatialpdvi.estimate.machine import REFERENCE
 
 pytestmark = pytest.mark.cli
 
@@ -66,6 +67,16 @@ def test_stages_are_those_of_a_fit(toy_file, tmp_path):
         run("fit", *common, "-o", tmp_path / "out.h5ad", "--report", report, "-q")
         stages = list(json.loads(estimate.read_text())["seconds"])
         assert stages == ["start-up", *json.loads(report.read_text())["seconds"]]
+
+
+def test_the_graph_to_save_takes_time(toy_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.estimate.estimate.measure_speed", lambda: REFERENCE)
+
+    def seconds(*options):
+        run("estimate", toy_file, "--k", 4, "--states", 8, *options, "--json", tmp_path / "estimate.json", "-q")
+        return json.loads((tmp_path / "estimate.json").read_text())["seconds"]
+
+    assert seconds("--save-graph")["graph"] > seconds()["graph"]
 
 
 def test_block_by_block_and_without_markers(toy_file):

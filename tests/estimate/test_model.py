@@ -93,6 +93,12 @@ def test_blocks_take_less_memory_and_are_decompressed_once_as_well():
     assert 10 < in_blocks["genes"] - at_once["genes"] < at_once["read"]
 
 
+def test_copies_of_the_counts_are_in_memory_only_while_they_are_read():
+    once, twice = SECTION.memory_terms(), replace(SECTION, copies=2).memory_terms()
+    assert twice["read"].pop("counts") == 2 * once["read"].pop("counts") == 2 * SECTION.counts_bytes
+    assert once == twice
+
+
 def test_threads_and_speed():
     assert total(SECTION, threads=1) > total(SECTION, threads=2) > total(SECTION, threads=16)
     twice = Speed(2.0, 2.0, 2.0, 2.0)

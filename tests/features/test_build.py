@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spatialpdvi import FitOptions, InputError
 from spatialpdvi.features.build import raw_features
-from spatialpdvi.features.smoothing import smooth_features
+from spatialpdvi.features.smoothing import neighbor_averages, smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
@@ -56,6 +56,21 @@ def test_given_columns_stay_as_given_without_smoothing(section, rep):
 )
 def test_other_features_are_not(section, options):
     assert not _features(section, **options)[2].as_given
+
+
+@pytest.mark.parametrize(("smooth", "expected"), [(None, 100), (30, 60), (150, 150)])
+def test_restarts_average_over_no_more_than_half_a_domain_or_what_was_asked_for(section, monkeypatch, smooth, expected):
+    """Columns without any pattern in space ask for as many spots as they may have, 100 of 600 with three domains."""
+    counts = []
+
+    def noted(features, coordinates, numbers, **settings):
+        counts.extend(numbers)
+        return neighbor_averages(features, coordinates, numbers, **settings)
+
+    monkeypatch.setattr("spatialpdvi.features.smoothing.neighbor_averages", noted)
+    found = _features(section, rep="narrow", smooth=smooth)[2].found["smooth"]
+    assert found in counts
+    assert max(counts) == expected < 2 * found + 1
 
 
 def test_columns_far_from_zero_are_shifted_and_not_as_given(section):
@@ -115,6 +130,7 @@ def test_another_section_is_normalised_by_the_selected_genes_as_well(section):
     np.testing.assert_allclose(genes.apply(read.counts, pd.Index(read.gene_names))[0], raw.components, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:5 of 6 sections")  # have a single spot, as they should here
 def test_half_the_spots_that_a_domain_has_in_a_section_are_averaged_at_most(section):
     """Spots in sections of their own are no reason to average over fewer: what counts is where the average spot is."""
     section.obsm["noise"] = np.random.default_rng(1).normal(size=(section.n_obs, 5))  # the mean of all predicts best

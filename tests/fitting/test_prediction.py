@@ -9,8 +9,10 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import spatialpdvi
-from spatialpdvi import InputError, InputWarning, load_model, predict, save_model
+from spatialpdvi import InputError, InputWarning, load_model, predict, predict_file, save_model
+from spatialpdvi.io.section.counts import CheckedRows
 from spatialpdvi.metrics.calibration import temper
+from spatialpdvi.prediction.shift import _Groups
 
 OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
 
@@ -281,6 +283,19 @@ def test_domains_between_those_of_the_model_are_told_though_none_is_far(section)
     assert found.params["shift"] > 0.45
 
 
+@pytest.mark.parametrize(("moved", "error"), [(0.0, 2.0), (10.0, 0.2)])
+def test_what_means_of_few_spots_differ_by_chance_is_no_shift(moved, error):
+    """Of five spots and in 400 dimensions it is about sqrt(400 / 5), 9 sd, in every group."""
+    rng, k, d = np.random.default_rng(0), 60, 400
+    means = 50.0 * np.eye(k, d)
+    away = rng.normal(size=(k, d))
+    away *= moved / np.linalg.norm(away, axis=1, keepdims=True)
+    groups = _Groups(means)
+    groups.add(np.repeat(np.eye(k), 5, axis=0), np.repeat(means + away, 5, axis=0) + rng.normal(size=(5 * k, d)))
+    way = 50.0 * np.sqrt(2.0)  # from each mean to every other
+    assert groups.shift() * way == pytest.approx(moved, abs=error)
+
+
 def test_the_section_of_several_that_is_unlike_is_named(section, fit):
     from spatialpdvi.synthetic import simulate
 
@@ -337,6 +352,37 @@ def test_what_is_no_model_and_no_checkpoint_is_refused(section, fit):
         spatialpdvi.fit(section.copy(), k=3, checkpoint="folder")
 
 
+def test_errors_about_a_model_name_the_argument_that_it_was_given_by(section, fit, tmp_path):
+    with pytest.raises(InputError, match=r"choose another `path`"):
+        save_model(fit, tmp_path / "no" / "model.npz")
+    with pytest.raises(InputError, match=r"Choose another `path`\.$"):
+        load_model(tmp_path / "none.npz")
+    with pytest.raises(InputError, match=r"Choose another `model`\.$"):
+        predict(section.copy(), model=tmp_path / "none.npz")
+
+
+def test_a_prediction_does_not_replace_its_model(section, path, tmp_path):
+    section.write_h5ad(tmp_path / "section.h5ad")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"^Expected `output` to be another file than '.*model\.npz', found the same"):
+        predict_file(tmp_path / "section.h5ad", model=path, output=path)
+    assert path.read_bytes() == before
+
+
+def test_counts_that_are_read_in_blocks_have_the_same_prediction(section, path, tmp_path, monkeypatch):
+    section.write_h5ad(tmp_path / "section.h5ad")
+    whole = predict_file(tmp_path / "section.h5ad", model=path, output=tmp_path / "whole.h5ad")
+    read = []
+    blocks = CheckedRows.blocks
+    monkeypatch.setattr(CheckedRows, "blocks", lambda rows: read.append(rows) or blocks(rows))
+    parts = predict_file(tmp_path / "section.h5ad", model=path, output=tmp_path / "parts.h5ad", memory="1KB")
+    assert read
+    np.testing.assert_array_equal(parts.posterior, whole.posterior)
+    for function in (predict, predict_file):
+        with pytest.raises(InputError, match=r"^Expected `memory` to be a size such as 8GB or 500MB, found 'much'\.$"):
+            function(section if function is predict else tmp_path / "section.h5ad", model=path, memory="much")
+
+
 def test_a_prediction_is_no_model(section, fit, tmp_path):
     with pytest.raises(InputError, match=NO_MODEL):
         save_model(predict(section.copy(), model=fit.model), tmp_path / "model.npz")
@@ -386,7 +432,7 @@ class _Trap:
 
 DAMAGED = (
     r"model\.npz' to be a file that `save_model` wrote, found another kind of file, or a damaged one\. "
-    r"Choose another `model`\.$"
+    r"Choose another `path`\.$"
 )
 
 

@@ -182,6 +182,15 @@ def test_places_off_the_fitted_spots_have_no_domain():
     assert adata.obs["pdvi_domain"].notna().sum() == 1
 
 
+def test_exchanged_axes_are_told():
+    places = lattice(10)[:60]  # a strip
+    exchanged = other(np.column_stack([places[:, 1], places[:, 0]]))
+    with pytest.warns(
+        InputWarning, match=r"^Only 70.0% of the spots are within .* 100.0% would be with x and y exchanged"
+    ):
+        spv.transfer(as_section(random_fit(places)), exchanged)
+
+
 def test_spots_at_one_place_and_few_spots():
     fit = random_fit(np.repeat(lattice(2), 20, axis=0))
     found = carry(fit, np.array([[50.0, 50.0], [60.0, 55.0]]))
@@ -323,6 +332,14 @@ def test_sections_that_do_not_match_are_refused(sections):
     assert "found 'c'. Rename these sections, leave them out" in said
     adata.obs["slice"] = [None] + ["a/b"] * 35
     assert "a label for every spot that names its section, found 1 of 36 missing" in refused(section, adata)
+
+
+def test_sections_that_the_fit_lost_are_not_taken_for_one(sections):
+    section, _ = sections
+    del section.obs["slice"]
+    said = refused(section, other(lattice(6), slice="a"))
+    assert "Expected obs['slice'], by which the fit told sections apart, in the AnnData, found columns: " in said
+    assert said.endswith("Put it back: spots of different sections may lie at the same place.")
 
 
 def test_what_is_written_says_whose_certificate_it_is():

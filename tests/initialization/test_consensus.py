@@ -1,6 +1,7 @@
 """One labelling from many."""
 
 import importlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -84,9 +85,23 @@ def test_hundreds_of_restarts_count_as_five_witnesses():
     np.testing.assert_allclose(many.table[:25] * 8, few.table, rtol=1e-2)
 
 
-def _begun(restarts):
-    profiles = module._profiles(np.stack(restarts), 4)
-    return profiles, module._weighted(profiles.labels[:, 0], 4)
+def _begun(restarts, k=4):
+    profiles = module._profiles(np.stack(restarts), k)
+    return profiles, module._weighted(profiles.labels[:, 0], k)
+
+
+def test_tables_of_many_restarts_and_classes_are_held_few_times():
+    rng = np.random.default_rng(0)
+    restarts = [rng.integers(40, size=100) for _ in range(96)]
+    module._expect(*_begun(restarts, 40))  # what is compiled is not measured
+    begun = _begun(restarts, 40)
+    tracemalloc.start()
+    try:
+        module._expect(*begun)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak / (96 * 40 * 40 * 8) < 6.0
 
 
 def test_the_similarity_of_many_restarts_is_that_of_some_among_all():
@@ -133,6 +148,22 @@ def test_many_spots_are_labelled_by_what_em_learns_from_some(monkeypatch):
     found = consensus(restarts, 4)
     assert adjusted_rand_score(truth, found.labels) > 0.96
     assert adjusted_rand_score(whole.labels, found.labels) > 0.98
+
+
+def test_stripes_of_a_lattice_are_found_from_some_of_its_spots_in_any_order(monkeypatch):
+    """Every so many spots, in the order of the rows, lie in a few columns of the lattice."""
+    side, rng = 200, np.random.default_rng(0)
+    ends = np.array([8, 16, 24, 32, 39, 48, 56, 64, 72, 79, 140, side])
+    truth = np.tile(np.searchsorted(ends, np.arange(side), side="right"), side)
+    votes = [np.where(rng.random(truth.size) < 0.8, truth, rng.integers(12, size=truth.size)) for _ in range(24)]
+    monkeypatch.setattr(module, "_COMPARED", 1000)
+    monkeypatch.setattr(module, "_LEARNT_FROM", 1000)
+    order = rng.permutation(truth.size)
+    for spots in (slice(None), order):
+        found = consensus([own[spots] for own in votes], 12)
+        assert adjusted_rand_index(truth[spots], found.labels) > 0.99
+        pairs = [adjusted_rand_index(a, b) for i, a in enumerate(votes[:4]) for b in votes[:i]]
+        assert found.similarity == pytest.approx(np.mean(pairs), abs=0.02)
 
 
 def test_blocks_have_the_labels_of_the_whole():

@@ -16,7 +16,7 @@ from spatialpdvi.initialization import Sample, are_distinct, learn_states, searc
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization import landscape as landscape_module
 from spatialpdvi.initialization.consensus import match_labels
-from spatialpdvi.initialization.landscape import Landscape, Places, lacking, members, profiles
+from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking, members, profiles
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
@@ -24,7 +24,7 @@ from spatialpdvi.kernels.search import fit_two_within
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import n_deciding_sets, n_state_sets, search_rounds, states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.rows import slices, some_rows
 
 
 def _section(seed=0, side=30, k=4, n_states=6, d=5, apart=4.0):
@@ -154,9 +154,12 @@ def test_shares_of_a_large_section_are_learnt_from_some_of_its_spots(monkeypatch
     whole = landscape_module._share_without_domains(likelihood)
     monkeypatch.setattr(landscape_module, "_COUNTED", 1000)
     some = landscape_module._share_without_domains(likelihood)
-    np.testing.assert_array_equal(some, landscape_module._share_without_domains(likelihood[::9]))
+    np.testing.assert_array_equal(some, landscape_module._share_without_domains(some_rows(likelihood, 0, 1000)))
     np.testing.assert_allclose(some, whole, atol=0.05)
     np.testing.assert_allclose(whole, [0.6, 0.3, 0.1], atol=0.02)
+    stripes = np.where(np.arange(9000) % 9 < 3, 0, 1)  # of a lattice: every ninth spot is in the first
+    share = landscape_module._share_without_domains(np.where(stripes[:, None] == np.arange(3), 1.0, 1e-6))
+    np.testing.assert_allclose(share, [1 / 3, 2 / 3, 0.0], atol=0.05)
 
 
 def test_equal_spots_stay_finite():
@@ -265,7 +268,7 @@ def test_what_a_domain_of_another_fit_promises_is_the_change_of_f_of_hard_labels
     landscape, _, truth, *_ = _landscape()
     base = landscape.fit(truth[landscape.order])
     other = landscape.fit(np.random.default_rng(2).integers(4, size=landscape.n))
-    five, promised = landscape.with_domains(5), search._inserted(landscape, base, other)
+    five, promised = landscape.with_domains(5), search._inserted(landscape, base, [other])
     assert promised
     for change, _, region in promised:
         (domain,) = np.unique(other.labels[region])
@@ -311,6 +314,24 @@ def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
     assert searching.best.neg_elbo == pytest.approx(fitted(truth[landscape.order]).neg_elbo, abs=0.1)
 
 
+def test_of_fits_about_as_good_none_is_chosen_that_lacks_more_domains():
+    labels, lower = np.arange(400) % 4, np.arange(400) % 3
+    full, other, lacks = (
+        Fit(value, own, np.eye(4)[own], np.eye(4)) for value, own in ((9.0, labels), (10.0, labels), (5.0, lower))
+    )
+    varied = {9.0: 8.0, 10.0: 7.0, 5.0: 1.0}
+    landscape = SimpleNamespace(n=400, smooth_functions=np.ones((400, 1)), varied=lambda fit: varied[fit.neg_elbo])
+    assert _searching(landscape, [full, other, lacks]).chosen is other
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_lacking"), [((500, 485, 49, 50), 0), ((500, 504, 39, 41), 1), ((504, 500, 40, 40), 2)]
+)
+def test_a_domain_counts_as_found_with_fifteen_percent_of_the_average_one(sizes, n_lacking):
+    """Of 1,084 spots and four domains these are 40.65 spots."""
+    assert lacking(np.repeat(np.arange(4), sizes), 4) == n_lacking
+
+
 def test_two_domains_are_not_cut_since_no_others_could_become_one(monkeypatch):
     landscape, _, truth, *_ = _landscape()
     two = landscape.with_domains(2)
@@ -320,13 +341,14 @@ def test_two_domains_are_not_cut_since_no_others_could_become_one(monkeypatch):
     assert found.ended_at <= min(two.fit(labels[two.order]).neg_elbo for labels in starts)
 
 
-def test_a_fit_far_above_the_limit_is_cut_short():
+def test_a_fit_far_above_the_limit_is_cut_short(monkeypatch):
     landscape, *_ = _landscape()
     labels = np.random.default_rng(1).integers(4, size=landscape.n)
-    rounds = []
-    sweep_ = landscape.sweep
+    rounds, sweep_ = [], landscape_module.sweep_relative
     for limit in (np.inf, -1e9):
-        landscape.sweep = lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
+        monkeypatch.setattr(
+            landscape_module, "sweep_relative", lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
+        )
         landscape.fit(labels, give_up_above=limit)
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
 
@@ -353,6 +375,28 @@ def test_a_search_is_preferred_to_a_consensus_that_lacks_more_domains(monkeypatc
     own = search_compositions(sets[nearest], Places(xy), graph, 4, labels=(truth,), rounds=2, seed=0).start
     np.testing.assert_array_equal(start.labels, own.labels)
     assert lacking(start.labels, 4) == 0
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_consensus_is_fitted_to_see_whether_it_keeps_its_domains_where_a_fit_follows(fitted):
+    agreed = np.arange(100) % 4
+    landscape = SimpleNamespace(k=4, order=np.arange(100), fit=lambda labels: SimpleNamespace(labels=labels % 3))
+    own = module.Searched(SimpleNamespace(labels=agreed), None, landscape)
+    assert module._keeps_domains(agreed, own, fitted=fitted) is not fitted
+
+
+def test_a_part_of_a_section_has_that_part_of_the_prior():
+    _, states, _, xy, graph = _landscape()
+    half = np.arange(0, 900, 2)
+    whole = module.landscape_of(states, Places(xy), graph, 4)
+    part = module.landscape_of(states, Places(xy), graph[half][:, half], 4, spots=half)
+    np.testing.assert_allclose(part.prior_weight, 0.5 * whole.prior_weight)
+
+
+@pytest.mark.parametrize(("n", "weight"), [(400, 1.0), (5_000, 5.0)])
+def test_the_prior_of_a_domain_is_a_thousandth_of_the_spots_and_at_least_one(n, weight):
+    states = learn_states(_section()[2], 6, seed=0)
+    assert module._prior_weight(states._replace(features=np.empty((n, 5)))).sum() == pytest.approx(weight)
 
 
 def test_a_large_section_whose_spots_are_not_joined_is_averaged_over_the_nearest(monkeypatch):
@@ -500,14 +544,18 @@ def _wrong_in(truth, stripe, rng):
     return np.where(truth == stripe, (stripe + 1) % 4, labels).astype(np.int8)
 
 
-@pytest.fixture
-def large():
+def _large(**settings):
     """What a search takes of a section of which a sample is searched, with its truth."""
-    _, states, truth, xy, graph = _landscape(side=40)
+    _, states, truth, xy, graph = _landscape(side=40, **settings)
     rng = np.random.default_rng(0)
     spots = np.sort(rng.choice(truth.size, 600, replace=False))
     sample = Sample(spots, scale_weights(mutual_knn(xy[spots], 10), beta=1.0))
     return truth, (states, Places(xy), graph, 4), [_wrong_in(truth, stripe, rng) for stripe in range(3)], sample
+
+
+@pytest.fixture
+def large():
+    return _large()
 
 
 def test_fits_of_a_large_section_agree_on_more_than_their_starts_do(large):
@@ -563,6 +611,18 @@ def test_a_single_fit_is_taken_for_a_lower_f_and_as_many_domains(large, monkeypa
     assert lacking(start.labels, 4) == 0
     assert adjusted_rand_index(truth, start.labels) > 0.9
     assert found.ended_at == found.started_at
+
+
+def test_no_single_fit_is_taken_for_a_consensus_with_a_lower_f(monkeypatch):
+    """States overlap, so that brief fits from poor labels are worse than what they agree on."""
+    agree, agreed = module.consensus, []
+    monkeypatch.setattr(module, "consensus", lambda votes, k: agreed.append(agree(votes, k)) or agreed[-1])
+    monkeypatch.setattr(module, "_FEW", 2)
+    _, given, labels, sample = _large(apart=2.0)
+    start, found, landscape = search_compositions(*given, labels=labels, rounds=0, seed=0, sample=sample)
+    fit = landscape.fit(agreed[0].labels, rounds=2)
+    assert found.ended_at == fit.neg_elbo < found.started_at - 0.5
+    np.testing.assert_array_equal(start.labels, landscape.as_given(fit.labels))
 
 
 def test_a_fit_from_compositions_is_that_of_the_domains_that_have_them():

@@ -125,9 +125,23 @@ def test_spots_on_a_line_in_any_unit(adata, source_of, scale, offset) -> None:
     assert warning(source_of(adata)) == [LINE]
 
 
-def test_all_spots_in_one_place_are_on_a_line_too(adata, source_of) -> None:
+def test_all_spots_in_one_place_are_on_no_line(adata, source_of) -> None:
     adata.obsm["spatial"][:] = 3.0
-    assert LINE in warning(source_of(adata))
+    said = "All spots of obsm['spatial'] lie at one place, which says nothing. Check `spatial_key`."
+    assert said in warning(source_of(adata))
+
+
+def test_spots_of_two_sections_may_share_a_place_and_those_of_one_are_told_without_advice(adata, source_of) -> None:
+    adata.obsm["spatial"][6:] = adata.obsm["spatial"][:6]
+    samples = pd.Categorical(["a"] * 6 + ["b"] * 6)
+    read_coordinates(source_of(adata), "spatial", samples=samples)
+    adata.obsm["spatial"][8] = adata.obsm["spatial"][7]
+    with pytest.warns(InputWarning) as caught:
+        read_coordinates(source_of(adata), "spatial", samples=samples)
+    assert str(caught[0].message) == (
+        "1 of 12 spots has the same coordinates in obsm['spatial'] as an earlier spot of their section (first: "
+        "'spot8'). All of them are used."
+    )
 
 
 def test_a_narrow_strip_and_a_flat_third_axis_are_areas(adata, source_of) -> None:

@@ -1,13 +1,14 @@
 import logging
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section import counts as counts_module
-from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.counts import read_counts, warn_of_unmeasured
 
 ADVICE = "Name the layer of the counts with `layer`, or features with `rep`."
 
@@ -175,3 +176,29 @@ def test_spots_without_counts_are_warned_of(adata, source_of) -> None:
         "2 of 12 spots have no counts (first: 'spot3'). Only its neighbours decide the domain of such a spot; remove "
         "it if it is not tissue."
     )
+
+
+def test_a_matrix_of_true_and_false_is_used_aloud(adata, source_of) -> None:
+    adata.X = adata.X.astype(bool)
+    with pytest.warns(InputWarning, match=r"^X is a matrix of true and false: it says which genes a spot has, "):
+        found = read_counts(source_of(adata), None)
+    assert set(np.unique(found.matrix.toarray())) <= {0, 1}
+
+
+def _counts_of_two(missing: int) -> tuple[sp.csr_matrix, pd.Categorical]:
+    """Counts of two sections of 50 spots, of which the second lacks the first genes."""
+    counts = np.random.default_rng(0).poisson(2.0, size=(100, 40))
+    counts[50:, :missing] = 0
+    counts[:, 39] = 0  # a gene that no section has
+    return sp.csr_matrix(counts), pd.Categorical(np.repeat(["one", "two"], 50))
+
+
+def test_sections_that_lack_many_genes_of_others_are_named(recwarn) -> None:
+    warn_of_unmeasured(*_counts_of_two(3))
+    assert not recwarn.list
+    with pytest.warns(InputWarning, match=r"^Section 'two' has no count of 5 of 39 genes that are common in "):
+        warn_of_unmeasured(*_counts_of_two(5))
+    with pytest.warns(InputWarning, match=r"^Section 'two' has no counts\. Check the matrix, or leave "):
+        warn_of_unmeasured(*_counts_of_two(40))
+    counts, samples = _counts_of_two(5)
+    warn_of_unmeasured(counts[::12], samples[::12])  # too few counts to tell

@@ -1,3 +1,5 @@
+from typing import Any
+
 import anndata as ad
 import pytest
 
@@ -44,6 +46,12 @@ def test_a_prefix_unfit_for_a_key_is_refused(prefix: str) -> None:
         "Expected `key_added` to be made of letters, digits, '_', '-' and '.', "
         f"found {prefix!r}. Choose a name such as 'pdvi' or 'pdvi_k20'."
     )
+
+
+@pytest.mark.parametrize("prefix", [None, 5])
+def test_a_prefix_that_is_no_text_is_refused(prefix: Any) -> None:
+    with pytest.raises(InputError, match=rf"^Expected `key_added` to be made of letters, .* found {prefix}\."):
+        Keys(prefix)
 
 
 def test_an_empty_prefix_is_refused() -> None:

@@ -103,6 +103,26 @@ def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
     assert labels.codes.tolist() == [0, -1, -1, 1] * 3
 
 
+def test_texts_that_missing_values_become_are_labels_aloud(adata, source_of) -> None:
+    adata.obs["region"] = pd.Series(["a", None, "b", "c"] * 3, index=adata.obs_names).astype(str)
+    with pytest.warns(InputWarning) as caught:
+        labels, _ = read_labels(source_of(adata), "region")
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        "3 labels of obs['region'] are the text 'None', which counts as a label like any other. Make it a missing "
+        "value where it stands for one."
+    )
+    assert list(labels.categories) == ["None", "a", "b", "c"]
+
+
+def test_a_column_of_the_usual_name_that_nobody_asked_for_may_hold_no_labels(adata, source_of) -> None:
+    adata.obs["annotation"] = np.arange(12) / 3.0
+    with pytest.warns(InputWarning, match=r"^obs\['annotation'\] holds no labels but numbers with decimals, "):
+        assert read_labels(source_of(adata), None) == (None, None)
+    with pytest.raises(InputError, match="to hold labels"):
+        read_labels(source_of(adata), "annotation")
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [(["a"] * 12, "only the label 'a'"), (np.full(12, np.nan), "no label at all")],

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.background import Exclusion
 from spatialpdvi.io.section.section import read_section
 
 
@@ -73,3 +74,23 @@ def test_reading_changes_nothing_in_memory(path) -> None:
         assert one.nnz == other.nnz
     np.testing.assert_array_equal(data.obsm["X_pca"], before.obsm["X_pca"])
     assert data.obs.equals(before.obs)
+
+
+def test_sections_of_one_spot_are_warned_of(adata, source_of) -> None:
+    adata.obs["slice"] = ["a"] * 11 + ["b"]
+    with pytest.warns(InputWarning) as caught:
+        read_section(source_of(adata), sample="slice")
+    assert "1 of 2 sections in obs['slice'] has a single spot, which has no neighbours. Check `sample_key`." in [
+        str(one.message) for one in caught
+    ]
+
+
+def test_spots_that_are_left_out_may_have_no_counts_or_features(adata, source_of) -> None:
+    values = adata.X.toarray().astype(np.float32)
+    values[::3] = np.nan
+    adata.X = values
+    adata.obs["fine"] = np.arange(12) % 3 > 0
+    section = read_section(source_of(adata), exclusion=Exclusion("fine", None, None))
+    np.testing.assert_array_equal(section.counts.toarray(), values[np.arange(12) % 3 > 0])
+    with pytest.raises(InputError, match="found nan \\(not finite\\) in X"):
+        read_section(source_of(adata))

@@ -64,25 +64,26 @@ def test_classes_are_scored_and_learnt_from_the_labels_of_all_restarts(n, restar
     rng = np.random.default_rng(0)
     labels = rng.integers(k, size=(n, restarts)).astype(np.int32)
     table, share, gamma, weight = (rng.random(shape) for shape in ((restarts, k, k), k, (n, k), n))
-    scores, sums = np.empty((n, k)), np.empty((N_CHUNKS, restarts, k, k))
+    scores, sums = np.empty((n, k)), np.empty((restarts, k, k))
     clustering.class_scores(labels, table, share, scores)
     np.testing.assert_allclose(scores, share + table[np.arange(restarts), labels].sum(axis=1), atol=1e-12)
     clustering.label_weights(labels, gamma, weight, sums)
     for r in range(restarts):
         expected = np.eye(k)[labels[:, r]].T @ (weight[:, None] * gamma)
-        np.testing.assert_allclose(sums.sum(axis=0)[r], expected, atol=1e-12)
+        np.testing.assert_allclose(sums[r], expected, atol=1e-12)
 
 
 def test_serial_and_parallel_loops_have_the_same_bits():
     x, weight, offset = _data(5003, 7, 11, np.float64)
-    labels, restarts = np.random.default_rng(1).integers(11, size=5003), np.zeros((5003, 3), dtype=np.int32)
+    labels, restarts = np.random.default_rng(1).integers(11, size=5003), np.zeros((5003, 6), dtype=np.int32)
+    restarts[:, 1] = labels
     calls = {
         "most_likely": (x, weight, offset, np.empty(5003, dtype=np.int64)),
         "distances_with": (x, weight, np.full(5003, 9.0), np.empty((5003, 11))),
         "sums_by_label": (x, labels, np.empty((N_CHUNKS, 11)), np.empty((N_CHUNKS, 11, 7))),
         "posteriors": (x @ weight, np.empty(5003)),
-        "class_scores": (restarts, np.tile(offset, (3, 11, 1)), offset, np.empty((5003, 11))),
-        "label_weights": (restarts, x @ weight, x[:, 0].copy(), np.empty((N_CHUNKS, 3, 11, 11))),
+        "class_scores": (restarts, np.tile(offset, (6, 11, 1)), offset, np.empty((5003, 11))),
+        "label_weights": (restarts, x @ weight, x[:, 0].copy(), np.empty((6, 11, 11))),
     }
     for name, arguments in calls.items():
         kernel = getattr(clustering, name)

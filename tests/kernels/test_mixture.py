@@ -92,6 +92,26 @@ def _posteriors(sweep, fixed, phi, threads):
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
+@pytest.mark.parametrize("beta", [1.0, 200.0])
+def test_a_sweep_with_relative_likelihoods_is_that_with_their_logarithms(k, beta):
+    patch, rng = _patch(side=60, n_patches=2, number=1), np.random.default_rng(k)
+    n = patch.stop - patch.start
+    relative = np.exp(-np.abs(rng.normal(scale=300.0, size=(n, k))))
+    relative[rng.random((n, k)) < 0.1] = 0.0
+    relative[: n // 4] = 0.0  # spots that are in no domain of these
+    halo, phi = rng.random((patch.halo_rows.size, k)), rng.dirichlet(np.ones(k), size=n)
+    graph = (patch.indptr, patch.indices, beta * patch.weights, halo, patch.colour_start)
+    logs = relative.copy()
+    mixture.log_likelihoods(logs, np.zeros(n))
+    expected = _posteriors(mixture.sweep.serial, (logs, *graph), phi, 1)
+    found = _posteriors(mixture.sweep_relative.serial, (relative, *graph), phi, 1)
+    np.testing.assert_allclose(found, expected, atol=1e-7 if beta > 1.0 else 1e-12)
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        again = _posteriors(mixture.sweep_relative.parallel, (relative, *graph), phi, threads)
+        np.testing.assert_array_equal(again, found)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
 def test_cells_have_the_bits_of_a_sweep_by_colour(k):
     patch, rng = _patch(side=60, n_patches=2, number=1), np.random.default_rng(k)
     n = patch.stop - patch.start
@@ -205,6 +225,12 @@ def test_the_version_is_chosen_by_the_amount_of_work(monkeypatch):
     for n in (10, 100_000):
         mixture.data_term_dense(np.zeros((n, 4)), np.zeros((4, 2)), np.zeros(2), np.zeros((n, 2)))
     assert chosen == ["serial", "parallel"]
+
+
+def test_the_work_of_very_many_stored_values_is_counted_in_full():
+    indptr, domains = np.array([0, 2**31 - 1], dtype=np.int32), np.zeros((1, 20))
+    assert mixture.data_term_csr._work(None, None, indptr, None, domains[0], None) == 20 * (2**31 - 1)
+    assert mixture.statistics_csr._work(None, None, indptr, domains, None, None) == 20 * (2**31 - 1)
 
 
 def test_extreme_logits_stay_probabilities():

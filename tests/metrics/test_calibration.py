@@ -53,6 +53,13 @@ def test_posteriors_of_zeros_and_ones_can_be_calibrated():
     np.testing.assert_allclose(temper(np.eye(4), 1.0), np.eye(4), atol=1e-29)
 
 
+def test_of_many_spots_the_temperature_is_that_of_some_from_everywhere():
+    """They come in the order of their confidence, so that the first have a temperature of their own."""
+    right, sharp, _ = _posterior(n=60_000)
+    found = calibrate(sharp[np.argsort(sharp.max(axis=1))], right.max(axis=1).mean())
+    assert found.temperature == pytest.approx(8.0, rel=0.05)
+
+
 def test_the_posteriors_of_searches_are_averaged_with_the_tempered_one():
     right, sharp, _ = _posterior()
     searched = np.full_like(sharp, 0.2)

@@ -38,6 +38,12 @@ def test_the_potts_normaliser_is_that_of_the_sum_over_all_labellings(k, weight, 
     )
 
 
+def test_a_seed_draws_the_same_pieces_again_and_another_seed_others():
+    graph = _graph(6, RING, 0.2)
+    first, again, other = (PottsNormaliser.of(graph, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+
+
 def test_isolated_spots_count_k_each():
     assert PottsNormaliser.of(sp.csr_matrix((5, 5)), seed=0).log_partition(3) == pytest.approx(5 * np.log(3))
 

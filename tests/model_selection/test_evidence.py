@@ -69,6 +69,15 @@ def test_it_is_a_bound_of_the_sum_over_all_domains_and_states(strength):
     assert least <= alone < least + 1.0
 
 
+def test_it_is_exact_for_one_domain_whose_states_are_certain():
+    counts, prior = np.array([5, 2, 0]), np.array([0.8, 0.6, 0.3])
+    states = np.repeat(np.arange(3), counts)
+    coordinates = np.column_stack([np.arange(7.0), np.zeros(7)])
+    landscape = Landscape(np.eye(3)[states], Places(coordinates), sp.csr_matrix((7, 7)), 1, prior)
+    bound = complete_evidence(landscape, landscape.fit(np.zeros(7, dtype=np.int64)))
+    assert bound == pytest.approx(-_log_dirichlet_multinomial(counts, prior), abs=1e-9)
+
+
 @pytest.fixture(scope="module")
 def stripes():
     """Four stripes that are compositions of six well separated states."""
@@ -82,10 +91,10 @@ def stripes():
     return coordinates, truth, x
 
 
-def _levels(coordinates, x, most, seed=0):
+def _levels(coordinates, x, most, seed=0, beta=1.0):
     with single_threaded():
         states = learn_states(x, 6, seed=seed)
-        graph = scale_weights(mutual_knn(coordinates, 10), beta=1.0)
+        graph = scale_weights(mutual_knn(coordinates, 10), beta=beta)
         return levels(states, coordinates, graph, most, seed=seed)
 
 
@@ -116,6 +125,26 @@ def test_levels_are_nested_and_the_same_again(stripes):
         table = np.zeros((coarse.k, fine.k))
         np.add.at(table, (coarse.labels, fine.labels), 1)
         assert table.max(axis=0).sum() / coarse.labels.size > 0.8  # two domains become one; some spots at borders move
+
+
+@pytest.mark.parametrize("side", [30, 60])
+def test_the_prior_of_a_composition_is_one_spot_in_a_section_of_any_size(side, monkeypatch):
+    weights = []
+    monkeypatch.setattr(module, "complete_evidence", lambda landscape, _: weights.append(landscape.prior_weight) or 0.0)
+    rng, axis = np.random.default_rng(0), np.arange(float(side))
+    coordinates = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    _, found = _levels(coordinates, rng.normal(size=(side**2, 5)) + 4.0 * rng.integers(2, size=(side**2, 5)), 1)
+    assert len(weights) == len(found) > 1
+    np.testing.assert_allclose([weight.sum() for weight in weights], 1.0)
+
+
+def test_the_normaliser_of_each_level_is_that_of_its_number_of_domains(stripes, monkeypatch):
+    """Of spots that are not joined it is n log k."""
+    monkeypatch.setattr(module, "complete_evidence", lambda *_: 0.0)
+    coordinates, _, x = stripes
+    _, found = _levels(coordinates, x, 4, beta=0.0)
+    assert len(found) > 3
+    np.testing.assert_allclose([level.neg_evidence for level in found], [900 * np.log(level.k) for level in found])
 
 
 def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
@@ -212,6 +241,22 @@ def test_a_number_is_missing_where_most_sets_of_states_lack_it(lack, empty, monk
     quiet = SimpleNamespace(advance=lambda *_: None)
     table, _ = scan._evidence(section, FitOptions(k="2:5"), range(2, 6), sets, quiet)
     np.testing.assert_array_equal(table["n_empty"], [0, 0, empty, 0])
+
+
+def test_the_evidence_is_the_mean_over_sets_of_states(monkeypatch):
+    of_sets = iter([[9.0, 1.0, 5.0], [8.0, 6.0, 0.0], [4.0, 3.0, 2.0]])  # shares of (1, 0.5), (0.25, 1), (0.5, 1)
+
+    def found(*_, **__):
+        return None, [Level(np.arange(60) % k, value) for k, value in enumerate(next(of_sets), 1)]
+
+    monkeypatch.setattr(scan, "levels", found)
+    monkeypatch.setattr(scan, "join_spots", lambda *_: None)
+    monkeypatch.setattr(scan, "layered_edges", lambda *_: None)
+    section, sets = SimpleNamespace(coordinates_apart=lambda across: None), [SimpleNamespace(features=None)] * 3
+    quiet = SimpleNamespace(advance=lambda *_: None)
+    table, strength = scan._evidence(section, FitOptions(k="2:3"), range(2, 4), sets, quiet)
+    np.testing.assert_allclose(table["evidence"], [1.75 / 3, 2.5 / 3])
+    assert strength == pytest.approx((8 + 8 + 2) / 60 / 3)
 
 
 @pytest.mark.slow

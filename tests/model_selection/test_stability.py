@@ -1,9 +1,13 @@
 """Domains found again: what counts, and by how much."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from spatialpdvi.model_selection.stability import found_again, persistence
+from spatialpdvi.model_selection import stability
+from spatialpdvi.model_selection.replicates import Halves
+from spatialpdvi.model_selection.stability import Replication, found_again, persistence
 
 
 def test_all_domains_found_again_are_as_many_as_there_are():
@@ -40,3 +44,20 @@ def test_domains_persist_where_one_splits():
     on, back = (1 + 1 + 0.5) / 3, (1 + 1 + 0.5 + 0.5) / 4
     assert found[0] == pytest.approx(on)
     assert back > found[1] > found[2]
+
+
+def test_every_split_of_the_spots_has_its_own_seed_and_every_other_one_averages_over_twice_as_many(monkeypatch):
+    splits = {}
+
+    def halves(x, _, n_neighbors, *, samples, seed):
+        splits.setdefault(seed, []).append(n_neighbors)
+        return Halves(x, x)
+
+    monkeypatch.setattr(stability, "spot_halves", halves)
+    monkeypatch.setattr(stability, "_labels", lambda *_, **__: np.arange(60) % 2)
+    section = SimpleNamespace(coordinates=np.zeros((60, 2)), blocks=lambda across: [np.arange(60)])
+    raw = SimpleNamespace(components=np.random.default_rng(0).normal(size=(60, 3)), scaled=None)
+    replication = Replication(section, raw, SimpleNamespace(seed=5), across=False)
+    assert replication.of(2, n_neighbors=8, n_components=3).net == 2.0
+    assert list(splits.values()) == [[4, 8, 16], [8, 16, 32]] * 3
+    assert next(iter(splits)) == 5

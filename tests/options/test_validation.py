@@ -54,6 +54,10 @@ def test_what_is_optional_may_be_none():
         ({"n_pcs": 0, "smooth": 5, "init": "leiden"}, [("smooth", "init")]),
         ({"solver": "pdvi", "step_factor": 2.0, "step_size": 0.1}, [("step_factor", "step_size")]),
         ({"step_factor": 2.0, "step_mean": 0.1}, []),
+        ({"flow_neighbors": 30}, []),  # with states that are chosen, it is told once they are
+        ({"flow_neighbors": 30, "states": "off"}, []),
+        ({"flow_neighbors": 30, "tau": 2.0, "states": 6}, [("flow_neighbors", "states"), ("tau", "states")]),
+        ({"flow_neighbors": 30, "states": 6, "save_graph": True}, []),
         ({"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1}, []),
         (
             {"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1, "states": "off"},

@@ -225,6 +225,14 @@ def test_stochastic_natural_gradient_steps_are_without_bias(held):
     assert not np.allclose(single[0][0], whole[0], rtol=0.1)
 
 
+def test_a_step_averages_the_spots_of_each_domain_in_each_state():
+    toy = make_composition_toy()
+    phi, lam = _random_point(toy)
+    target = toy.problem.global_optimum(_total(toy.problem, phi, lam))
+    expected = 0.7 * np.exp(lam.theta) + 0.3 * np.exp(target.theta)
+    np.testing.assert_allclose(np.exp(toy.problem.blend(lam, target, 0.3).theta), expected, rtol=1e-12)
+
+
 def test_held_states_stay_and_have_no_gradient():
     toy = make_composition_toy(held=True)
     phi, lam = toy.phi, toy.lam

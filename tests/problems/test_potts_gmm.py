@@ -7,7 +7,13 @@ from reference import best_phi, central_difference, neg_elbo
 
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, Statistics
+from spatialpdvi.problems.potts_mixture import (
+    Hyperparameters,
+    PottsGlobals,
+    PottsMixture,
+    Statistics,
+    nearest_domain,
+)
 
 
 def _random_point(toy, seed=1):
@@ -179,6 +185,13 @@ def test_the_root_in_rho_is_found_from_any_distance(rho0):
         gradient = toy.problem.gradient(statistics, 0, lam).rho + (lam.rho - rho0) * step
         scale = max(1.0, step * abs(rho0))
         assert np.abs(gradient).max() <= 1e-12 * scale
+
+
+def test_the_distance_to_the_nearest_domain_is_in_noise_sd():
+    hyper = Hyperparameters(np.array([1.0, 10.0]), np.ones(2), np.zeros(2))
+    lam = PottsGlobals(np.array([[0.0, 0.0], [10.0, 0.0]]), np.zeros((2, 2)))
+    spots = np.array([[0.0, 0.0], [3.0, 40.0], [6.0, 0.0], [10.0, -20.0]])
+    np.testing.assert_allclose(nearest_domain(spots, lam, hyper), [0.0, 5.0, 4.0, 2.0])
 
 
 def test_residual_and_stationarity_are_zero_exactly_at_a_fixed_point():

@@ -213,6 +213,34 @@ def test_counts_that_went_after_the_fit_are_told(fitted, tmp_path):
     assert "There are no marker genes. Expected" in (tmp_path / "page.html").read_text()
 
 
+def test_counts_of_a_layer_that_is_named(fitted):
+    def hide(adata):
+        adata.layers["mine"] = adata.X.copy()
+        adata.X = np.full(adata.shape, 0.5, dtype=np.float32)
+
+    first = report(fitted).tables["section-1-marker-genes"]
+    change(fitted, hide)
+    assert report(fitted, options=["--layer", "mine"]).tables["section-1-marker-genes"] == first
+    refused = run("report", fitted, "--layer", "none", "-o", fitted.with_name("x.html"), "-q", code=2)
+    assert "Name one of these with --layer." in refused.stderr
+
+
+def test_another_column_of_sections(joint):
+    def rename(adata):
+        adata.obs["again"] = adata.obs.pop("slice")
+
+    path = joint[0]
+    change(path, lambda adata: adata.obs.insert(0, "slice", np.repeat(["a", "b"], [100, adata.n_obs - 100])))
+    run("fit", path, "--k", "3", "--sample-key", "slice", *FEW, "--quiet")
+    first = re.findall(r'"data:image[^"]+"', report(path).source)
+    change(path, rename)
+    assert "name another column with --sample-key" in run("report", path, "-o", path.with_name("x.html")).stderr
+    again = run("report", path, "--sample-key", "again", "-o", path.with_name("x.html"))
+    assert "--sample-key" not in again.stderr
+    assert first
+    assert re.findall(r'"data:image[^"]+"', path.with_name("x.html").read_text(encoding="utf-8")) == first
+
+
 def test_marker_genes_can_be_left_out(fitted):
     page = report(fitted, options=["--no-markers"])
     assert "Marker genes were not requested." in page.words
@@ -322,6 +350,8 @@ def test_no_files_a_file_twice_and_fewer_than_no_genes_are_refused(fitted):
         ([], {}, "found none"),
         ([fitted, fitted], {}, "twice"),
         ([fitted], {"n_genes": -1}, "-1"),
+        ([fitted], {"n_genes": 2.5}, "2.5"),
+        ([fitted], {"n_genes": "3"}, "'3'"),
     ):
         with pytest.raises(InputError, match=f"^Expected .*{found}"):
             spatialpdvi.report_files(files, **options)

@@ -413,6 +413,19 @@ def test_the_control_variate_reduces_the_variance_of_the_gradient():
     assert corrected.var(axis=0).sum() < 1e-3 * plain.var(axis=0).sum()
 
 
+def test_the_control_variate_scales_the_change_of_one_patch_to_all_of_them(toy):
+    """Line 3 of its algorithm with one of four patches; the sum that it stores takes the change as it is."""
+    solver, problem, rng = make_solver("cv", SolverSettings(step_size=0.3)), toy.problem, np.random.default_rng(0)
+    first, moved = (blockwise(lambda v: rng.normal(size=v.shape), toy.lam) for _ in range(2))
+    begun = solver.init_shared(problem, toy.lam, [first])
+    begun = solver.begin_epoch(problem, begun, problem.evaluate(toy.phi, toy.lam), tuple)
+    ended = solver.merge(problem, begun, [moved])
+    for block, top in enumerate(begun.largest):
+        gradient = (toy.lam[block] - ended.lam[block]) * top / 0.3
+        np.testing.assert_allclose(gradient, first[block] + 4.0 * moved[block], atol=1e-9)
+        np.testing.assert_array_equal(ended.first[block], first[block] + moved[block])
+
+
 def test_random_scan_draws_every_factor_equally_often():
     draws = np.zeros(5)
     rng = np.random.default_rng(0)
@@ -547,6 +560,16 @@ def test_steps_stay_where_the_fit_is_merely_slow(toy, rises, caution):
         evaluation = start._replace(neg_elbo=f, residual_mean=0.5 * 0.999**epoch)
         shared = solver.begin_epoch(toy.problem, shared, evaluation, lambda: duals)
     assert shared.caution == caution
+
+
+def test_an_epoch_that_gave_up_what_was_gained_makes_steps_four_times_smaller(toy):
+    """The factor of the user may be small, and then the largest factor is larger in proportion."""
+    start = (toy.phi.copy(), toy.lam)
+    for factor, most in ((1.0, 64.0), (5.0, 64.0), (0.125, 512.0)):
+        solver = make_solver("p2dvi", SolverSettings(step_factor=factor))
+        shared = LocalEngine(toy.problem).begin(solver, start)
+        for before, after in ((1.0, 4.0), (2.0, 8.0), (most / 3, most), (most, most)):
+            assert solver.with_smaller_steps(shared, shared._replace(caution=before)).caution == after
 
 
 def test_a_kept_point_takes_the_room_of_the_one_before(toy):

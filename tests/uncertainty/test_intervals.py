@@ -1,5 +1,6 @@
 """Intervals of a fitted section in memory: whose counts they are of, what is refused, and what is left out."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +10,12 @@ import spatialpdvi
 from spatialpdvi import InputError, InputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore:Some domains lie in fewer:spatialpdvi.InputWarning")
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_stays():
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import softmax
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from spatialpdvi.runtime.progress import Stage
-from spatialpdvi.uncertainty.blocks import block_sums, choose_blocks, spatial_blocks
+from spatialpdvi.uncertainty.blocks import BlockSums, _variance, block_sums, choose_blocks, spatial_blocks
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
-from spatialpdvi.uncertainty.methods import METHODS, Evidence, _bias, estimate
+from spatialpdvi.uncertainty.methods import METHODS, Estimate, Evidence, _bias, estimate
 from spatialpdvi.uncertainty.profile import Profile
 from spatialpdvi.uncertainty.tables import contrast_bounds, mean_bounds, share_bounds
 
@@ -90,6 +91,15 @@ def test_blocks_do_not_grow_where_fewer_than_ten_would_be_left(side, larger):
     blocks, size = choose_blocks(place, np.ones(len(place)), codes, 1, coordinates=place, sections=sections)
     assert (size > 12) == larger
     np.testing.assert_array_equal(blocks, spatial_blocks(place, sections, size))
+
+
+@pytest.mark.parametrize("n_blocks", [2, 3, 4])
+def test_the_variance_of_equal_blocks_is_that_of_the_mean_of_their_means(n_blocks):
+    means = np.random.default_rng(0).normal(size=(n_blocks, 1, 3))
+    exposure = np.full((n_blocks, 1), 5.0)
+    sums = BlockSums(5.0 * means, exposure)
+    expected = means.var(axis=0, ddof=1) / n_blocks
+    np.testing.assert_allclose(_variance(sums) / exposure.sum() ** 2, expected)
 
 
 def test_the_variance_of_blocks_is_that_of_their_weighted_replicates():
@@ -276,6 +286,13 @@ def test_shares_stay_between_0_and_1_and_a_type_that_all_spots_have_may_be_missi
     assert (high[~np.eye(3, dtype=bool)] > 0.0).all()
 
 
+def test_the_share_of_a_type_that_no_spot_has_is_as_sure_as_that_of_independent_spots():
+    evidence = _evidence(k=1, g=1)
+    found = estimate(evidence._replace(values=np.zeros((400, 1)), exposure=np.ones(400), are_shares=True), "blocks")
+    share = 1.0 / 402.0
+    np.testing.assert_allclose(found.chance, share * (1.0 - share) / 400.0)
+
+
 def test_contrasts_know_that_domains_share_blocks():
     evidence = _evidence(known=True)
     found = estimate(evidence, "blocks")
@@ -283,6 +300,12 @@ def test_contrasts_know_that_domains_share_blocks():
     np.testing.assert_allclose(change[0], -change[1])
     np.testing.assert_allclose(low[0], -high[1])
     np.testing.assert_allclose(change[0], (found.mean[0] - found.mean[1]) / np.log(2))
+    # two means with a variance of 1 each and a correlation of 0.8: their difference has one of 1 + 1 - 1.6
+    known = Estimate(np.array([[1.0], [0.5]]), np.array([[1.0, 0.8], [0.8, 1.0]])[:, :, None], np.full(2, np.inf))
+    change, low, high = contrast_bounds(known, [(0, 1)], 0.9)
+    assert change.item() == pytest.approx(0.5 / np.log(2))
+    assert (low + high).item() / 2 == pytest.approx(0.5 / np.log(2))
+    assert (high - low).item() / 2 == pytest.approx(norm.ppf(0.95) * np.sqrt(0.4) / np.log(2))
 
 
 def test_equal_seeds_give_equal_bits_and_others_do_not():
@@ -416,3 +439,19 @@ def test_misplaced_spots_can_only_add_to_a_type():
     without = share_bounds(found._replace(chance=None, purity=None), 0.9)
     assert without[2][0, 1] > 2 * high[0, 1]
     assert (low >= without[1]).all()
+
+
+def test_a_domain_with_nothing_of_its_own_has_the_bounds_without_purity():
+    found = estimate(
+        _evidence(known=True)._replace(values=np.eye(3)[np.arange(400) % 3], exposure=np.ones(400), are_shares=True),
+        "blocks",
+    )
+    # a type that no spot has, and one that they all have, by 0 / 0
+    found = found._replace(
+        mean=np.tile([0.0, 1.0, 0.5], (3, 1)), chance=np.zeros_like(found.mean), purity=np.array([0.0, 0.5, 1.0])
+    )
+    _, low, high = share_bounds(found, 0.9)
+    without = share_bounds(found._replace(chance=None, purity=None), 0.9)
+    np.testing.assert_array_equal(low[0], without[1][0])
+    np.testing.assert_array_equal(high[0], without[2][0])
+    assert np.isfinite([low, high]).all()

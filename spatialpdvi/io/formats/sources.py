@@ -327,6 +327,10 @@ class _SelectedSpots:
             return element
         return _indexable(element)[self._spots][:, self._spots]
 
+    def first_values(self, where: str) -> np.ndarray:
+        values = self._source.first_values(where)  # of all spots: those that are left out may have no number
+        return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+
     def matrix(self, where: str) -> sp.csr_matrix:
         return self._source.matrix(where)[self._spots]
 

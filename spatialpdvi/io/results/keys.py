@@ -33,11 +33,11 @@ class Keys:
     prefix: str = DEFAULT_PREFIX
 
     def __post_init__(self) -> None:
-        if _PREFIX.fullmatch(self.prefix):
+        if isinstance(self.prefix, str) and _PREFIX.fullmatch(self.prefix):
             return
         raise InputError(
             "made of letters, digits, '_', '-' and '.'",
-            repr(self.prefix) if self.prefix else "an empty name",
+            "an empty name" if self.prefix == "" else repr(self.prefix),
             "Choose a name such as 'pdvi' or 'pdvi_k20'.",
             option="key_added",
         )

@@ -139,9 +139,12 @@ def _warn_of_duplicates(coordinates: np.ndarray, name: str, source: Source, samp
     n, first = repeated.sum(), str(source.obs_names()[repeated][0])
     text = (
         f"{n:,} of {len(repeated):,} spots {'has' if n == 1 else 'have'} the same coordinates in {name} as an earlier "
-        f"spot (first: {first!r}). All of them are used. If the file holds several sections, "
-        f"name the column that tells them apart with {option('sample_key')}."
+        f"spot{'' if samples is None else ' of their section'} (first: {first!r}). All of them are used."
     )
+    if samples is None:
+        text += (
+            f" If the file holds several sections, name the column that tells them apart with {option('sample_key')}."
+        )
     warnings.warn(InputWarning(text), stacklevel=2)
 
 
@@ -153,8 +156,8 @@ def _warn_of_a_line(coordinates: np.ndarray, name: str) -> None:
     spread = np.linalg.eigvalsh(centred.T @ centred)  # (2|3,), ascending
     if spread[-2] > _ON_A_LINE * spread[-1]:
         return
-    text = (
-        f"All spots of {name} lie on one line, so domains will be stretches of that line. Check "
-        f"{option('spatial_key')}."
+    where = (
+        "on one line, so domains will be stretches of that line" if spread[-1] else "at one place, which says nothing"
     )
+    text = f"All spots of {name} lie {where}. Check {option('spatial_key')}."
     warnings.warn(InputWarning(text), stacklevel=2)

@@ -25,6 +25,7 @@ __all__ = [
     "read_counts",
     "slim_from",
     "warn_of_empty",
+    "warn_of_unmeasured",
 ]
 
 logger = logging.getLogger("spatialpdvi")
@@ -42,6 +43,9 @@ COPIES = 2  # of the counts in memory: the counts, and what is computed from the
 SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
 _VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
 FIXED_BYTES = 500_000_000  # that any fit takes: libraries and a few blocks of counts
+_FEW_SPOTS = 10  # of a section, on average
+_SURELY = 20  # counts of a gene that are expected in a section; by chance there is none in one of 5e8
+_LACKING = 0.1  # of these genes may be missing: domains that a section lacks may have genes of their own
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
 
@@ -123,6 +127,12 @@ def read_counts(
     found = find_counts(source, layer, memory=memory, advice=advice)
     logger.info("Counts are read from %s.", found.source)
     _warn_of_repeated(found.gene_names)
+    if are_fitted and source.first_values(found.source).dtype.kind == "b":
+        text = (
+            f"{found.source} is a matrix of true and false: it says which genes a spot has, and not how often. Name "
+            f"the layer of the counts with {option('layer')} if there is one."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
     if are_fitted and isinstance(found.matrix, sp.csr_matrix):
         warn_of_empty(np.asarray(found.matrix.sum(axis=1)).ravel(), source.obs_names())
     return found
@@ -148,7 +158,7 @@ def _readers(source: Source) -> str:
     """What reads the counts of a file without any from another file; functions for an AnnData in memory cannot."""
     if hasattr(source, "root"):  # of a file
         return "`markers`, `intervals`, `describe`, `plot` and `report`"
-    functions = "`markers_file`, `intervals_file`, `describe_files`, `plot_section` and `report_files`"
+    functions = "`markers_file`, `intervals_file`, `describe_files`, `plot_file` and `report_files`"
     return f"Give the file of this AnnData to one of {functions}, which"
 
 
@@ -261,6 +271,32 @@ def _warn_of_repeated(gene_names: pd.Index) -> None:
             f"{n:,} {'gene name repeats' if n == 1 else 'gene names repeat'} an earlier one (first: "
             f"{str(gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
         )
+        warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def warn_of_unmeasured(counts: sp.csr_matrix, samples: pd.Categorical) -> None:
+    """Warn of sections without counts, and of those without a single one of many genes that others have.
+
+    A gene counts if its share of all counts lets expect `_SURELY` of it in the section. Panels differ in such genes,
+    and are filled up with zeros where sections are concatenated; domains would follow the panels.
+    """
+    names, codes = samples.categories, np.asarray(samples.codes)
+    if len(names) * _FEW_SPOTS > codes.size:
+        return  # too few spots for each to expect a gene of it
+    member = sp.csr_matrix((np.ones(codes.size), (codes, np.arange(codes.size))), shape=(len(names), codes.size))
+    of_genes = np.asarray((member @ counts).todense(), dtype=np.float64)
+    totals = of_genes.sum(axis=1)
+    expected = np.outer(totals, of_genes.sum(axis=0) / max(1.0, totals.sum())) >= _SURELY
+    for name, total, own, sure in zip(names, totals, of_genes, expected, strict=True):
+        lacking, n = int((own[sure] == 0).sum()), int(sure.sum())
+        if total and lacking <= _LACKING * n:
+            continue
+        text = f"Section {str(name)!r} has no counts. Check the matrix, or leave the section out."
+        if total:
+            text = (
+                f"Section {str(name)!r} has no count of {lacking:,} of {n:,} genes that are common in others. If its "
+                "panel lacks them, domains will follow the panels: select the genes that all sections have."
+            )
         warnings.warn(InputWarning(text), stacklevel=2)
 
 

@@ -12,6 +12,7 @@ from spatialpdvi.io.formats.sources import Source
 __all__ = ["DEFAULT_LABEL_KEY", "read_column", "read_domains", "read_initial", "read_labels", "read_samples"]
 
 DEFAULT_LABEL_KEY = "annotation"
+_AS_MISSING = {"nan", "NaN", "None", "<NA>", "NaT"}  # what missing values become where they are turned into text
 
 
 def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None, str | None]:
@@ -37,6 +38,13 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
         if DEFAULT_LABEL_KEY not in source.obs_keys():
             return None, None
         key = DEFAULT_LABEL_KEY
+        if _is_measured(source.obs(key)):  # nobody has asked for this column
+            text = (
+                f"obs[{key!r}] holds no labels but numbers with decimals, so nothing is scored against it. Name a "
+                f"column of labels with {option('label_key')}."
+            )
+            warnings.warn(InputWarning(text), stacklevel=2)
+            return None, None
     labels = read_column(source, key, name="label_key")
     if len(labels.categories) < 2:
         what = f"only the label {str(labels.categories[0])!r}" if len(labels.categories) else "no label at all"
@@ -108,8 +116,9 @@ def _as_labels(column: pd.Series, name: str) -> pd.Categorical:
     used = np.bincount(codes[codes >= 0], minlength=len(values)) > 0
     texts = [_text(value, name) if is_used else "" for value, is_used in zip(values, used, strict=True)]
     blank = np.array([not text.strip() for text in texts], dtype=bool) & used
-    if blank.any():
-        _warn_of_blanks(int(np.isin(codes, np.flatnonzero(blank)).sum()), name)
+    _warn_of_blanks(int(blank[codes[codes >= 0]].sum()), name)
+    for text in sorted(_AS_MISSING.intersection(texts)):
+        _warn_of_text(text, int(np.isin(codes, [i for i, own in enumerate(texts) if own == text]).sum()), name)
     kept = list(np.flatnonzero(used & ~blank))
     if not isinstance(column.dtype, pd.CategoricalDtype):
         kept.sort(key=lambda i: _rank(texts[i]))
@@ -120,6 +129,14 @@ def _as_labels(column: pd.Series, name: str) -> pd.Categorical:
         recode[i] = position[texts[i]]
     index = pd.Index(categories, dtype=object)
     return pd.Categorical.from_codes(recode[codes], index)
+
+
+def _is_measured(column: pd.Series) -> bool:
+    """Whether a column holds numbers of which one has decimals."""
+    if column.dtype.kind != "f":
+        return False
+    values = column.to_numpy()
+    return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
 def _unhashable(column: pd.Series) -> str:
@@ -152,5 +169,12 @@ def _rank(text: str) -> tuple[bool, int, str]:
 
 
 def _warn_of_blanks(n_blank: int, name: str) -> None:
-    text = f"{n_blank:,} labels of {name} are empty texts and count as missing."
+    if n_blank:
+        are = "label of {} is an empty text and counts" if n_blank == 1 else "labels of {} are empty texts and count"
+        warnings.warn(InputWarning(f"{n_blank:,} {are.format(name)} as missing."), stacklevel=2)
+
+
+def _warn_of_text(label: str, n: int, name: str) -> None:
+    said = f"{n:,} {'label' if n == 1 else 'labels'} of {name} {'is' if n == 1 else 'are'} the text {label!r}"
+    text = f"{said}, which counts as a label like any other. Make it a missing value where it stands for one."
     warnings.warn(InputWarning(text), stacklevel=2)

@@ -17,7 +17,7 @@ from spatialpdvi.io.section.background import (
     warn_of_in_tissue,
 )
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.counts import find_counts, read_counts
+from spatialpdvi.io.section.counts import find_counts, read_counts, warn_of_unmeasured
 from spatialpdvi.io.section.features import read_features, read_graph
 from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
 from spatialpdvi.runtime.rows import CountRows
@@ -120,6 +120,8 @@ def read_section(
         kept = _kept(source, exclusion, layer=layer, spatial_key=spatial_key, rep=rep, sample=sample, memory=memory)
         source = select_spots(source, np.flatnonzero(kept))
     samples = None if sample is None else read_samples(source, sample)
+    if samples is not None:
+        _warn_of_single_spots(samples, str(sample))
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     labels, found_key = read_labels(source, label_key)
     init_labels = None if init is None else read_initial(source, init)
@@ -141,6 +143,8 @@ def read_section(
         samples=samples,
         kept=None if kept is None or kept.all() else kept,
     )
+    if samples is not None and isinstance(section.counts, sp.csr_matrix):
+        warn_of_unmeasured(section.counts, samples)
     if expression and kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
         totals = np.asarray(section.counts.sum(axis=1, dtype=np.float64)).ravel()
         warn_of_background(totals, coordinates, section.spots_of_samples())
@@ -183,6 +187,15 @@ def _blocks(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
         return [np.arange(n)]
     codes = np.asarray(samples.codes)
     return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
+
+
+def _warn_of_single_spots(samples: pd.Categorical, key: str) -> None:
+    single = int((np.bincount(samples.codes) == 1).sum())
+    if single:
+        n = len(samples.categories)
+        which = f"{single:,} of {n:,} sections in obs[{key!r}] {'has' if single == 1 else 'have'} a single spot"
+        text = f"{which}, which has no neighbours. Check {option('sample_key')}."
+        warnings.warn(InputWarning(text), stacklevel=3)
 
 
 def _check_spots(source: Source) -> None:

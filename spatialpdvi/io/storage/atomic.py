@@ -33,6 +33,7 @@ __all__ = [
     "disk_error",
     "hidden_beside",
     "is_same",
+    "name_earlier",
     "replacing",
     "shares_blocks",
     "synchronise",
@@ -220,6 +221,24 @@ def synchronise(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def name_earlier(written: Sequence[AnyPath]) -> Iterator[None]:
+    """Add to an `InputError` or a `KeyboardInterrupt` which of several outputs had been written before it.
+
+    The caller appends each output to ``written`` once it is there.
+    """
+    try:
+        yield
+    except (InputError, KeyboardInterrupt) as stop:
+        if not written:
+            raise
+        names = " and ".join(repr(locate(path).given) for path in written)
+        outcome = f"{names} {'was' if len(written) == 1 else 'were'} written before; nothing else was."
+        if isinstance(stop, InputError):
+            raise stop.but(outcome=outcome) from stop
+        raise type(stop)(outcome) from stop
 
 
 @contextlib.contextmanager
