@@ -54,7 +54,7 @@ _MOST = 40  # rows that are printed
     default="blocks",
     show_default=True,
     help="How the uncertainty is found. The last three are for comparison, since they are too sure; linear-response "
-    "and implicit need a fit with --save-graph, and implicit takes a minute or far more for each gene.",
+    "and implicit need a fit with --save-graph, and implicit takes up to a minute for each gene.",
 )
 @click.option("--level", default=0.9, show_default=True, help="Probability of the intervals.")
 @click.option(
