@@ -371,7 +371,7 @@ def test_the_path_must_end_as_its_format_does(name, tmp_path, monkeypatch):
     monkeypatch.setattr(synthetic, "_draw", None)  # refused before any work
     path = tmp_path / name
     sentence = (
-        f"Expected a path that ends in .h5ad or .zarr for the simulated section, found '{path}'. "
+        f"Expected a path that ends in .h5ad or .zarr, found '{path}'. "
         "Its ending sets the format; give it one of these."
     )
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):

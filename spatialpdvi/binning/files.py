@@ -21,7 +21,7 @@ from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.binning.tiff import Tiff
 from spatialpdvi.binning.tissue import MarkedSample, TissueMask, corner_of, tissue_image
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import check_distinct, check_writable, clear_errors
+from spatialpdvi.io.storage.atomic import check_distinct, check_ending, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import Location, locate, why_unreadable
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
@@ -73,13 +73,7 @@ def bin_to_file(
     target = locate(output)
     check_distinct(target, "output", (path, *([] if image is None else [image])))
     check_writable(target, as_store=output.suffix == ".zarr")
-    if target.real.suffix not in {".h5ad", ".zarr"}:
-        raise InputError(
-            "a path that ends in .h5ad or .zarr",
-            repr(target.given),
-            "Its ending sets the format; give it one of these.",
-            option="output",
-        )
+    check_ending(target, "output")
     sample: Sample
     facts: dict[str, Any] = {}
     library = None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.writing import append_counts, new_store
-from spatialpdvi.io.storage.atomic import check_writable, clear_errors
+from spatialpdvi.io.storage.atomic import check_ending, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
@@ -154,12 +154,7 @@ def simulate_file(
             "Make the folder first, or choose another one.",
         )
     check_writable(target, None, as_store=target.suffix == ".zarr")
-    if target.suffix not in {".h5ad", ".zarr"}:
-        raise InputError(
-            "a path that ends in .h5ad or .zarr for the simulated section",
-            repr(str(path)),
-            "Its ending sets the format; give it one of these.",
-        )
+    check_ending(target, None)
     with claimed(target):
         with progress.stage("simulate") as stage:
             drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})

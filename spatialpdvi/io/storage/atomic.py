@@ -25,6 +25,7 @@ from spatialpdvi.io.storage.temporary import create, hidden_name, remove_abandon
 
 __all__ = [
     "check_distinct",
+    "check_ending",
     "check_folder",
     "check_space",
     "check_writable",
@@ -110,6 +111,18 @@ def check_distinct(path: AnyPath, option: str, others: Sequence[AnyPath]) -> Non
             raise InputError(
                 f"another file than {other.given!r}", "the same", f"Choose {another(option)}.", option=option
             )
+
+
+def check_ending(path: AnyPath, option: str | None) -> None:
+    """Check that the ending of a new file says its format; ``option`` is the option by which the user gave the path."""
+    location = locate(path)
+    if location.real.suffix not in {".h5ad", ".zarr"}:
+        raise InputError(
+            "a path that ends in .h5ad or .zarr",
+            repr(location.given),
+            "Its ending sets the format; give it one of these.",
+            option=option,
+        )
 
 
 def write_text(path: AnyPath, text: str, *, option: str = "output") -> None:
