@@ -135,6 +135,14 @@ def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str,
     return process.returncode, stdout, stderr
 
 
+def run_apart(*arguments: object) -> None:
+    """Run a command in a process of its own, where the number of threads has not been set yet."""
+    command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=free)
+    assert done.returncode == 0, done.stderr
+
+
 def seeds(few: int, many: int) -> list:
     """Seeds of random damage, for `parametrize`: ``few`` of them in the default tier, the rest among the slow tests."""
     return [*range(few), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many))]
