@@ -135,12 +135,13 @@ def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str,
     return process.returncode, stdout, stderr
 
 
-def run_apart(*arguments: object) -> None:
+def run_apart(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, where the number of threads has not been set yet."""
     command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
     free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=free)
     assert done.returncode == 0, done.stderr
+    return done
 
 
 def seeds(few: int, many: int) -> list:

@@ -11,7 +11,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
-from spatialpdvi.io.storage.paths import AnyPath, locate_all
+from spatialpdvi.io.storage.paths import locate_all
 from spatialpdvi.options.validation import check_seed, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -222,8 +222,7 @@ def describe_files(
                     check_output(location, location)
                 parts.append(_describe(source, Path(location.name).stem, choices, progress))
         found = _joined(parts, choices)
-        written: list[AnyPath] = []
-        with name_earlier(written):
+        with name_earlier() as written:
             if folder is not None:
                 with progress.stage("pictures"):
                     write_description(found, folder)

@@ -368,8 +368,7 @@ def _fit_located(
             )
         result = _with_own_colours(result, colours)
         spots = [None] if names is None else section.spots_of_samples()
-        written: list[Location] = []
-        with name_earlier(written):
+        with name_earlier() as written:
             for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
                 part = result if own is None else result.part(own, mask)
                 elements = part.elements(keys, save_graph=options.save_graph)

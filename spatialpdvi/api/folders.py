@@ -99,10 +99,9 @@ def _replace(
     folder: Path, files: Mapping[str, _Write], *, earlier: Iterable[str], pictures: Iterable[str] = ()
 ) -> None:
     """Write files, by their names, in place of the tables and pictures that an earlier run may have written."""
-    written: list[Path] = []
     with clear_errors(folder):
         folder.mkdir(exist_ok=True)
-    with name_earlier(written):
+    with name_earlier() as written:
         for name, write in files.items():
             write(folder / name)
             written.append(folder / name)

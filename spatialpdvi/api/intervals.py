@@ -253,8 +253,7 @@ def intervals_file(
             if store:
                 check_output(location, location)
             found = intervals_of(source, keys, choices, stage)
-        written: list[Path] = []
-        with name_earlier(written):
+        with name_earlier() as written:
             if folder is not None:
                 with progress.stage("pictures"):
                     write_intervals(found, folder)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from spatialpdvi.api.fitting import checked_file, warn_unless_converged
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
-from spatialpdvi.errors import InputError
-from spatialpdvi.errors import option as option_named
+from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
@@ -157,7 +156,7 @@ def predict_file(
     return result
 
 
-def save_model(result: FitResult, path: str | Path, *, option: str = "path") -> None:
+def save_model(result: FitResult, path: str | Path) -> None:
     """Write the model of a fit to a file.
 
     Parameters
@@ -166,8 +165,6 @@ def save_model(result: FitResult, path: str | Path, *, option: str = "path") -> 
         A fit whose ``model`` is not None.
     path
         The npz file to write, without pickled objects. It is replaced as a whole or not at all.
-    option
-        What errors call ``path``; the command gives it by another name.
 
     Raises
     ------
@@ -185,12 +182,12 @@ def save_model(result: FitResult, path: str | Path, *, option: str = "path") -> 
         raise InputError(
             "the result of a fit with a model",
             "one without",
-            f"Predictions and fits of sparse features have no model, nor do fits with {option_named('graph')}, "
-            f"{option_named('correct', 'harmony')}, {option_named('transform', 'pearson')} or "
-            f"{option_named('n_pcs', 0)}, or with genes that share a name.",
+            f"Predictions and fits of sparse features have no model, nor do fits with {option('graph')}, "
+            f"{option('correct', 'harmony')}, {option('transform', 'pearson')} or {option('n_pcs', 0)}, or with genes "
+            "that share a name.",
         )
     arrays, facts = result.model.parts()
-    write_archive(path, arrays, facts, option=option)
+    write_archive(path, arrays, facts, option="path")
 
 
 def load_model(path: str | Path) -> Model:
@@ -211,14 +208,9 @@ def load_model(path: str | Path) -> Model:
     >>> len(spv.load_model("model.npz").colours)
     3
     """
-    return _load(path, "path")
-
-
-def _load(path: str | Path, option: str) -> Model:
-    """The model of a file, which was given by this option."""
     from spatialpdvi.io.storage.archive import read_archive
 
-    arrays, facts = read_archive(path, option=option)
+    arrays, facts = read_archive(path, option="path")
     return Model.from_parts(arrays, facts, name=Path(path).name)
 
 
@@ -230,4 +222,5 @@ def _read_model(model: Any) -> Model:
         advice = "Give result.model." if isinstance(model, FitResult) else "Fit one, or read it with `load_model`."
         found = "None" if model is None else f"an object of type {type(model).__name__}"
         raise InputError("a model or the path of its file", found, advice, option="model")
-    return _load(model, "model")
+    with own_names({"path": "model"}):
+        return load_model(model)

@@ -291,7 +291,7 @@ def _choices(
 
 def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     """Read the domains of a fit, and where its spots are."""
-    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
+    from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored, stored_params
     from spatialpdvi.io.section.coordinates import read_coordinates
@@ -299,8 +299,8 @@ def _read_fit(everything: Source, chosen: _Choices, *, name: str) -> _Fit:
     source = select_fitted(everything, chosen.keys)
     stored = read_stored(source, chosen.keys)
     params = stored_params(stored.summary)
-    lost = params.get("sample_key")
-    if lost and lost not in source.obs_keys():
+    lost = lost_sample_key(source, stored.summary)
+    if lost is not None:
         raise InputError(
             f"obs[{lost!r}], by which the fit told sections apart, in {source.name}",
             f"columns: {list_keys(source.obs_keys())}",

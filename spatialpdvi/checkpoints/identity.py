@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from spatialpdvi.errors import option
 from spatialpdvi.options.fit import FitOptions
 
-__all__ = ["differences", "digest", "identify"]
+__all__ = ["IRRELEVANT", "differences", "digest", "identify"]
 
-# options that do not change what a checkpoint holds
-_IRRELEVANT = {"key_added", "save_graph", "memory"}
+# options that change neither what is fitted nor how
+IRRELEVANT = {"key_added", "save_graph", "memory"}
 # the solver's results depend on these; other libraries compute the features, which have a digest
 _VERSIONS = ("spatialpdvi", "numba", "numpy")
 
@@ -24,7 +24,7 @@ def identify(options: FitOptions, versions: Mapping[str, str]) -> dict[str, Any]
     A fit from one start may resume with another limit of epochs. With several starts, each of them ended at the limit,
     which must then be the same.
     """
-    leave_out = _IRRELEVANT if options.restarts == "best" else {*_IRRELEVANT, "max_epochs"}
+    leave_out = IRRELEVANT if options.restarts == "best" else {*IRRELEVANT, "max_epochs"}
     chosen = {name: value for name, value in options.__dict__.items() if name not in leave_out}
     return chosen | {name: versions[name] for name in _VERSIONS}
 

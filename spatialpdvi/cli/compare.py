@@ -8,7 +8,7 @@ import click
 
 from spatialpdvi.cli.common import FILE, display, importing, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
-from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
+from spatialpdvi.cli.options import PRESET, THREADS, GroupedCommand, options_of, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, ComparisonPlan, parse_solvers
 
 __all__ = ["compare"]
@@ -41,7 +41,7 @@ __all__ = ["compare"]
     help="Give p2dvi one constant step for each block, which is tuned, instead of steps that follow the curvature. "
     "Default: off.",
 )
-@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@THREADS
 @verbosity
 @user_errors
 @table_option

@@ -17,7 +17,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, THREADS
 
 __all__ = ["describe"]
 
@@ -47,10 +47,8 @@ __all__ = ["describe"]
 )
 @KEY_ADDED
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
-@click.option("--sample-key", help="Column of obs with the section of each spot. Default: as in the fit.")
-@click.option(
-    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
-)
+@SAMPLE_KEY
+@LAYER
 @GENE_KEY
 @click.option(
     "--n-genes",
@@ -68,7 +66,7 @@ __all__ = ["describe"]
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffles.")
 @COUNTS
 @COUNTS_MEMORY
-@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@THREADS
 @verbosity
 @user_errors
 @table_option

@@ -24,7 +24,8 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import LABELS, PRESET, SLIM, GroupedCommand, options_of, table_options
+from spatialpdvi.cli.options import LABELS, PRESET, SLIM, THREADS, GroupedCommand, options_of, table_options
+from spatialpdvi.errors import own_names
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -61,7 +62,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 @SLIM
 @table_options()
 @PRESET
-@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@THREADS
 @click.option(
     "--json",
     "--report",
@@ -179,8 +180,8 @@ def fit(
             with result_is_written(targets, "table"):
                 api.write_domain_table(targets, labels, key_added=chosen.key_added, option="labels")
         if save_model is not None:
-            with result_is_written(targets, "model"):
-                api.save_model(result, save_model, option="save_model")
+            with result_is_written(targets, "model"), own_names({"path": "save_model"}):
+                api.save_model(result, save_model)
         if not quiet:
             if result.scan is not None:
                 _print_scan(result.scan)

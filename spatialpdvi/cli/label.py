@@ -16,7 +16,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS_MEMORY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS_MEMORY, KEY_ADDED, THREADS
 
 if TYPE_CHECKING:
     from spatialpdvi.editing.edits import Edit
@@ -110,7 +110,7 @@ def merge(section: Path, *, domain: tuple[str, ...], name: str | None, **shared:
 @click.option("--into", required=True, type=int, help="Number of parts, at least 2.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @COUNTS_MEMORY
-@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@THREADS
 @_shared
 def split(
     section: Path, *, domain: str, into: int, seed: int, memory: str | None, threads: int | None, **shared: Any

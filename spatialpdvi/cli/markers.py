@@ -16,7 +16,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER
 
 __all__ = ["markers"]
 
@@ -38,9 +38,7 @@ __all__ = ["markers"]
     help="Also write the table into SECTION, as uns['pdvi_markers'] or uns['pdvi_state_markers']. Default: off.",
 )
 @KEY_ADDED
-@click.option(
-    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
-)
+@LAYER
 @GENE_KEY
 @COUNTS
 @COUNTS_MEMORY

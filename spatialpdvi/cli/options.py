@@ -17,9 +17,12 @@ __all__ = [
     "GENE_KEY",
     "KEY_ADDED",
     "LABELS",
+    "LAYER",
     "PRESET",
+    "SAMPLE_KEY",
     "SHOW_ALL",
     "SLIM",
+    "THREADS",
     "GroupedCommand",
     "options_of",
     "table_options",
@@ -30,6 +33,12 @@ KEY_ADDED = click.option(
     "--key-added", default="pdvi", show_default=True, help="Prefix of the keys that the fit wrote."
 )
 GENE_KEY = click.option("--gene-key", help="Column of var with the gene names to show. Default: the index of var.")
+SAMPLE_KEY = click.option(
+    "--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit."
+)
+LAYER = click.option(
+    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
+)
 COUNTS_MEMORY = click.option(
     "--memory",
     help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
@@ -53,6 +62,9 @@ LABELS = click.option(
     type=FILE,
     help="Also write name, place, domain, confidence and posterior of each spot to this table, .csv or .parquet. "
     "Default: not written.",
+)
+THREADS = click.option(
+    "--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores."
 )
 PRESET = click.option(
     "--preset",

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED, SAMPLE_KEY
 
 __all__ = ["plot"]
 
@@ -34,7 +34,7 @@ __all__ = ["plot"]
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
-@click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
+@SAMPLE_KEY
 @click.option(
     "--layer",
     help="For --gene: where the raw counts are, the name of a layer, X or raw.X. Default: where the fit found them.",

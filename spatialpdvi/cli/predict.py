@@ -21,7 +21,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS_MEMORY, LABELS, SLIM, GroupedCommand, table_options
+from spatialpdvi.cli.options import COUNTS_MEMORY, LABELS, SLIM, THREADS, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = ["predict"]
 )
 @table_options((*OF_A_SECTION, "key_added", "save_graph"))
 @COUNTS_MEMORY
-@click.option("--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores.")
+@THREADS
 @click.option(
     "--json",
     "--report",

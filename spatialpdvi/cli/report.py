@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY
 from spatialpdvi.errors import InputError
 
 __all__ = ["report"]
@@ -17,11 +17,9 @@ __all__ = ["report"]
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels to show. Default: as in the fit.")
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
-@click.option("--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit.")
+@SAMPLE_KEY
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of marker genes per domain.")
-@click.option(
-    "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
-)
+@LAYER
 @GENE_KEY
 @click.option("--markers/--no-markers", default=True, help="Find marker genes, if a section has counts. Default: on.")
 @COUNTS

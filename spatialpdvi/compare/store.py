@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from spatialpdvi.checkpoints.identity import IRRELEVANT
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.storage.atomic import check_writable, disk_error, write_json
 from spatialpdvi.io.storage.folders import file_status
@@ -16,8 +17,7 @@ __all__ = ["Store", "check_folder", "has_results", "identify"]
 
 _RUNS = "runs"  # the folder in the output
 
-# options that change neither the objective nor the start, or belong to a single run
-_IRRELEVANT = {"seed", "solver", "key_added", "save_graph", "memory"}
+_OF_A_RUN = {"seed", "solver"}
 
 
 def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
         "input": str(location.real),
         "input_size": size,
         "input_mtime_ns": changed,
-        **{name: value for name, value in options.__dict__.items() if name not in _IRRELEVANT},
+        **{name: value for name, value in options.__dict__.items() if name not in IRRELEVANT | _OF_A_RUN},
         "version": __version__,
     }
 

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import in_blocks
 
 __all__ = ["BORDERS", "Carried", "FittedSpots", "carry"]
@@ -27,12 +28,11 @@ BORDERS = ("spots", "smooth")
 
 _NEAREST = 9  # spots that have a weight: on a square lattice the bin and those around it
 _ROUND = 4  # the distance to this neighbour is how far a spot reaches: the next bin on a lattice
-_SAMPLE = 50_000  # spots over which a median is taken
+_SAMPLE = 50_000  # spots over which a median is taken, or a share
 _BLOCK = 1 << 14  # places that a thread has in work at a time
 _SAME = 1e-9  # distances that differ by less, as a share, are equal
 _MOST = 0.95  # of the spots have a domain where both are of the same tissue
 _CLEARLY = 0.1  # more of them, with the axes exchanged, say that their order differs
-_SAMPLE = 20_000  # places
 _AHEAD = 1e-3  # by how much the domain stays ahead of the others in (T2), if it was so far ahead
 _ALIKE = 1.2  # factors along the axes that differ by less come from one factor between two units
 _OTHER_UNIT = 1.25  # factors between two units are at least this, or at most its inverse
@@ -227,9 +227,9 @@ def _check_found(tree: cKDTree, places: np.ndarray, codes: np.ndarray, limit: fl
 
 def _share_exchanged(tree: cKDTree, places: np.ndarray, limit: float) -> float:
     """The share of the places that would be near a fitted spot with x and y exchanged, of a sample."""
-    some = places[:: max(1, len(places) // _SAMPLE)].copy()
-    some[:, :2] = some[:, 1::-1]
-    distance, _ = tree.query(some, distance_upper_bound=(1.0 + _SAME) * limit)
+    exchanged = some_rows(places, 0, _SAMPLE).copy()
+    exchanged[:, :2] = exchanged[:, 1::-1]
+    distance, _ = tree.query(exchanged, distance_upper_bound=(1.0 + _SAME) * limit)
     return float(np.isfinite(distance).mean())
 
 

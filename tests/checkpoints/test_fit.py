@@ -27,6 +27,15 @@ class Heard(Progress):
         self.lines.append(text)
 
 
+@pytest.fixture
+def halves(toy_section, tmp_path):
+    """Two files with a half of the section each."""
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
+        toy_section[spots].copy().write_h5ad(path)
+    return paths
+
+
 def _refusal(section, chosen, checkpoint, tmp_path):
     with pytest.raises(InputError) as caught:
         fit_file(section, chosen, output=tmp_path / "never.h5ad", checkpoint=checkpoint)
@@ -120,19 +129,16 @@ def test_an_anndata_in_memory_goes_on_too(toy_section, folder):
 
 
 @pytest.mark.cli
-def test_several_files_go_on_too(toy_section, options, folder, tmp_path):
-    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
-    for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
-        toy_section[spots].copy().write_h5ad(path)
+def test_several_files_go_on_too(halves, options, folder, tmp_path):
     for name in ("straight", "out"):
         (tmp_path / name).mkdir()
-    straight = spatialpdvi.fit_files(paths, options(), output=tmp_path / "straight")
+    straight = spatialpdvi.fit_files(halves, options(), output=tmp_path / "straight")
     with pytest.raises(StoppedError):
         spatialpdvi.fit_files(
-            paths, options(), output=tmp_path / "out", checkpoint=Fragile(folder, stops_after=2, every=1)
+            halves, options(), output=tmp_path / "out", checkpoint=Fragile(folder, stops_after=2, every=1)
         )
     kept = Checkpoint(folder, resume=True)
-    same_elements(spatialpdvi.fit_files(paths, options(), output=tmp_path / "out", checkpoint=kept), straight)
+    same_elements(spatialpdvi.fit_files(halves, options(), output=tmp_path / "out", checkpoint=kept), straight)
 
 
 @pytest.mark.cli
@@ -144,11 +150,8 @@ def test_the_output_is_no_checkpoint(section, options, tmp_path):
 
 
 @pytest.mark.cli
-def test_what_was_written_before_a_failure_is_named(toy_section, options, tmp_path, monkeypatch):
-    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
-    for path, spots in zip(paths, (slice(0, 300), slice(300, 600)), strict=True):
-        toy_section[spots].copy().write_h5ad(path)
-    write, (first, second) = writing.write_elements, paths
+def test_what_was_written_before_a_failure_is_named(halves, options, monkeypatch):
+    write, (first, second) = writing.write_elements, halves
 
     def no_space(path, *arguments, **more):
         if Path(path.given) == second:
@@ -158,7 +161,7 @@ def test_what_was_written_before_a_failure_is_named(toy_section, options, tmp_pa
     monkeypatch.setattr(writing, "write_elements", no_space)
     old = second.read_bytes()
     with pytest.raises(InputError) as failure:
-        spatialpdvi.fit_files(paths, options())
+        spatialpdvi.fit_files(halves, options())
     assert str(failure.value) == (
         f"There is no space left. {str(first)!r} was written before; nothing else was. Free some."
     )

@@ -1,8 +1,6 @@
 """`spatialpdvi describe` end to end: what it prints, its folder, what it stores, and what it refuses."""
 
 import json
-import os
-import subprocess
 import sys
 
 import anndata as ad
@@ -10,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from conftest import run_apart
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
@@ -134,15 +133,8 @@ def test_the_same_bits_for_any_number_of_threads(parts, tmp_path):
     made = []
     for threads in (1, 3):
         folder = tmp_path / f"threads{threads}"
-        command = ["describe", *parts[:2], *QUICK, "-n", "20", "--threads", threads, "-o", folder, "-q"]
-        done = subprocess.run(
-            [sys.executable, "-m", "spatialpdvi", *map(str, command)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"},
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        done = run_apart("describe", *parts[:2], *QUICK, "-n", "20", "--threads", threads, "-o", folder, "-q")
+        assert (done.stdout, done.stderr) == ("", "")
         made.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert made[0] == made[1]
 

@@ -1,14 +1,11 @@
 """`spatialpdvi intervals` end to end: what it prints, its folder, what it stores, and what it refuses."""
 
-import os
-import subprocess
-import sys
-
 import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from conftest import run_apart
 from zarr_samples import write_zarr
 
 import spatialpdvi
@@ -130,15 +127,7 @@ def test_the_bits_do_not_depend_on_threads(fitted, tmp_path):
     found = []
     for threads in ("1", "2"):
         folder = tmp_path / threads
-        command = [sys.executable, "-m", "spatialpdvi", "intervals", str(fitted), "-n", "2", "--method", "bootstrap"]
-        done = subprocess.run(
-            [*command, "--threads", threads, "-o", str(folder)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"OMP_NUM_THREADS": threads},
-        )
-        assert done.returncode == 0, done.stderr
+        run_apart("intervals", fitted, "-n", "2", "--method", "bootstrap", "--threads", threads, "-o", folder)
         found.append((folder / "contrasts.csv").read_bytes())
     assert found[0] == found[1]
 

@@ -1,13 +1,12 @@
 """`--correct harmony`: sections come together, with the same bits for any number of threads."""
 
 import json
-import subprocess
-import sys
 
 import anndata as ad
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import run_apart
 from sklearn.metrics import adjusted_rand_score
 
 import spatialpdvi
@@ -52,11 +51,10 @@ def test_sections_come_together(joint):
 @pytest.mark.cli
 def test_a_seed_gives_the_same_bits_with_any_number_of_threads(joint, tmp_path):
     joint.write_h5ad(tmp_path / "joint.h5ad")
-    arguments = ["fit", "joint.h5ad", "--k", "3", "--n-init", "1", "--sample-key", "slice", "--rep", "X_emb"]
+    arguments = ["fit", tmp_path / "joint.h5ad", "--k", "3", "--n-init", "1", "--sample-key", "slice", "--rep", "X_emb"]
     arguments += ["--n-pcs", "4", "--correct", "harmony", "-q"]
     for threads in ("1", "2"):
-        command = [sys.executable, "-m", "spatialpdvi", *arguments, "--threads", threads, "-o", f"{threads}.h5ad"]
-        subprocess.run(command, check=True, cwd=tmp_path)
+        run_apart(*arguments, "--threads", threads, "-o", tmp_path / f"{threads}.h5ad")
     one, two = (ad.read_h5ad(tmp_path / f"{threads}.h5ad") for threads in "12")
     np.testing.assert_array_equal(one.obsm["X_pdvi"], two.obsm["X_pdvi"])
     np.testing.assert_array_equal(one.obsm["pdvi_posterior"], two.obsm["pdvi_posterior"])

@@ -18,6 +18,7 @@ __all__ = [
     "SELECTED",
     "Fitted",
     "check_fitted",
+    "lost_sample_key",
     "not_ours",
     "read_agreement",
     "read_colours",
@@ -185,17 +186,26 @@ def sample_key_of_fit(source: Source, summary: Any, key: str | None) -> str | No
     """Return the column of sections: the given one, or that of the fit; None, with a warning, where it is gone."""
     if key is not None:
         return key
+    lost = lost_sample_key(source, summary)
+    if lost is None:
+        return _stored_sample_key(summary)
+    text = (
+        f"The column obs[{lost!r}], by which the fit told sections apart, is not in {source.name}. All spots "
+        f"count as one section; name another column with {option('sample_key')}."
+    )
+    warnings.warn(InputWarning(text), stacklevel=3)
+    return None
+
+
+def lost_sample_key(source: Source, summary: Any) -> str | None:
+    """Return the column by which the fit told sections apart, where it is gone."""
+    key = _stored_sample_key(summary)
+    return None if key is None or key in source.obs_keys() else key
+
+
+def _stored_sample_key(summary: Any) -> str | None:
     key = stored_params(summary).get("sample_key")
-    if not isinstance(key, str) or not key:
-        return None
-    if key not in source.obs_keys():
-        text = (
-            f"The column obs[{key!r}], by which the fit told sections apart, is not in {source.name}. All spots "
-            f"count as one section; name another column with {option('sample_key')}."
-        )
-        warnings.warn(InputWarning(text), stacklevel=3)
-        return None
-    return key
+    return key if isinstance(key, str) and key else None
 
 
 def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:

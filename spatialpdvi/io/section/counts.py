@@ -93,6 +93,7 @@ class Counts(NamedTuple):
     matrix: CountRows  # (n, genes), in the type in which they are stored
     source: str  # "layers['count']", "X" or "raw.X"
     gene_names: pd.Index  # (genes,)
+    are_boolean: bool = False  # whether they are stored as true and false
 
 
 def read_counts(
@@ -127,7 +128,7 @@ def read_counts(
     found = find_counts(source, layer, memory=memory, advice=advice)
     logger.info("Counts are read from %s.", found.source)
     _warn_of_repeated(found.gene_names)
-    if are_fitted and source.first_values(found.source).dtype.kind == "b":
+    if are_fitted and found.are_boolean:
         text = (
             f"{found.source} is a matrix of true and false: it says which genes a spot has, and not how often. Name "
             f"the layer of the counts with {option('layer')} if there is one."
@@ -218,18 +219,19 @@ def _explain(refusals: dict[str, str], chosen: str) -> None:
 
 def _try(source: Source, where: str, memory: int | None) -> tuple[Counts | None, str]:
     """The counts at `where`, or why there are none; the first values are checked before the whole is read."""
-    refusal = _refusal(source.first_values(where))
+    first = source.first_values(where)
+    refusal, are_boolean = _refusal(first), first.dtype.kind == "b"
     if refusal:
         return None, refusal
     if memory is not None and COPIES * source.stored_bytes(where) > memory:
-        return Counts(CheckedRows(source.rows(where), where), where, source.var_names(where)), ""
+        return Counts(CheckedRows(source.rows(where), where), where, source.var_names(where), are_boolean), ""
     matrix = source.matrix(where)
     refusal = _refusal(matrix.data)
     if not refusal and matrix.shape[1] and not np.any(matrix.data):
         refusal = "no value but zero"
     if refusal:
         return None, refusal
-    return Counts(matrix, where, source.var_names(where)), ""
+    return Counts(matrix, where, source.var_names(where), are_boolean), ""
 
 
 def _refusal(values: np.ndarray) -> str:

@@ -237,13 +237,14 @@ def synchronise(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def name_earlier(written: Sequence[AnyPath]) -> Iterator[None]:
+def name_earlier() -> Iterator[list[AnyPath]]:
     """Add to an `InputError` or a `KeyboardInterrupt` which of several outputs had been written before it.
 
-    The caller appends each output to ``written`` once it is there.
+    Yields a list, to which the caller appends each output once it is there.
     """
+    written: list[AnyPath] = []
     try:
-        yield
+        yield written
     except (InputError, KeyboardInterrupt) as stop:
         if not written:
             raise
