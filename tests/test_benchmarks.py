@@ -37,6 +37,7 @@ def load(monkeypatch):
         "speed",
         "stages",
         "tiling",
+        "together",
         "transfer",
         "trends",
     ):
@@ -341,6 +342,25 @@ def test_small_bins_take_the_domains_of_large_ones_and_many_cells_take_little(lo
     for _, _, _, cpu_seconds, peak in costs:
         assert float(cpu_seconds) < 30
         assert float(peak.removesuffix(" GB")) < 0.6
+
+
+@pytest.mark.slow
+def test_sections_together_are_scored_beside_each_alone(load, tmp_path):
+    pytest.importorskip("harmonypy")
+    paths = [tmp_path / "first.h5ad", tmp_path / "second.h5ad"]
+    for seed, path in enumerate(paths):
+        simulate_file(path, n_spots=300, n_genes=60, k=3, signal=2.0, easy=True, seed=seed)
+    command = [*map(str, paths), "--k", "3", "--seeds", "1"]
+    done = CliRunner().invoke(load("together").main, command)
+    assert done.exit_code == 0, done.output
+    *_, of_seed, over_all, mean = ([cell.strip() for cell in row.split("|")[1:-1]] for row in done.output.splitlines())
+    found = [[float(ari) for ari in cell.split(", ")] for cell in of_seed[1:]]
+    assert [len(aris) for aris in found] == [2] * 4
+    assert min(found[0]) > 0.7
+    assert over_all[2:] == mean[2:]
+    alone = CliRunner().invoke(load("together").main, command[1:])
+    assert alone.exit_code == 2
+    assert "at least two FILES" in alone.output
 
 
 @pytest.mark.slow
