@@ -26,7 +26,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
 from spatialpdvi.metrics.section import section_scores
 from spatialpdvi.model import RECIPE, Model
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import OF_A_SECTION, FitOptions
 from spatialpdvi.options.stages import GraphSettings
 from spatialpdvi.options.states import OF_STATES
 from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_of_shift
@@ -47,7 +47,7 @@ _MOST_SWEEPS = 500
 _PASSES = 5  # of the search for the trends of a section, at most
 _STRAIGHT = 0.02  # noise sd for each sd of a covariate: a trend that is not worth another pass
 _SHOWN = (
-    *("k", "layer", "spatial_key", "sample_key", "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
+    *("k", *OF_A_SECTION, "rep", *RECIPE, "smooth", "correct", "n_neighbors", "flow_neighbors"),
     *("tau", "anisotropy", "beta", "cross_patch_edges", "tol", "tol_objective", "key_added", "save_graph"),
 )
 _MORE_NEIGHBORS = f"fit a model with a larger {option('n_neighbors')}"

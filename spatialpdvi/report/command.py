@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.report.content import Material, joint_samples, number
 
@@ -17,7 +17,7 @@ __all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", 
 
 _ALWAYS = ("k", "seed")  # shown even where they are the default
 # Options of `fit` that `predict` takes as well; all others are in the model.
-_OF_PREDICT = ("layer", "spatial_key", "label_key", "sample_key", "key_added", "save_graph", "correct")
+_OF_PREDICT = (*OF_A_SECTION, "key_added", "save_graph", "correct")
 
 
 def stored_options(params: Mapping[str, Any]) -> FitOptions | None:

@@ -164,6 +164,7 @@ def test_commands_on_such_a_result_leave_these_spots_out(section, tissue, tmp_pa
     again = spv.predict(predicted, model=result.model, mask="tissue")
     np.testing.assert_array_equal(again.kept, section.obs["tissue"])
     assert predicted.obs["pdvi_domain"].isna().sum() == _SOME
+    assert predicted.uns["pdvi"]["params"]["mask"] == "tissue"
 
 
 def test_a_second_fit_may_start_from_the_first_and_leave_the_same_spots_out(section):

@@ -88,5 +88,10 @@ def test_patches_of_several_sections_are_left_to_the_default_where_it_gave_them(
 
 def test_a_prediction_is_repeated_with_its_model():
     params = {"model": "my cortex.npz", "k": 7, "beta": 1.0, "tau": 0.5, "correct": "center", "key_added": "two"}
+    params |= {"mask": "in_tissue", "min_counts": "auto", "min_genes": 5, "layer": "counts"}
     line = shell_line(predict_command(params, Path("new.h5ad"), output=OUT))
-    assert line == ("spatialpdvi predict new.h5ad --model 'my cortex.npz' --correct center --key-added two -o out.h5ad")
+    assert line.startswith("spatialpdvi predict new.h5ad --model 'my cortex.npz' ")
+    assert shlex.split(line)[5:] == [
+        *("--layer", "counts", "--mask", "in_tissue", "--min-counts", "auto", "--min-genes", "5"),
+        *("--correct", "center", "--key-added", "two", "-o", "out.h5ad"),
+    ]
