@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import click.testing
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from spatialpdvi.cli import main
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.initialization import one_hot, start_from_labels
@@ -133,6 +135,14 @@ def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str,
     process.send_signal(sent)
     stdout, stderr = process.communicate(timeout=60)
     return process.returncode, stdout, stderr
+
+
+def run(*arguments: object, code: int = 0) -> click.testing.Result:
+    """Run a command in this process, which must end with this exit code; one with ``--threads`` is for `run_apart`."""
+    done = click.testing.CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done
 
 
 def run_apart(*arguments: object) -> subprocess.CompletedProcess[str]:

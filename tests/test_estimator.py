@@ -238,3 +238,22 @@ def test_sparse_features_have_a_model_where_most_values_are_stored(stored, has_m
         return
     with pytest.raises(InputError, match=r"^Expected dense features with `predict`, found a sparse `X`\."):
         gmm.predict(x, coordinates=places)
+
+
+def test_means_are_weighted_by_the_posteriors():
+    rng = np.random.default_rng(0)
+    places = np.stack(np.meshgrid(np.arange(20.0), np.arange(20.0)), axis=-1).reshape(-1, 2)
+    x = np.where((places[:, 0] < 10)[:, None], 0.0, 1.0) + rng.normal(size=(400, 2))
+    gmm = PottsGMM(2, n_init=2, smooth=0).fit(x, coordinates=places)
+    phi = gmm.posterior_.astype(float)
+    np.testing.assert_allclose(gmm.means_, (phi.T @ x) / phi.sum(axis=0)[:, None], rtol=1e-6)
+    assert np.abs(phi.max(axis=1) - 1).max() > 0.01
+
+
+def test_every_parameter_of_the_estimator_reaches_the_fit():
+    given = {"beta": 0.5, "tau": 0.3, "n_neighbors": 7, "smooth": 3, "whiten": False, "n_init": 5, "solver": "p2dvi",
+             "max_epochs": 33, "tol": 3e-3, "random_state": 9}  # fmt: skip
+    options = PottsGMM(4, **given)._options(6, has_graph=False)
+    given["seed"] = given.pop("random_state")
+    assert {name: getattr(options, name) for name in given} == given
+    assert (options.k, options.n_pcs) == (4, 6)

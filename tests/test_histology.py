@@ -230,6 +230,18 @@ class TestImage:
         assert "Traceback" not in result.stderr
         assert not out.exists()
 
+    def test_nobody_is_told_to_leave_out_an_image_that_is_all_there_is(self, adata, tmp_path):
+        del adata.uns["spatial"]
+        with pytest.raises(InputError, match=r"squidpy write it there: read the section again with its image\.$"):
+            pl.image(adata)
+        with pytest.raises(InputError, match=r"with its image\. Or draw without `image`\.$"):
+            pl.domains(adata, image=True)
+        path = tmp_path / "a.h5ad"
+        adata.write_h5ad(path)
+        said = _plot(path, "--kind", "image", "-o", tmp_path / "out.png").stderr
+        assert said.endswith("squidpy write it there: read the section again with its image.\n")
+        assert "Or draw without --image." in _plot(path, "--image", "-o", tmp_path / "out.png").stderr
+
     @pytest.mark.parametrize(
         ("options", "said"),
         [
@@ -348,6 +360,11 @@ class TestGene:
         assert "Name of the gene." in pl.gene.__doc__
         with pytest.raises(TypeError, match="missing a required argument: 'gene'"):
             pl.gene(adata)
+
+    @pytest.mark.parametrize("gene", [["Ttr", "Snap25"], ("Ttr",), np.array(["Ttr"]), 3, None])
+    def test_a_gene_that_is_no_text(self, adata, gene):
+        with pytest.raises(InputError, match=r"^Expected `gene` to be the name of one gene, as text, found .*genes=\["):
+            pl.gene(adata, gene)
 
 
 def _same(found, expected):

@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
+from conftest import run
 from reference import assert_is_scanpys, scanpy_markers
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
-from spatialpdvi.cli import main
 from spatialpdvi.features import moments
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.marker_genes import COLUMNS, marker_genes, rank_markers
@@ -173,16 +172,10 @@ def fitted(toy_section, tmp_path):
     return section, path
 
 
-def run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert shown.exit_code == code, shown.output
-    return shown.stdout if code == 0 else shown.output
-
-
 def test_the_command_prints_and_leaves_the_file_alone(fitted, tmp_path):
     section, path = fitted
     before = path.read_bytes()
-    shown = run("markers", path, "-n", 3, "-o", tmp_path / "markers.csv")
+    shown = run("markers", path, "-n", 3, "-o", tmp_path / "markers.csv").stdout
     assert path.read_bytes() == before
     table = pd.read_csv(tmp_path / "markers.csv", dtype={"domain": str})
     expected = spatialpdvi.markers(section, n=3)
@@ -201,6 +194,26 @@ def test_the_command_prints_and_leaves_the_file_alone(fitted, tmp_path):
         assert share[inside, gene].mean() > share[~inside, gene].mean()
 
 
+def test_the_ending_of_the_table_is_its_format(fitted, tmp_path):
+    section, path = fitted
+    expected = spatialpdvi.markers(section, n=3)
+    for name, read in (
+        ("a.csv", pd.read_csv),
+        ("a.tsv", lambda file, **options: pd.read_csv(file, sep="\t", **options)),
+        ("A.TSV", lambda file, **options: pd.read_csv(file, sep="\t", **options)),
+    ):
+        run("markers", path, "-n", 3, "-o", tmp_path / name, "-q")
+        table = read(tmp_path / name, dtype={"domain": str})
+        pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    run("markers", path, "-n", 3, "-o", tmp_path / "a.parquet", "-q")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), expected, check_dtype=False)
+    for name in ("a.txt", "markers"):
+        said = " ".join(run("markers", path, "-o", tmp_path / name, code=2).stderr.split())
+        assert "Expected `--output` to be a file that ends in .csv, .tsv or .parquet, found" in said
+        assert said.endswith("Its ending sets the format; give it one of these.")
+        assert not (tmp_path / name).exists()
+
+
 def test_stored_columns_are_replaced_and_go_with_the_next_fit(fitted):
     section, path = fitted
     for n in (5, 2):
@@ -217,11 +230,12 @@ def test_stored_columns_are_replaced_and_go_with_the_next_fit(fitted):
 
 def test_names_of_another_column(fitted):
     section, path = fitted
-    shown = run("markers", path, "--gene-key", "symbol", "-n", 150)
+    shown = run("markers", path, "--gene-key", "symbol", "-n", 150).stdout
     genes = set(spatialpdvi.markers(section, gene_key="symbol", n=150)["gene"])
     assert all(gene in shown for gene in genes)
     assert {gene[0] for gene in genes - {section.var_names[0]}} == {"S"}
-    assert "columns: 'symbol'. Name one of these with --gene-key" in run("markers", path, "--gene-key", "no", code=2)
+    refused = run("markers", path, "--gene-key", "no", code=2)
+    assert "columns: 'symbol'. Name one of these with --gene-key" in refused.output
 
 
 def test_counts_are_those_of_the_fit(toy_section):
@@ -251,15 +265,15 @@ def test_without_counts_or_without_a_fit_the_command_says_so(toy_section, tmp_pa
     section.X = np.log1p(section.X.toarray())
     path = tmp_path / "section.h5ad"
     section.write_h5ad(path)
-    assert "Run `spatialpdvi fit` first" in run("markers", path, code=2)
+    assert "Run `spatialpdvi fit` first" in run("markers", path, code=2).output
     report = tmp_path / "report.json"
     run("fit", path, "--k", 3, "--rep", "X_pca", "--n-init", 1, "--report", report)
     assert "markers" not in json.loads(report.read_text())
     before = path.read_bytes()
-    shown = run("markers", path, "--store", code=2)
+    shown = run("markers", path, "--store", code=2).output
     assert "features of --rep have no genes to be compared" in shown
     assert path.read_bytes() == before
-    assert "found the same" in run("markers", path, "-o", path, code=2)
+    assert "found the same" in run("markers", path, "-o", path, code=2).output
 
 
 def test_a_fit_of_ready_features_finds_counts_that_are_there(toy_section):
@@ -306,13 +320,13 @@ def test_counts_read_block_by_block_have_the_same_markers(toy_file, tmp_path, mo
     found = []
     for memory in ("1GB", "1KB"):
         report = tmp_path / f"{memory}.json"
-        shown = run(*common, "--memory", memory, "--report", report, "-o", tmp_path / "out.h5ad")
+        shown = run(*common, "--memory", memory, "--report", report, "-o", tmp_path / "out.h5ad").stdout
         assert "Warning" not in shown
         table = tmp_path / f"{memory}.csv"
         run("markers", tmp_path / "out.h5ad", "--memory", memory, "-o", table)
         found.append((json.loads(report.read_text())["markers"], table.read_bytes()))
     assert found[0] == found[1]
-    assert "to be a size such as 8GB" in run("markers", toy_file, "--memory", "much", code=2)
+    assert "to be a size such as 8GB" in run("markers", toy_file, "--memory", "much", code=2).output
 
 
 def test_somebody_elses_columns_are_not_replaced(fitted):
@@ -336,7 +350,7 @@ def composed(toy_section, tmp_path):
 
 def test_states_have_markers_of_their_own(composed, tmp_path):
     section, path = composed
-    shown = run("markers", path, "--of", "state", "-n", 3, "-o", tmp_path / "states.csv", "--store")
+    shown = run("markers", path, "--of", "state", "-n", 3, "-o", tmp_path / "states.csv", "--store").stdout
     assert shown.splitlines()[0].startswith("state  marker genes")
     assert "uns['pdvi_state_markers']" in shown
     table = pd.read_csv(tmp_path / "states.csv", dtype={"state": str})
@@ -353,6 +367,16 @@ def test_states_have_markers_of_their_own(composed, tmp_path):
 
 def test_a_fit_without_states_has_no_markers_of_them(fitted):
     section, path = fitted
-    assert "obsm['pdvi_state']" in run("markers", path, "--of", "state", code=2)
+    assert "obsm['pdvi_state']" in run("markers", path, "--of", "state", code=2).output
     with pytest.raises(InputError, match="domain or state"):
         spatialpdvi.markers(section, of="domains")
+
+
+def test_a_gene_without_another_name_keeps_its_own(toy_section):
+    fits = toy_section.copy()
+    spatialpdvi.fit(fits, k=4, n_top_genes=60, n_init=1)
+    fits.var["symbol"] = [None if i % 2 else f"symbol{i}" for i in range(fits.n_vars)]
+    own, other = spatialpdvi.markers(fits, n=5), spatialpdvi.markers(fits, n=5, gene_key="symbol")
+    known = fits.var["symbol"]
+    assert other["gene"].tolist() == [gene if pd.isna(known[gene]) else known[gene] for gene in own["gene"]]
+    assert own["gene"].isin(fits.var_names[1::2]).any()

@@ -19,6 +19,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting import spots as spots_module
+from spatialpdvi.plotting.charts import composition_size
 from spatialpdvi.plotting.description import composition_figure
 from spatialpdvi.plotting.intervals import intervals_figure
 from spatialpdvi.plotting.labels import match_colours, read_labels
@@ -407,6 +408,25 @@ def test_every_type_of_a_composition_is_in_its_legend():
     assert box.x0 >= figure.axes[0].get_window_extent().x1
     assert box.x1 <= figure.bbox.x1
     assert box.y0 >= 0
+
+
+@pytest.mark.parametrize("n_sections", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_types", [3, 12, 45])
+def test_a_long_legend_stretches_no_composition(n_sections, n_types):
+    rows = [
+        (f"s{section}", domain, f"type {i}", 1 / n_types)
+        for section in range(n_sections)
+        for domain in "abc"
+        for i in range(n_types)
+    ]
+    figure = composition_figure(pd.DataFrame(rows, columns=["section", "domain", "type", "share"]), "cell_type")
+    figure.canvas.draw()
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    expected = np.array(composition_size(3)) * figure.dpi
+    np.testing.assert_allclose([box.size for box in boxes], np.tile(expected, (n_sections, 1)), rtol=0.05)
+    legend = legend_of(figure.axes[-1]).get_window_extent()
+    assert legend.y0 >= 0
+    assert not any(legend.overlaps(box) for box in boxes)
 
 
 class TestColours:

@@ -315,7 +315,7 @@ def test_memory_of_a_large_section(tmp_path):
         ({"depth": np.inf}, "Expected `depth` to be a finite number above 0, found inf."),
         ({"signal": -1}, "Expected `signal` to be a finite number of at least 0, found -1. The usual contrast is 1."),
         ({"background": -1}, "Expected `background` to be at least 0, found -1."),
-        ({"seed": -1}, "Expected `seed` to be between 0 and 4,294,967,295, found -1."),
+        ({"seed": -1}, "Expected `seed` to be a whole number from 0 to 4294967295, found -1."),
     ],
 )
 def test_wrong_sizes(wrong, sentence):
@@ -382,10 +382,10 @@ def test_the_path_must_end_as_its_format_does(name, tmp_path, monkeypatch):
 def test_no_other_run_may_write_there_from_the_first_draw_on(tmp_path, monkeypatch):
     path, refused = tmp_path / "embryo.h5ad", []
 
-    def draw(draw=synthetic._draw, **arguments):
+    def draw(options, draw=synthetic._draw):
         with ThreadPoolExecutor(1) as other:  # another thread is refused as another process is
             refused.append(other.submit(simulate_file, path, n_spots=20, n_genes=20, k=2).exception())
-        return draw(**arguments)
+        return draw(options)
 
     monkeypatch.setattr(synthetic, "_draw", draw)
     simulate_file(path, n_spots=20, n_genes=20, k=2)
@@ -396,7 +396,7 @@ def test_no_other_run_may_write_there_from_the_first_draw_on(tmp_path, monkeypat
 
 def test_seeds_that_do_not_fit(monkeypatch):
     monkeypatch.setattr(synthetic, "draw_tissue", None)  # refused before any work
-    sentence = "Expected `seed` to be between 0 and 4,294,967,295, found 4,294,967,296."
+    sentence = "Expected `seed` to be a whole number from 0 to 4294967295, found 4294967296."
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         simulate(n_spots=60, n_genes=20, k=3, seed=2**32)
 

@@ -8,8 +8,9 @@ from spatialpdvi.api.description import describe, describe_files
 from spatialpdvi.api.evaluation import evaluate, evaluate_file
 from spatialpdvi.api.fitting import fit, fit_file, fit_files
 from spatialpdvi.api.intervals import intervals, intervals_file
-from spatialpdvi.api.labelling import label, label_file, read_names
+from spatialpdvi.api.labelling import label, label_file
 from spatialpdvi.api.marker_genes import markers, markers_file
+from spatialpdvi.api.names import read_names
 from spatialpdvi.api.plotting import plot_file
 from spatialpdvi.api.prediction import load_model, predict, predict_file, save_model
 from spatialpdvi.api.report import report_files

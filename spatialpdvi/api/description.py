@@ -379,7 +379,7 @@ def _warn_of_other_domains(parts: Sequence[_Part]) -> None:
 
 
 def _params(choices: _Choices) -> dict[str, Any]:
-    from spatialpdvi.fitting.fit import library_versions
+    from spatialpdvi.version import library_versions
 
     return {
         "key_added": choices.keys.prefix,

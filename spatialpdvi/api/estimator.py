@@ -69,8 +69,8 @@ class PottsGMM(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         directions; compositions of states always are.
     n_init
         Number of Gaussian mixture restarts at each of three smoothing scales; the fit starts from their consensus. None
-        stands for 6 where domains are compositions of states, as in a fit; otherwise for 48 up to 3,125 spots, then for
-        fewer, and for 6 from 25,000 spots on.
+        stands for 6 where domains are compositions of states, as in a fit; otherwise for 192 up to 781 spots, then for
+        fewer (48 at 3,125 spots), and for 6 from 25,000 spots on.
     solver
         One of `spatialpdvi.options.fit.SOLVERS`.
     max_epochs

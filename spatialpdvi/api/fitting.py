@@ -6,17 +6,20 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.api.folders import made_folder
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
 from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, option
 from spatialpdvi.fitting.export import why_no_model
-from spatialpdvi.fitting.fit import fit_section, library_versions
+from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source, with_elements
+from spatialpdvi.fitting.separation import explain_separation
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source, select_spots, with_elements
 from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.counts import find_counts
@@ -27,6 +30,7 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
 from spatialpdvi.runtime.progress import Progress, progress_of
 from spatialpdvi.runtime.rows import SpreadRows
+from spatialpdvi.version import library_versions
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -102,18 +106,18 @@ def fit(
     source.check_takes_results()
     check_free(source, keys)
     progress = progress_of(progress)
-    if intervals:
-        _check_intervals(source, chosen)
     with _exclusive_run(checkpoint, chosen, progress):
-        result = _fit_k(chosen)(
-            read_inputs(source, chosen, cluster), chosen, progress, checkpoint=checkpoint, cluster=cluster
-        )
+        section = read_inputs(source, chosen, cluster)
+        if intervals:
+            _check_intervals(source, chosen, section.kept)
+        result = _fit_k(chosen)(section, chosen, progress, checkpoint=checkpoint, cluster=cluster)
         result = _with_own_colours(result, [read_own_colours(source, keys)])
         elements, stale = result.elements(keys, save_graph=chosen.save_graph), keys.pairs_in(source)
         if intervals:
             elements = _with_intervals(source, elements, keys, remove=stale, progress=progress)
         apply_elements(adata, elements, remove=stale)
     warn_unless_converged(result)
+    _warn_of_separation(result)
     return result
 
 
@@ -197,6 +201,7 @@ def fit_file(
         cluster=cluster,
     )
     warn_unless_converged(result)
+    _warn_of_separation(result)
     return result
 
 
@@ -258,7 +263,7 @@ def fit_files(
             repr(chosen.sample_key),
             "Each file is a section by itself.",
         )
-    with _folder(output, len(paths)):
+    with made_folder(output, n_files=len(paths)):
         result = _fit_located(
             sources,
             sources if output is None else [locate(Path(output) / source.name) for source in sources],
@@ -273,6 +278,7 @@ def fit_files(
             cluster=cluster,
         )
     warn_unless_converged(result)
+    _warn_of_separation(result)
     return result
 
 
@@ -281,6 +287,13 @@ def warn_unless_converged(result: FitResult) -> None:
     if not result.certificate.converged:
         text = f"{result.certificate.sentence()} The result is written all the same."
         warnings.warn(NotConvergedWarning(text), stacklevel=4)
+
+
+def _warn_of_separation(result: FitResult) -> None:
+    """Warn the caller of a public function of domains that lie in one of several sections that were fitted together."""
+    text = explain_separation(result)
+    if text is not None:
+        warnings.warn(InputWarning(text), stacklevel=4)
 
 
 def _chosen(
@@ -297,28 +310,6 @@ def _chosen(
     if named:
         raise InputError("`options`, or options by name", f"both ({', '.join(named)})", "Give one of them.")
     return options
-
-
-@contextmanager
-def _folder(path: str | Path | None, n_files: int) -> Iterator[None]:
-    """Make the folder of the results where it does not exist, and remove it again if nothing is written into it."""
-    if path is None or Path(path).is_dir():
-        yield
-        return
-    try:
-        Path(path).mkdir()
-    except OSError as error:
-        raise InputError(
-            f"a folder, for {n_files} files",
-            repr(str(path)),
-            f"It cannot be made ({error.strerror}). Choose another.",
-            option="output",
-        ) from error
-    try:
-        yield
-    finally:
-        if not any(Path(path).iterdir()):
-            Path(path).rmdir()
 
 
 def _fit_located(
@@ -350,9 +341,9 @@ def _fit_located(
             sections, colours, stale = [], [], []
             for path, target in zip(sources, targets, strict=True):
                 with checked_file(path, target, keys, slim=slim) as source:
-                    if intervals:
-                        _check_intervals(source, options)
                     sections.append(read_inputs(source, options, cluster))
+                    if intervals:
+                        _check_intervals(source, options, sections[-1].kept)
                     colours.append(read_own_colours(source, keys))
                     stale.append(keys.pairs_in(source))
             kept = [section.kept for section in sections]
@@ -409,8 +400,10 @@ def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None
         return result
 
 
-def _check_intervals(source: Source, options: FitOptions) -> None:
-    """Raise before a fit whose intervals could not be computed, since the section has no counts."""
+def _check_intervals(source: Source, options: FitOptions, kept: np.ndarray | None) -> None:
+    """Raise before a fit whose intervals could not be computed, since the spots that it keeps have no counts."""
+    if kept is not None:
+        source = select_spots(source, np.flatnonzero(kept))
     advice = f"Intervals come from counts. Name the layer that has them, or leave {option('intervals', True)} out."
     # features that are given do without counts, which are then searched for as after the fit
     find_counts(source, options.layer if options.rep is None else None, memory=0, advice=advice)

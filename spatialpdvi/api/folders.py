@@ -1,21 +1,14 @@
-"""The folders that `spatialpdvi describe` and `intervals` write: tables as CSV, and pictures."""
+"""Folders of results: those of several sections, and what `spatialpdvi describe` and `intervals` write."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import (
-    check_distinct,
-    check_writable,
-    clear_errors,
-    name_earlier,
-    write_json,
-    write_text,
-)
-from spatialpdvi.io.storage.paths import Location
+from spatialpdvi.io.storage.atomic import check_output_folder, clear_errors, name_earlier, write_json, write_text
+from spatialpdvi.io.storage.paths import Location, resolve
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,11 +16,53 @@ if TYPE_CHECKING:
     from spatialpdvi.description.tables import Description
     from spatialpdvi.uncertainty.tables import Intervals
 
-__all__ = ["LAST_FILES", "check_folder", "write_description", "write_intervals"]
+__all__ = ["LAST_FILES", "check_folder", "made_folder", "write_description", "write_intervals"]
 
 LAST_FILES = {"describe": "describe.json", "intervals": "intervals.png"}  # of a command's files, which no other has
 _Write = Callable[[Path], None]
 _PICTURES = ("contacts.png", "composition.png")
+_SECTIONS = {".h5ad", ".zarr"}  # endings of a section, and hardly of a folder of sections
+
+
+@contextmanager
+def made_folder(path: str | Path | None, *, n_files: int) -> Iterator[None]:
+    """Make the folder of several results where it does not exist, and remove it again if nothing is written into it.
+
+    Parameters
+    ----------
+    path
+        The folder; its parent must exist. None where the results go into the files that were read.
+    n_files
+        Number of the results, for errors.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be made, or has the name of a file with a section or of standard output.
+    """
+    if path is not None:
+        resolve(path)
+    if path is None or Path(path).is_dir():
+        yield
+        return
+    if Path(path).suffix.lower() in _SECTIONS:
+        without = str(Path(path).with_suffix(""))
+        advice = f"Each section is written into a file of its own name in it. Name it, for example, {without!r}."
+        raise InputError(f"a folder, for {n_files} files", f"{str(path)!r}", advice, option="output")
+    try:
+        Path(path).mkdir()
+    except OSError as error:
+        raise InputError(
+            f"a folder, for {n_files} files",
+            repr(str(path)),
+            f"It cannot be made ({error.strerror}). Choose another.",
+            option="output",
+        ) from error
+    try:
+        yield
+    finally:
+        if not any(Path(path).iterdir()):
+            Path(path).rmdir()
 
 
 def check_folder(path: str | Path, inputs: Sequence[Location], *, command: str) -> Path:
@@ -42,11 +77,7 @@ def check_folder(path: str | Path, inputs: Sequence[Location], *, command: str) 
     command
         "describe" or "intervals", whose tables have the same names: a folder holds those of one of them.
     """
-    folder = Path(path)
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise InputError("a folder", f"the file {str(folder)!r}", option="output")
-    check_distinct(folder, "output", inputs)
-    check_writable(folder / LAST_FILES[command] if folder.is_dir() else folder, "output")
+    folder = check_output_folder(path, LAST_FILES[command], others=inputs)
     for other in set(LAST_FILES) - {command}:
         if (folder / LAST_FILES[other]).exists():
             found = f"those of `spatialpdvi {other}` in {str(folder)!r}"

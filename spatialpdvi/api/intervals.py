@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.validation import check_seed, listed, read_kind
+from spatialpdvi.options.validation import check_of, check_seed, listed, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
 
@@ -24,13 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Choices", "intervals", "intervals_file", "intervals_of"]
 
-_GROUPS = ("domain", "state")
 _MOST_GENES = 1000  # whose counts are dense in memory
 _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 
-class Choices(NamedTuple):
-    """What the caller chose."""
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the caller chose, which is checked before anything is read: the arguments of `intervals`.
+
+    Raises
+    ------
+    InputError
+        Where one is out of its range.
+    """
 
     genes: tuple[str, ...] = ()
     n_genes: int = 3
@@ -45,6 +52,26 @@ class Choices(NamedTuple):
     layer: str | None = None
     gene_key: str | None = None
     memory: int | None = None
+
+    def __post_init__(self) -> None:
+        from spatialpdvi.uncertainty.methods import METHODS
+
+        check_of(self.of)
+        if self.method not in METHODS:
+            raise InputError(", ".join(METHODS), repr(self.method), "Choose one of them.", option="method")
+        if not 0.0 < read_kind("level", self.level, float) < 1.0:
+            raise InputError("above 0 and below 1", f"{self.level}", f"Give {option('level', 0.9)}.", option="level")
+        if read_kind("n_genes", self.n_genes, int) < 1:
+            raise InputError("at least 1", f"{self.n_genes}", option="n_genes")
+        check_seed(self.seed)
+        if len(self.genes) > _MOST_GENES:
+            raise InputError(f"at most {_MOST_GENES:,} genes", f"{len(self.genes):,}", "Ask for them in parts.")
+        repeated = [gene for position, gene in enumerate(self.genes) if gene in self.genes[:position]]
+        if repeated:
+            raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
+        if self.by is not None and self.of == "state":
+            wanted = f"no {option('by')} with {option('of', 'state')}"
+            raise InputError(wanted, repr(self.by), "Shares are those of types in domains.")
 
 
 class _Groups(NamedTuple):
@@ -245,7 +272,6 @@ def intervals_file(
         gene_key=gene_key,
         memory=memory_limit(memory),
     )
-    _check(choices)
     location = locate(path)
     folder = None if output is None else check_folder(output, [location], command="intervals")
     with claimed(location if store else None, folder):
@@ -267,6 +293,7 @@ def intervals_file(
 def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> "Intervals":
     """Return the intervals of a fitted section."""
     from spatialpdvi.fitting.fit import library_versions
+    from spatialpdvi.io.results.expression import read_gene_counts
     from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored
@@ -274,14 +301,13 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
     from spatialpdvi.uncertainty.methods import Evidence, estimate
     from spatialpdvi.uncertainty.tables import Intervals, contrast_table, expression_table
 
-    _check(choices)
     check_free(source, keys)
     source = select_fitted(source, keys)
     stored = read_stored(source, keys)
     groups = _groups(source, keys, stored, choices.of)
     pairs = _pairs(choices.contrasts, groups)
     genes = _genes(source, keys, choices)
-    values, totals = _counts(source, keys, genes, choices)
+    values, totals = read_gene_counts(source, keys, genes, layer=choices.layer, gene_key=choices.gene_key)
     samples = samples_of_fit(source, stored.summary, choices.sample_key)
     spatial_key = spatial_key_of_fit(stored.summary, choices.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
@@ -323,30 +349,6 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
             "versions": library_versions("pandas"),
         },
     )
-
-
-def _check(choices: Choices) -> None:
-    """Check what can be checked before anything is read."""
-    from spatialpdvi.uncertainty.methods import METHODS
-
-    if choices.of not in _GROUPS:
-        raise InputError("domain or state", repr(choices.of), "Choose one of them.", option="of")
-    if choices.method not in METHODS:
-        raise InputError(", ".join(METHODS), repr(choices.method), "Choose one of them.", option="method")
-    if not 0.0 < read_kind("level", choices.level, float) < 1.0:
-        raise InputError("above 0 and below 1", f"{choices.level}", f"Give {option('level', 0.9)}.", option="level")
-    if read_kind("n_genes", choices.n_genes, int) < 1:
-        raise InputError("at least 1", f"{choices.n_genes}", option="n_genes")
-    check_seed(choices.seed)
-    if len(choices.genes) > _MOST_GENES:
-        raise InputError(f"at most {_MOST_GENES:,} genes", f"{len(choices.genes):,}", "Ask for them in parts.")
-    repeated = [gene for position, gene in enumerate(choices.genes) if gene in choices.genes[:position]]
-    if repeated:
-        raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
-    if choices.by is not None and choices.of == "state":
-        raise InputError(
-            f"no {option('by')} with {option('of', 'state')}", repr(choices.by), "Shares are those of types in domains."
-        )
 
 
 def _groups(source: Source, keys: Keys, stored: "StoredFit", of: str) -> _Groups:
@@ -405,14 +407,6 @@ def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
         memory=choices.memory,
     )
     return unique_markers(table, expression.genes)[:_MOST_GENES]
-
-
-def _counts(source: Source, keys: Keys, genes: Sequence[str], choices: Choices) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of the genes (n, g), and of all genes (n,)."""
-    from spatialpdvi.io.results.expression import read_gene_counts
-
-    found = read_gene_counts(source, keys, genes, layer=choices.layer, gene_key=choices.gene_key)
-    return found.counts, found.totals
 
 
 def _with_response(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split, check_edit
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option, own_names
+from spatialpdvi.errors import InputError, InputWarning, option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spatialpdvi.io.section.section import Section
     from spatialpdvi.options.fit import FitOptions
 
-__all__ = ["label", "label_file", "read_names"]
+__all__ = ["label", "label_file"]
 
 _Elements = dict[tuple[str, str], Any]
 # an edit has no options for what the fit has read
@@ -140,50 +140,6 @@ def label_file(
         with progress.stage("write"):
             write_elements(location, target, changes.elements, remove=changes.remove)
     return changes.table
-
-
-def read_names(path: str | Path) -> dict[str, str]:
-    r"""Read new names of domains by old ones from a CSV file with the columns ``domain`` and ``name``.
-
-    Raises
-    ------
-    InputError
-        Where the file cannot be read, lacks a column, or has a domain twice.
-
-    Examples
-    --------
-    >>> _ = Path("names.csv").write_text("domain,name\n0,Cortex\n", encoding="utf-8")
-    >>> spv.read_names("names.csv")
-    {'0': 'Cortex'}
-    """
-    import csv
-
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file, skipinitialspace=True) if row] or [[]]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(
-            "a CSV file with the columns domain and name",
-            f"{str(path)!r}, which cannot be read ({str(error).splitlines()[0]})",
-            option="names",
-        ) from error
-    if not {"domain", "name"} <= set(header):
-        raise InputError(
-            f"the columns domain and name in {str(path)!r}",
-            f"columns: {list_keys(header)}",
-            "The first line names the columns: domain,name.",
-        )
-    names: dict[str, str] = {}
-    for row in rows:
-        if any(row[len(header) :]) or len(row) < len(header):
-            advice = "There are as many as in the first line; put a name that has commas into quotation marks."
-            raise InputError(f"{len(header)} values in each line of {str(path)!r}", ",".join(map(repr, row)), advice)
-        found = dict(zip(header, row, strict=False))
-        if found["domain"] in names:
-            twice = f"{found['domain']!r} twice"
-            raise InputError(f"each domain once in {str(path)!r}", twice, "Remove one of its lines.")
-        names[found["domain"]] = found["name"]
-    return names
 
 
 @own_names(_NAMES)
@@ -488,10 +444,9 @@ def _warn_of_stale(names: Sequence[str]) -> None:
 
 def _warn_of_other_files(summary: Mapping[str, Any]) -> None:
     """Warn where a joint fit has other files, whose spots have no say in the levels of this one."""
-    from spatialpdvi.io.results.stored import stored_params
+    from spatialpdvi.io.results.fitted import scores_of_fit, stored_params
 
-    scores = summary.get("scores")
-    if isinstance(scores, Mapping) and "samples" in scores and "sample_key" not in stored_params(summary):
+    if "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary):
         text = (
             "These domains belong to a joint fit of several files, and only the spots of this file decide about its "
             "levels: other files may get others. To have the same in all of them, unite the same domains in each file."

@@ -9,7 +9,7 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.validation import read_kind
+from spatialpdvi.options.validation import check_of, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from spatialpdvi.io.results.expression import Expression
 
 __all__ = ["markers", "markers_file", "ranked", "stored_columns", "unique_markers"]
-
-_GROUPS = ("domain", "state")
 
 
 def markers(
@@ -170,8 +168,7 @@ def ranked(
     from spatialpdvi.io.results.expression import read_expression
     from spatialpdvi.marker_genes import rank_markers
 
-    if of not in _GROUPS:
-        raise InputError("domain or state", repr(of), "Choose one of them.", option="of")
+    check_of(of)
     read_kind("n", n, int)
     check_free(source, keys)
     found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)

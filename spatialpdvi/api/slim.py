@@ -54,14 +54,20 @@ def write_result(
     from spatialpdvi.io.results.slim import slim_pairs
     from spatialpdvi.io.results.stored import stored_params
     from spatialpdvi.io.results.writing import write_elements
-    from spatialpdvi.io.section.counts import COUNTS_IN
+    from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN, slim_from
 
+    summary = elements["uns", keys.uns]
+    with H5adSource(path) as source:
+        origin = slim_from(source)
+    if origin is not None:  # a fit of features that a file without counts has
+        elements = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: origin, FITTED_IN: path.name}}
+    elif slim:
+        elements = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: path.name}}
     if not slim:
         with progress.stage("write"):
             write_elements(path, target, elements, remove=remove)
         return
-    summary = elements["uns", keys.uns]
-    written = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: path.name}}
+    written = dict(elements)
     with H5adSource(path) as source:
         rep = None if ("obsm", keys.features) in elements else stored_params(summary).get("rep")
         pairs = slim_pairs(source, keys, rep=rep)

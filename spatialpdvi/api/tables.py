@@ -1,4 +1,4 @@
-"""Domains as a table, for programs that read neither h5ad nor zarr."""
+"""Tables as files, and domains as a table, for programs that read neither h5ad nor zarr."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from pandas import DataFrame
 
-__all__ = ["check_table", "domain_table", "write_domain_table"]
+__all__ = ["check_table", "domain_table", "write_domain_table", "write_table"]
 
 _DIGITS = 6  # of probabilities, which are stored in single precision
+_BETWEEN = {".csv": ",", ".tsv": "\t"}  # columns, by the ending of a table that is text
 
 
 def domain_table(
@@ -73,7 +74,7 @@ def write_domain_table(
         one of them has sections of its own, ``section`` has the names of these, and ``file`` before it those of the
         files.
     output
-        File to write, ending in .csv or .parquet; all or nothing.
+        File to write, ending in .csv, .tsv (with tabs) or .parquet; all or nothing.
     key_added, spatial_key, sample_key
         As for `domain_table`.
     option
@@ -94,7 +95,6 @@ def write_domain_table(
     import pandas as pd
 
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.storage.atomic import clear_errors, replacing
 
     check_table(output, option=option)
     files = locate_all(paths)
@@ -111,13 +111,28 @@ def write_domain_table(
                 table.insert(1, "section", name)
             if has_sections:
                 table.insert(1, "file", name)
-    whole = pd.concat(tables.values(), ignore_index=True)
+    write_table(pd.concat(tables.values(), ignore_index=True), output, option=option)
+
+
+def write_table(table: "DataFrame", output: str | Path, *, option: str = "output") -> None:
+    """Write a table, without its index, as `check_table` has found it to be possible; all or nothing.
+
+    Parameters
+    ----------
+    table
+        With columns that have names.
+    output, option
+        As for `write_domain_table`.
+    """
+    from spatialpdvi.io.storage.atomic import clear_errors, replacing
+
     target = resolve(output, option=option)
+    ending = Path(output).suffix.lower()
     with clear_errors(output, option=option), replacing(target, target.parent) as temporary:
-        if target.suffix.lower() == ".csv":
-            whole.to_csv(temporary, index=False)
+        if ending in _BETWEEN:
+            table.to_csv(temporary, index=False, sep=_BETWEEN[ending])
         else:
-            whole.to_parquet(temporary, index=False)
+            table.to_parquet(temporary, index=False)
 
 
 def check_table(output: str | Path, *, option: str = "output") -> None:
@@ -139,13 +154,14 @@ def check_table(output: str | Path, *, option: str = "output") -> None:
     >>> check_table("domains.xlsx")
     Traceback (most recent call last):
         ...
-    spatialpdvi.errors.InputError: Expected `output` to be a file that ends in .csv or .parquet, found ...
+    spatialpdvi.errors.InputError: Expected `output` to be a file that ends in .csv, .tsv or .parquet, found ...
     """
     from spatialpdvi.io.storage.atomic import check_writable
 
     ending = Path(output).suffix.lower()
-    if ending not in {".csv", ".parquet"}:
-        raise InputError("a file that ends in .csv or .parquet", repr(str(output)), option=option)
+    if ending not in {*_BETWEEN, ".parquet"}:
+        advice = "Its ending sets the format; give it one of these."
+        raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option=option)
     if ending == ".parquet" and find_spec("pyarrow") is None:
         problem = f"The package pyarrow, which is needed to write {str(output)!r}, is not installed."
         raise ResourceError(problem, "Install it with: pip install pyarrow. Or write a .csv file.")

@@ -450,8 +450,8 @@ def _elements(
     import numpy as np
     import pandas as pd
 
-    from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.stored import entropies
+    from spatialpdvi.version import library_versions
 
     keys, summary = chosen.new_keys, fit.stored.summary
     source = fit.name or "an AnnData in memory"

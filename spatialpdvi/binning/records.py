@@ -8,9 +8,9 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError
 
-__all__ = ["HALF", "Genes", "RecordBlock", "Records", "check_texts", "checked_counts", "checked_places"]
+__all__ = ["FARTHEST", "Genes", "RecordBlock", "Records", "check_texts", "checked_counts", "checked_places"]
 
-HALF = 1 << 22  # places on a chip are within +-HALF, which is two metres of DNBs 500 nm apart
+FARTHEST = 1 << 22  # places on a chip are within +-FARTHEST, which is two metres of DNBs 500 nm apart
 _LARGEST = np.iinfo(np.int32).max
 
 
@@ -69,10 +69,10 @@ def checked_counts(values: np.ndarray, name: str) -> np.ndarray:
 
 def checked_places(values: np.ndarray, name: str) -> np.ndarray:
     """Return places on a chip as int64; raise an `InputError` that names the first value that is no place."""
-    strange = _first_strange(values, -HALF, HALF - 1)
+    strange = _first_strange(values, -FARTHEST, FARTHEST - 1)
     if strange is not None:
         raise InputError(
-            f"places in {name} to be whole numbers within {HALF:,} DNBs of its origin",
+            f"places in {name} to be whole numbers within {FARTHEST:,} DNBs of its origin",
             f"{strange:,.12g}",
             "Check the columns x and y.",
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.binning.external_sort import RowBlock, Runs, records_within
-from spatialpdvi.binning.records import HALF, Genes, Records
+from spatialpdvi.binning.records import FARTHEST, Genes, Records
 from spatialpdvi.binning.spots import SpotRule
 from spatialpdvi.runtime.progress import Stage
 
@@ -58,7 +58,7 @@ class BinnedSample:
     def __init__(self, records: Records, spots: SpotRule, *, folder: Path, memory: int, stage: Stage) -> None:
         most = records_within(memory)
         runs, n_read = Runs(folder, most=most), 0
-        low, high = (HALF, HALF), (-HALF, -HALF)
+        low, high = (FARTHEST, FARTHEST), (-FARTHEST, -FARTHEST)
         for block in records.blocks(max(1, min(_LARGEST_BLOCK, most // 8))):
             rows, inside = spots.rows(block)
             runs.add(rows, block.gene[inside], block.counts[inside])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.binning.external_sort import LARGEST_ROW
-from spatialpdvi.binning.records import HALF, RecordBlock, checked_places
+from spatialpdvi.binning.records import FARTHEST, RecordBlock, checked_places
 from spatialpdvi.errors import InputError
 
 __all__ = ["CellSpots", "SpotRule", "SquareSpots"]
@@ -41,7 +41,7 @@ class SquareSpots:
     def rows(self, block: RecordBlock) -> tuple[np.ndarray, np.ndarray | slice]:
         """Return the column and row of the square on the chip in one number."""
         _check_places(block)
-        column, row = ((values // self.size + HALF).astype(np.uint64) for values in (block.x, block.y))
+        column, row = ((values // self.size + FARTHEST).astype(np.uint64) for values in (block.x, block.y))
         return (column << _SIDE_BITS) | row, slice(None)
 
     def names(self, rows: np.ndarray) -> list[str]:
@@ -55,7 +55,7 @@ class SquareSpots:
 
     def _corners(self, rows: np.ndarray) -> np.ndarray:
         both = [(rows >> _SIDE_BITS).astype(np.int64), (rows & _SIDE).astype(np.int64)]
-        return (np.column_stack(both) - HALF) * self.size
+        return (np.column_stack(both) - FARTHEST) * self.size
 
 
 class CellSpots:

@@ -77,13 +77,16 @@ class TissueMask:
     def __init__(self, tiff: Tiff, *, side: int | None, corner: tuple[int, int], memory: int, name: str) -> None:
         self._corner, self._shape, self.name = np.array(corner), np.array([tiff.width, tiff.height]), name
         self._side = side if side is not None and side > 1 else None
+        # x and y of the first square and of the last, or of the first DNB and the last; a frame may begin below 0
+        self._first = self._corner // (self._side or 1)
+        self._last = (self._corner + self._shape - 1) // (self._side or 1)
         if tiff.channels > 1:
             raise InputError(f"{name} to be a mask with one channel", f"{tiff.channels} channels", _MASK_ADVICE)
-        width, height = (int(n) for n in self._shape + self._corner)
+        width, height = (int(n) for n in self._last - self._first + 1)
         if self._side is None:
             shape, kind = (height, -(-width // 8)), np.dtype(np.uint8)  # a bit for each DNB
         else:
-            shape, kind = (-(-height // self._side), -(-width // self._side)), np.min_scalar_type(self._side**2)
+            shape, kind = (height, width), np.min_scalar_type(self._side**2)
         need = int(np.prod(shape)) * kind.itemsize
         if 2 * need > memory:
             raise InputError(
@@ -97,11 +100,10 @@ class TissueMask:
     def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return whether spots at ``places`` (n, 2) are on the tissue, and whether they are outside of the mask."""
         side = self._side or 1
-        first, last = self._corner // side, (self._corner + self._shape - 1) // side
         square = np.floor((places + 0.5) / side).astype(np.int64)
-        outside = ((square < first) | (square > last)).any(axis=1)
-        square = np.where(outside[:, None], first, square)
-        column, row = square.T
+        outside = ((square < self._first) | (square > self._last)).any(axis=1)
+        square = np.where(outside[:, None], self._first, square)
+        column, row = (square - self._first).T
         if self._side is None:
             inside = (self._found[row, column >> 3] >> (7 - (column & 7))) & 1 == 1
         else:
@@ -122,14 +124,14 @@ class TissueMask:
                 self._refuse(int(piece.pixels[is_tissue].min()), high)
             if self._side is None:
                 # bits of a byte that two tiles share are added
-                left = (piece.column + int(self._corner[0])) % 8
+                byte, left = divmod(piece.column, 8)
                 bits = np.packbits(np.pad(is_tissue[:, :, 0], ((0, 0), (left, 0))), axis=1)
-                row, byte = piece.row + int(self._corner[1]), (piece.column + int(self._corner[0])) // 8
-                self._found[row : row + bits.shape[0], byte : byte + bits.shape[1]] |= bits
+                self._found[piece.row : piece.row + bits.shape[0], byte : byte + bits.shape[1]] |= bits
                 continue
             row, column, sums = block_sums(
                 piece._replace(pixels=is_tissue), self._side, (int(self._corner[0]), int(self._corner[1]))
             )
+            column, row = column - int(self._first[0]), row - int(self._first[1])
             own = self._found[row : row + sums.shape[0], column : column + sums.shape[1]]
             own += sums[:, :, 0].astype(own.dtype)
         if not value:
@@ -191,12 +193,24 @@ def tissue_image(path: Path, tiff: Tiff, *, corner: tuple[int, int], diameter: f
     tiff
         The image; grey or in colours, of 8 or 16 bits.
     corner
-        The DNB of its first pixel; what is left of and above it is black.
+        The DNB (x, y) of its first pixel; what is left of and above it is black.
     diameter
         Of a spot in DNBs; None where it is not known.
     name
         Of the section.
+
+    Raises
+    ------
+    InputError
+        Where the first pixel lies left of or above (0, 0), which is where ``uns['spatial']`` has it begin.
     """
+    if min(corner) < 0:
+        x, y = (max(0, -first) for first in corner)
+        raise InputError(
+            f"coordinates of at least 0 in a GEM for {option('image')}, as no pixel can lie left of or above (0, 0)",
+            f"({corner[0]:,}, {corner[1]:,}) as the first",
+            f"Add {x:,} to x and {y:,} to y of all its records, or leave out {option('image')}.",
+        )
     width, height = tiff.width + corner[0], tiff.height + corner[1]
     side = max(1, round(max(width, height) / _HIRES))
     channels = 3 if tiff.channels >= 3 else 1

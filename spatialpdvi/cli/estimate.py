@@ -99,7 +99,9 @@ def _print_table(found: "Estimate") -> None:
     click.echo(f"{'total':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
     low, high = found.seconds_range
     few, many = found.epochs_range
-    click.echo(f"{low:.0f} to {high:.0f} s with {few} to {many} epochs")
+    least, most = f"{low:.0f}", f"{high:.0f}"
+    total = f"about {least}" if least == most else f"{least} to {most}"
+    click.echo(f"{total} s with {few} to {many} epochs")
     click.echo(f"assumed: {'; '.join(found.plan.assumed)}")
     if work.genes:
         how = "in memory" if found.in_memory else "block by block"

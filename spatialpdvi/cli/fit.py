@@ -49,6 +49,8 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("seconds", "seconds", "{:.1f}".format),
 )
 
+_MOST_SECTIONS, _WIDEST = 12, 100  # rows and letters of the table of sections that is printed unasked
+
 
 @click.command(cls=GroupedCommand)
 @click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
@@ -185,7 +187,7 @@ def fit(
         if not quiet:
             if result.scan is not None:
                 _print_scan(result.scan)
-            _print_summary(result, targets, chosen.key_added)
+            _print_summary(result, targets, chosen.key_added, verbose=verbose)
             if labels is not None:
                 click.echo(f"table: {click.format_filename(labels)}")
             if save_model is not None:
@@ -196,7 +198,7 @@ def fit(
             exit_not_converged(result.certificate.sentence())
 
 
-def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
+def _print_summary(result: "FitResult", written: list[Path], key: str, *, verbose: bool) -> None:
     print_scores({"domains": result.scores, "start": result.scores["baseline"], **_by_sample(result.scores)})
     if "trivial" in result.scores:
         trivial = result.scores["trivial"]
@@ -210,10 +212,25 @@ def _print_summary(result: "FitResult", written: list[Path], key: str) -> None:
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     click.echo(f"domain sizes: {sizes}")
+    _print_sections(result, verbose=verbose)
     if result.certificate.converged:
         click.echo(f"certificate: {result.certificate.sentence()}")
     files = ", ".join(click.format_filename(path) for path in written)
     click.echo(f"written: {files} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+
+
+def _print_sections(result: "FitResult", *, verbose: bool) -> None:
+    """Print how many spots of each section of a joint fit every domain has; a large table only if all is wanted."""
+    table = result.sizes_by_section()
+    if table is None:
+        return
+    rows = [["", *map(str, table.columns)]]
+    rows += [[str(name), *map("{:,}".format, sizes)] for name, sizes in zip(table.index, table.to_numpy(), strict=True)]
+    left, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if not verbose and (len(table) > _MOST_SECTIONS or left + sum(widths) + 2 * len(widths) > _WIDEST):
+        return
+    for name, *cells in rows:
+        click.echo(f"{name:<{left}}" + "".join(f"  {c:>{w}}" for c, w in zip(cells, widths, strict=True)))
 
 
 def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:

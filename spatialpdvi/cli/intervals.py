@@ -132,8 +132,12 @@ def intervals(
             )
         if quiet:
             return
-        for table in found.tables().values():
+        for position, table in enumerate(found.tables().values()):
+            if position:
+                click.echo()
             _print_table(table, whole=output is not None or store)
+        if store or output is not None:
+            click.echo()
         if store:
             click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).intervals}'])")
         if output is not None:
@@ -151,7 +155,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _print_table(table: Any, *, whole: bool) -> None:
     """Print the first rows of a data frame: names to the left, an estimate with its interval to the right."""
-    names = [column for column in table if table[column].dtype == object]
+    names = [column for column in table if table[column].dtype.kind not in "iuf"]  # texts differ between pandas 2 and 3
     value = next(column for column in table if column not in names)
     number = ".1%" if value == "share" else ".3g"
     heads = [*names, value.replace("_", " "), "interval"]
@@ -173,4 +177,3 @@ def _print_table(table: Any, *, whole: bool) -> None:
     if len(table) > _MOST:
         where = "all are in the output" if whole else "-o or --store writes them"
         click.echo(f"... and {len(table) - _MOST:,} more rows; {where}.")
-    click.echo()

@@ -31,7 +31,12 @@ __all__ = ["markers"]
     show_default=True,
     help="What the genes mark: each domain, or each cell state that domains share.",
 )
-@click.option("--output", "-o", type=FILE, help="Also write the whole table as CSV to this file. Default: not written.")
+@click.option(
+    "--output",
+    "-o",
+    type=FILE,
+    help="Also write the whole table to this file, .csv, .tsv or .parquet. Default: not written.",
+)
 @click.option(
     "--store",
     is_flag=True,
@@ -73,14 +78,15 @@ def markers(
       spatialpdvi markers slice.h5ad --gene-key gene_symbol -o markers.csv
     """
     with importing():
-        from spatialpdvi.api import markers_file
+        from spatialpdvi.api import check_table, markers_file
+        from spatialpdvi.api.tables import write_table
         from spatialpdvi.io.results.keys import Keys
         from spatialpdvi.io.results.slim import check_number
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
+        from spatialpdvi.io.storage.atomic import check_distinct
 
     if output is not None:
         check_distinct(output, "output", (section, *counts))
-        check_writable(output, "output")
+        check_table(output)
     with name_written(section if store else None, output):
         with display(quiet=quiet, verbose=verbose) as progress:
             table = markers_file(
@@ -97,7 +103,7 @@ def markers(
             )
         if output is not None:
             with result_is_written([section], "table") if store else nullcontext():
-                write_text(output, table.to_csv(index=False), option="output")
+                write_table(table, output)
         if not quiet:
             _print_table(table, of)
             if store:

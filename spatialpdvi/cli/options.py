@@ -60,8 +60,8 @@ SLIM = click.option(
 LABELS = click.option(
     "--labels",
     type=FILE,
-    help="Also write name, place, domain, confidence and posterior of each spot to this table, .csv or .parquet. "
-    "Default: not written.",
+    help="Also write name, place, domain, confidence and posterior of each spot to this table, .csv, .tsv or "
+    ".parquet. Default: not written.",
 )
 THREADS = click.option(
     "--threads", type=int, help="Largest number of threads. Results do not depend on it. Default: all cores."

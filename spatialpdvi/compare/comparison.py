@@ -13,7 +13,6 @@ from spatialpdvi.compare.plan import ComparisonPlan
 from spatialpdvi.compare.runs import COARSE, FINE, Run, Tuning, has_step, run_solver, search_step
 from spatialpdvi.compare.store import Store, check_folder, identify
 from spatialpdvi.compare.summary import markdown, summarise
-from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import StopRule, TraceRow
 from spatialpdvi.io.formats.h5ad import H5adSource
@@ -21,6 +20,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.atomic import write_json, write_text
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
+from spatialpdvi.version import library_versions
 
 __all__ = ["Comparison", "compare_file"]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spatialpdvi.checkpoints.identity import IRRELEVANT
-from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_writable, disk_error, write_json
+from spatialpdvi.io.storage.atomic import check_is_folder, check_output_folder, disk_error, not_a_folder, write_json
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.options.fit import FitOptions
@@ -35,24 +34,14 @@ def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Raise where results cannot be written into the folder; it need not exist, but its parent must."""
-    folder = Path(folder)
-    for path in (folder, folder / _RUNS):
-        if os.path.lexists(path) and not path.is_dir():
-            raise _not_a_folder(path)
-    if folder.is_dir():
-        check_writable(folder / "compare.json", "output")
-    else:
-        check_writable(folder, "output")
-    return folder
+    found = check_output_folder(folder, "compare.json")
+    check_is_folder(found / _RUNS)
+    return found
 
 
 def has_results(folder: str | os.PathLike[str]) -> bool:
     """Return whether runs of any identity were saved in the folder."""
     return any((Path(folder) / _RUNS).glob("*"))
-
-
-def _not_a_folder(path: Path) -> InputError:
-    return InputError("a folder", f"the file {str(path)!r}", option="output")
 
 
 class Store:
@@ -80,7 +69,7 @@ class Store:
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise _not_a_folder(self._runs) from error
+            raise not_a_folder(self._runs) from error
         except OSError as error:
             raise disk_error(error, self._runs) or error from error
         write_json(self._path(name), {"identity": self._identity | more, "result": result})

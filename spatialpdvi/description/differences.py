@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, permutation_test
 
-__all__ = ["Groups", "compare_groups", "difference_table", "group_sections", "why_no_p"]
+__all__ = ["Groups", "compare_groups", "difference_table", "group_sections", "q_values", "why_no_p"]
 
 _MOST = 20_000  # ways to divide the sections that are all tried; of more, as many are drawn at random
 _BATCH = 500  # of them at once: memory
@@ -132,11 +132,19 @@ def difference_table(table: pd.DataFrame, sections: pd.DataFrame, groups: Groups
         present = known[:, own].sum(axis=1)
         total = np.where(known[:, own], values[:, own], 0.0).sum(axis=1)
         found[f"share_{name}"] = np.divide(total, present, out=np.full(len(values), np.nan), where=present > 0)
+    return found.assign(n_sections=known.sum(axis=1), p=p, smallest_p=smallest, q=q_values(p))
+
+
+def q_values(p: np.ndarray) -> np.ndarray:
+    """Return the q-values (n,) of Benjamini and Hochberg for p-values (n,) of one family of tests.
+
+    A p of NaN is of a test that was not made: its q is NaN, and it does not count among the tests.
+    """
+    q = np.full(p.shape, np.nan)
     tested = ~np.isnan(p)
-    q = np.full(len(values), np.nan)
     if tested.any():
         q[tested] = false_discovery_control(p[tested])
-    return found.assign(n_sections=known.sum(axis=1), p=p, smallest_p=smallest, q=q)
+    return q
 
 
 def _between(*groups: np.ndarray, axis: int) -> np.ndarray:

@@ -8,14 +8,14 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.description.neighbourhoods import FEWEST_SPOTS, variable_genes
-from spatialpdvi.features.moments import moments_by_group
+from spatialpdvi.features.moments import SPOT_TOTAL, moments_by_group
 from spatialpdvi.io.results.described import SectionDomains
-from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.marker_genes import empty_table, expression_blocks
+from spatialpdvi.runtime.rows import CountRows
 
 __all__ = ["FEWEST_SHARE", "gene_table"]
 
 FEWEST_SHARE = 0.05  # of the domain's spots that express a gene which is tested
-_TOTAL = 1e4  # counts per spot after normalisation, as for marker genes
 _COLUMNS = ("section", "domain", "gene", "moran_i", "p", "q", "share")
 
 
@@ -64,7 +64,7 @@ def gene_table(
     codes = np.full(counts.shape[0], len(domains))  # the last group is of all other spots
     for code, domain in enumerate(domains):
         codes[domain.rows] = code
-    moments = moments_by_group(counts, codes, len(domains) + 1, target_sum=_TOTAL)
+    moments = moments_by_group(counts, codes, len(domains) + 1, target_sum=SPOT_TOTAL)
     chosen, shares = [], []
     for code in range(len(domains)):
         everything = moments.of(code, np.arange(genes.size))
@@ -74,7 +74,7 @@ def gene_table(
         chosen.append(best[variance[best] > 0])
         shares.append(everything.shares())
     wanted = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
-    expression = _expression(counts, wanted)
+    expression = sp.csr_matrix(sp.vstack(list(expression_blocks(counts, wanted))))
     parts = []
     for domain, own, share in zip(domains, chosen, shares, strict=True):
         if not own.size:
@@ -88,8 +88,7 @@ def gene_table(
             ]
         )
     if not parts:
-        texts = {"section", "domain", "gene"}
-        return pd.DataFrame({name: np.empty(0, dtype=object if name in texts else float) for name in _COLUMNS})
+        return empty_table(_COLUMNS, texts={"section", "domain", "gene"})
     return pd.concat(parts, ignore_index=True)
 
 
@@ -103,15 +102,3 @@ def _domains(section: SectionDomains, graph: sp.csr_matrix) -> list[_Domain]:
         if joined.sum() >= FEWEST_SPOTS:
             found.append(_Domain(section.name, str(name), section.spots[spots[joined]], own[joined][:, joined].tocsr()))
     return found
-
-
-def _expression(counts: CountRows, genes: np.ndarray) -> sp.csr_matrix:
-    """log(1 + counts per 10,000) of some genes, (n, wanted) float64; read block by block where the counts are."""
-    parts = []
-    for block in row_blocks(counts):
-        total = np.asarray(block.sum(axis=1, dtype=np.float64)).ravel()
-        scale = np.divide(_TOTAL, total, out=np.zeros(total.size), where=total > 0)
-        part = block[:, genes].astype(np.float64)
-        part.data = np.log1p(part.data * np.repeat(scale, np.diff(part.indptr)))
-        parts.append(part)
-    return sp.csr_matrix(sp.vstack(parts)) if len(parts) > 1 else sp.csr_matrix(parts[0])

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
-from scipy.stats import false_discovery_control, norm
+from scipy.stats import norm
 
+from spatialpdvi.description.differences import q_values
 from spatialpdvi.errors import InputError
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.io.results.described import SectionDomains
@@ -128,9 +129,9 @@ def contact_table(section: SectionDomains, graph: sp.csr_matrix, *, n_perms: int
             "contacts": contacts.ravel(),
             "border_share": share.ravel(),
             "z": z.ravel(),
-            "q": _q_values(z).ravel(),
+            "q": _q_of_pairs(z).ravel(),
             "border_z": border_z.ravel(),
-            "border_q": _q_values(border_z).ravel(),
+            "border_q": _q_of_pairs(border_z).ravel(),
         }
     )
 
@@ -168,7 +169,7 @@ def variable_genes(values: np.ndarray, genes: np.ndarray, graph: sp.csr_matrix) 
     order, moran = found.index.astype(int).to_numpy(), found["I"].to_numpy()
     # squidpy's own p-value is of the tail on the side of the sign: it is small as well where neighbours differ
     p = norm.sf((moran + 1.0 / (len(values) - 1)) / np.sqrt(found["var_norm"].to_numpy()))
-    return pd.DataFrame({"gene": genes[order], "moran_i": moran, "p": p, "q": false_discovery_control(p)})
+    return pd.DataFrame({"gene": genes[order], "moran_i": moran, "p": p, "q": q_values(p)})
 
 
 def _enrichment(
@@ -191,17 +192,11 @@ def _section(graph: sp.csr_matrix, codes: np.ndarray, k: int | None = None) -> A
     return AnnData(obs=obs, obsp={_GRAPH: graph})
 
 
-def _q_values(z: np.ndarray) -> np.ndarray:
+def _q_of_pairs(z: np.ndarray) -> np.ndarray:
     """Benjamini-Hochberg over the pairs of a symmetric matrix of z, two-sided; NaN where z is."""
     upper = np.triu_indices(z.shape[0])
-    p = 2 * norm.sf(np.abs(z[upper]))
-    known = ~np.isnan(p)
-    q = np.full(p.shape, np.nan)
-    if known.any():
-        q[known] = false_discovery_control(p[known])
     square = np.empty(z.shape)
-    square[upper] = q
-    square.T[upper] = q
+    square[upper] = square.T[upper] = q_values(2 * norm.sf(np.abs(z[upper])))
     return square
 
 

@@ -4,13 +4,15 @@ Every task is sent to the address of one worker, because it needs data that this
 gone would wait for ever, so we regularly check which workers are still connected.
 """
 
+import asyncio
+import concurrent.futures
 import contextlib
 import json
 import logging
 import pickle
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -103,9 +105,16 @@ class Cluster:
             for address, arguments in jobs.items()
         }
         self.traffic.sent += _size(tuple(jobs.values()))
+
+        def check() -> None:
+            connected = self._connected()
+            gone = [address for address in futures if address not in connected]
+            if gone:
+                self._client.cancel(list(futures.values()), force=True)
+                raise PatchesLostError(_lost(*gone))
+
         try:
-            self._wait(futures)
-            found = dict(zip(futures, self._client.gather(list(futures.values())), strict=True))
+            found = dict(zip(futures, self._gathered(list(futures.values()), check).result(), strict=True))
         except Exception as error:
             if not isinstance(error, (worker.NotStoredError, *_connection_errors())):
                 raise
@@ -142,10 +151,15 @@ class Cluster:
         jobs = list(jobs)
         futures = [self._client.submit(function, *arguments, pure=False) for arguments in jobs]
         self.traffic.sent += _size(jobs)
+
+        def check() -> None:
+            if not self._connected():
+                self.workers()
+
         try:
-            self._wait_for_any_worker(futures)
+            gathered = self._gathered(futures, check)
             try:
-                found = self._client.gather(futures)
+                found = gathered.result()
             except KilledWorker as error:
                 raise ResourceError(
                     f"Several workers of the Dask cluster {self.name!r} ended while they read the same part of the "
@@ -181,32 +195,18 @@ class Cluster:
         self.traffic.sent += _size(arguments)
         self.run(worker.call_unpacked, {address: (function, parcel)})
 
-    def _wait(self, futures: Mapping[str, Any]) -> None:
-        from distributed import TimeoutError as DaskTimeoutError
-        from distributed import wait
+    def _gathered(self, futures: list[Any], check: Callable[[], None]) -> "concurrent.futures.Future[list[Any]]":
+        """Wait until all results are here or a task has failed; meanwhile call ``check()``, which may raise an error.
 
-        while True:
-            with contextlib.suppress(DaskTimeoutError):
-                wait(list(futures.values()), timeout=_POLL_SECONDS)
-                return
-            connected = self._connected()
-            gone = [address for address, future in futures.items() if address not in connected and not future.done()]
-            if gone:
-                self._client.cancel(list(futures.values()), force=True)
-                raise PatchesLostError(_lost(*gone))
-
-    def _wait_for_any_worker(self, futures: list[Any]) -> None:
-        """Wait until all are done or one has failed; where no worker is left, wait for another as `workers` does."""
-        from distributed import TimeoutError as DaskTimeoutError
-        from distributed import wait
-
-        pending = futures
-        while pending and not any(future.status == "error" for future in futures):
-            with contextlib.suppress(DaskTimeoutError):
-                pending = list(wait(pending, timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED").not_done)
-                continue
-            if not self._connected():
-                self.workers()
+        Dask would wait for ever for a worker that has left, also for one that had yet to send the result of its task.
+        After an error it waits on in its own thread, until the caller releases the futures.
+        """
+        gathered = asyncio.run_coroutine_threadsafe(
+            self._client.gather(futures, asynchronous=True), self._client.loop.asyncio_loop
+        )
+        while not concurrent.futures.wait([gathered], timeout=_POLL_SECONDS).done:
+            check()
+        return gathered
 
     def _check_versions(self, addresses: list[str]) -> None:
         here = worker.versions()

@@ -6,6 +6,7 @@ in the order of the patches, whichever worker answers first, and the kernels of 
 those of `LocalEngine`.
 """
 
+import contextlib
 import secrets
 from collections.abc import Callable
 from itertools import groupby
@@ -123,7 +124,8 @@ class ClusterEngine:
         """Free the memory of the workers."""
         if self._run:
             run, self._run = self._run, ""
-            self._cluster.run_without_waiting(worker.drop, dict.fromkeys(self._home.values()), run)
+            with contextlib.suppress(ResourceError):  # the scheduler is gone: the next task says so, if there is one
+                self._cluster.run_without_waiting(worker.drop, dict.fromkeys(self._home.values()), run)
 
     def _start(self, solver: Solver, lam: Blocks) -> Any:
         return solver.init_shared(self.problem, lam, self._collect(self._on_all(worker.begin, solver, lam)))
@@ -148,14 +150,14 @@ class ClusterEngine:
         self._home = {b: addresses[b * len(addresses) // n_patches] for b in range(n_patches)}
         for address, own in groupby(range(n_patches), key=self._home.__getitem__):
             load: list[worker.Parcel] = []
-            size = 0
+            size, first = 0, True
             for b in own:
                 load.append(self._parcel(b, phi, states[b]))
                 size += load[-1].phi.nbytes + 4 * self.problem.features.shape[1] * len(load[-1].phi)
                 if size > _LARGEST_TASK:
-                    self._count_losses(self._cluster.send, worker.store, address, self._run, load)
-                    load, size = [], 0
-            self._count_losses(self._cluster.send, worker.store, address, self._run, load)
+                    self._count_losses(self._cluster.send, worker.store, address, self._run, load, first)
+                    load, size, first = [], 0, False
+            self._count_losses(self._cluster.send, worker.store, address, self._run, load, first)
 
     def _parcel(self, b: int, phi: np.ndarray, state: Any) -> worker.Parcel:
         p = self.problem.patches[b]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spatialpdvi.engines import ignore_overflow
 from spatialpdvi.initialization import one_hot
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import contingency
@@ -62,10 +63,11 @@ class _Patch:
         self.kept: np.ndarray | None = None
 
 
-def store(run: str, parcels: Sequence[Parcel]) -> None:
-    """Store patches under the name of a run."""
+def store(run: str, parcels: Sequence[Parcel], first: bool) -> None:  # noqa: FBT001 - arguments are sent by place
+    """Store patches under the name of a run, beside those of earlier tasks unless these are the first."""
     with _LOCK:
-        _STORED.setdefault(run, {}).update({parcel.patch: _Patch(parcel) for parcel in parcels})
+        patches = _STORED.setdefault(run, {}) if first else _patches(run)
+        patches.update({parcel.patch: _Patch(parcel) for parcel in parcels})
 
 
 def drop(run: str) -> None:
@@ -92,10 +94,11 @@ def visit(run: str, solver: Solver, sent: Any, halos: Sequence[tuple[int, np.nda
     """Visit patches, given their numbers and halos; return their messages and the new posteriors of their borders."""
     run_serially_in_this_thread()
     found = []
-    for number, halo in halos:
-        patch = _patches(run)[number]
-        patch.state, message = solver.local(patch.problem, sent, patch.state, patch.phi, number, halo)
-        found.append((message, patch.phi[patch.border]))
+    with ignore_overflow():
+        for number, halo in halos:
+            patch = _patches(run)[number]
+            patch.state, message = solver.local(patch.problem, sent, patch.state, patch.phi, number, halo)
+            found.append((message, patch.phi[patch.border]))
     return found
 
 
@@ -103,7 +106,8 @@ def evaluate(run: str, lam: Any, halos: Sequence[tuple[int, np.ndarray]]) -> lis
     """Compute the parts of the evaluation that come from patches, given their numbers and halos."""
     run_serially_in_this_thread()
     stored = _patches(run)
-    return [stored[number].problem.evaluate_patch(stored[number].phi, number, halo, lam) for number, halo in halos]
+    with ignore_overflow():
+        return [stored[number].problem.evaluate_patch(stored[number].phi, number, halo, lam) for number, halo in halos]
 
 
 def patch_states(run: str) -> dict[int, Any]:

@@ -13,7 +13,7 @@ from spatialpdvi.errors import InputError, InputWarning, in_words, option
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.io.formats.matrices import layer_address
+from spatialpdvi.io.formats.matrices import layer_address, matrix_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.counts import COUNTS_ADVICE
 from spatialpdvi.io.section.section import Section
@@ -82,8 +82,8 @@ def read_again(source: Source, options: FitOptions) -> Section:
         if options.layer is None:  # what follows the usual advice names layers that were not looked at
             better = f"Put the raw counts into {layer_address('counts')}, which is looked at before X."
             raise error.but(advice=error.advice.replace(COUNTS_ADVICE, better)) from error
-        where = options.layer if options.layer in {"X", "raw.X"} else layer_address(options.layer)
-        raise error.but(advice=f"The fit has read the raw counts from {where}: put them back.") from error
+        advice = f"The fit has read the raw counts from {matrix_address(options.layer)}: put them back."
+        raise error.but(advice=advice) from error
 
 
 def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progress: Progress) -> Parts:

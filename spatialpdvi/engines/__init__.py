@@ -5,7 +5,7 @@ the batch began, and messages return in the order of the batch, so results have 
 number of threads or workers.
 """
 
-from spatialpdvi.engines.base import Engine, PatchesLostError
+from spatialpdvi.engines.base import Engine, PatchesLostError, ignore_overflow
 from spatialpdvi.engines.local import LocalEngine
 
-__all__ = ["Engine", "LocalEngine", "PatchesLostError"]
+__all__ = ["Engine", "LocalEngine", "PatchesLostError", "ignore_overflow"]

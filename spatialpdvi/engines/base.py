@@ -7,7 +7,7 @@ import numpy as np
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
 from spatialpdvi.solvers.base import Solver, State
 
-__all__ = ["Engine", "PatchesLostError"]
+__all__ = ["Engine", "PatchesLostError", "ignore_overflow"]
 
 
 class PatchesLostError(Exception):
@@ -50,3 +50,11 @@ class Engine(Protocol):
 
     def state(self, shared: Any) -> State:
         """Return all that a run needs to resume. It must be read before the next visit, which may overwrite it."""
+
+
+def ignore_overflow() -> np.errstate:
+    """Return a context without NumPy's warnings: too large a step ends in `Stop.NOT_FINITE`.
+
+    NumPy's settings are those of one thread, so every thread that visits patches must enter such a context.
+    """
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")

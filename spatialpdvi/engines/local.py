@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from spatialpdvi.engines.base import ignore_overflow
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import contingency
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
@@ -107,4 +108,11 @@ class LocalEngine:
         return message
 
     def _each(self, function: Callable[[_A], _B], items: Iterable[_A]) -> Iterable[_B]:
-        return map(function, items) if self._threads is None else self._threads.map(function, items)
+        if self._threads is None:
+            return map(function, items)
+
+        def quietly(item: _A) -> _B:
+            with ignore_overflow():
+                return function(item)
+
+        return self._threads.map(quietly, items)

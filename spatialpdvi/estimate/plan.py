@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
-from spatialpdvi.io.section.counts import COPIES, SPOT_BYTES, find_counts, fit_bytes
+from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
 from spatialpdvi.io.storage.folders import file_status
@@ -19,7 +19,7 @@ from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import StartSettings, are_tall, default_n_neighbors
 from spatialpdvi.options.states import search_rounds, wanted_states
-from spatialpdvi.runtime.memory import memory_limit, show_size
+from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, show_size
 
 __all__ = ["FitPlan", "plan_fit"]
 

@@ -21,10 +21,10 @@ from spatialpdvi.features.scaling import (
 )
 from spatialpdvi.features.selection import Tally, select_genes, tally
 from spatialpdvi.io.section.background import warn_of_background
-from spatialpdvi.io.section.counts import fit_bytes, warn_of_empty
+from spatialpdvi.io.section.counts import warn_of_empty
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings, are_tall
-from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
+from spatialpdvi.runtime.memory import fit_bytes, memory_limit, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import CountRows, SpreadRows
 
@@ -115,7 +115,8 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         if not isinstance(counts, sp.csr_matrix):  # for counts in memory the reader has warned
             warn_of_empty(tallied.totals, section.spot_names)
             if section.kept is None:
-                warn_of_background(tallied.totals, section.coordinates, section.spots_of_samples())
+                blocks, names = section.spots_of_samples(), section.names_of_samples()
+                warn_of_background(tallied.totals, section.coordinates, blocks, names)
         genes = select_genes(tallied, settings.n_top_genes)
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled_counts = None

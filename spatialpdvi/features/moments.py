@@ -8,7 +8,9 @@ from spatialpdvi.kernels.counts import group_moments
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 from spatialpdvi.runtime.threads import n_threads
 
-__all__ = ["GroupMoments", "moments_by_group"]
+__all__ = ["SPOT_TOTAL", "GroupMoments", "moments_by_group"]
+
+SPOT_TOTAL = 1e4  # counts of a spot after normalisation, wherever the expression of single genes is shown or compared
 
 
 class GroupMoments(NamedTuple):

@@ -1,7 +1,6 @@
 """The whole fit of one section: features, a start, the problem, the solver, and the result."""
 
 import warnings
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.runtime.progress import Progress, Stage
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import Solver
-from spatialpdvi.version import __version__
+from spatialpdvi.version import library_versions
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -169,6 +168,7 @@ def fit_features(
         marker_table=markers,
         markers=None if markers is None else marker_genes(markers, named),
         kept=section.kept,
+        samples=section.samples,
     )
 
 
@@ -284,12 +284,6 @@ def _params(
     params = {key: value for key, value in everything.items() if value is not None and key not in absent}
     params["versions"] = library_versions(*(("harmonypy",) if options.correct == "harmony" else ()))
     return params
-
-
-def library_versions(*optional: str) -> dict[str, str]:
-    """Return the versions of the libraries that numbers depend on, and of optional packages that were used."""
-    names = ("anndata", "numba", "numpy", "scanpy", "scikit-learn", "scipy", *optional)
-    return {"spatialpdvi": __version__} | {name: version(name) for name in names}
 
 
 def _warn_of_empty(domains: _Domains, k: int) -> None:

@@ -11,11 +11,11 @@ from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.background import Exclusion
-from spatialpdvi.io.section.counts import SPOT_BYTES, fit_bytes
+from spatialpdvi.io.section.counts import warn_of_other_features
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options, option_as_set
 from spatialpdvi.options.k_range import candidates
-from spatialpdvi.runtime.memory import memory_limit, warn_of_limit
+from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, warn_of_limit
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["check_section", "read_inputs"]
 
 
-def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" = None) -> Section:
+def read_inputs(
+    source: Source, options: FitOptions, cluster: "Cluster | None" = None, *, selects_genes: bool = True
+) -> Section:
     """Read and check the section that a fit with these options needs.
 
     Parameters
@@ -34,6 +36,8 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         Of the fit: which keys are read, and how much memory counts may take.
     cluster
         Leaves counts on disk, for its workers to read block by block.
+    selects_genes
+        Whether genes are selected in this section; there is then a warning of features that are no genes.
 
     Raises
     ------
@@ -55,6 +59,8 @@ def read_inputs(source: Source, options: FitOptions, cluster: "Cluster | None" =
         memory=max(0, memory_limit(options.memory) - SPOT_BYTES * source.n_obs) if cluster is None else 0,
         exclusion=Exclusion(options.mask, options.min_counts, options.min_genes),
     )
+    if selects_genes and section.counts is not None:
+        warn_of_other_features(source, section.counts_source)
     if cluster is None or section.counts is None or isinstance(section.counts, sp.csr_matrix):
         return section
     from spatialpdvi.distributed import ClusterRows

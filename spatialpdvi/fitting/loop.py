@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.engines.base import Engine
+from spatialpdvi.engines.base import Engine, ignore_overflow
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.solvers.base import Solver, State
 
@@ -153,7 +153,7 @@ def optimise(
         best = best or Best(evaluation.neg_elbo, evaluation.neg_elbo, shared.lam)
         engine.keep(best.phi)
     stop = Stop.EPOCHS
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too large a step ends in NOT_FINITE
+    with ignore_overflow():
         for epoch in range(trace[-1].epoch + 1, rule.max_epochs + 1):
             clock = time.perf_counter()
             shared = one_epoch(engine, solver, shared, evaluation, rng=rng)

@@ -14,7 +14,7 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states, warn_of_few_spots
-from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges
+from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges, warn_of_places
 from spatialpdvi.initialization import (
     Consensus,
     Found,
@@ -31,7 +31,6 @@ from spatialpdvi.initialization import (
     start_from_composition,
     start_from_labels,
 )
-from spatialpdvi.io.section.counts import FIXED_BYTES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options_of, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings, default_n_neighbors
@@ -39,7 +38,7 @@ from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets, sear
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
-from spatialpdvi.runtime.memory import warn_of_limit
+from spatialpdvi.runtime.memory import FIXED_BYTES, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
@@ -304,7 +303,9 @@ def prepare_start(
         averaged = start.states is None and isinstance(features.fitted, np.ndarray)
         n_neighbors = default_n_neighbors(features.found["smooth"] if averaged else None)
         settings = replace(settings, n_neighbors=n_neighbors)
-    return prepare(section, features, start, settings, progress)
+    prepared = prepare(section, features, start, settings, progress)
+    warn_of_places(section, raw.fitted, prepared.graph.patching.graph)
+    return prepared
 
 
 def _edges(section: Section, sets: Sequence[States], settings: GraphSettings) -> list[sp.csr_matrix]:

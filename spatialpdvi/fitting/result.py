@@ -99,6 +99,8 @@ class FitResult:
         Marker genes of each domain by its name, where they were requested and there are counts.
     marker_table
         The same with scores and shares (`spatialpdvi.markers`).
+    samples
+        (n,) the section of each spot, where several were fitted together; None for one section.
 
     Examples
     --------
@@ -133,6 +135,7 @@ class FitResult:
     marker_table: pd.DataFrame | None = None
     states: StateResult | None = None
     kept: np.ndarray | None = None
+    samples: pd.Categorical | None = None
 
     def __repr__(self) -> str:
         n, d = self.features.shape
@@ -153,6 +156,15 @@ class FitResult:
     def domain_sizes(self) -> np.ndarray:
         """Spots of each domain (K,), descending."""
         return np.bincount(self.domains, minlength=self.n_domains)
+
+    def sizes_by_section(self) -> pd.DataFrame | None:
+        """Return the spots of each domain in each section, (S, K) by their names; None for a fit of one section."""
+        if self.samples is None:
+            return None
+        shape = (len(self.samples.categories), self.n_domains)
+        places = np.asarray(self.samples.codes) * self.n_domains + self.domains
+        sizes = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
+        return pd.DataFrame(sizes, index=self.samples.categories, columns=[str(k) for k in range(self.n_domains)])
 
     @property
     def confidence(self) -> np.ndarray:
@@ -182,6 +194,7 @@ class FitResult:
             graph=self.graph[spots][:, spots].tocsr(),
             find_flow=partial(_flow_of, self, spots),
             kept=kept,
+            samples=None,
         )
 
     def with_colours(self, colours: Sequence[str]) -> "FitResult":

@@ -12,8 +12,8 @@ from spatialpdvi.initialization import (
     States,
     are_distinct,
     learn_states,
-    left_open,
     states_of_communities,
+    told_apart,
     trends_within,
     why_unfit,
 )
@@ -121,9 +121,9 @@ def learn_sets(
             if why:
                 stage.note(f"none: {why}")
                 return []
-        ambiguous = left_open(sets)
+        apart = told_apart(sets)
         if covariates is None:
-            stage.note(f"{settings.n_states} states; {ambiguous}")
+            stage.note(f"{settings.n_states} states; {apart}")
             return _final(sets, unsmoothed, settings, seeds[:n_sets])
         steady, drift = unsmoothed, None
         for _ in range(_ROUNDS):
@@ -137,7 +137,7 @@ def learn_sets(
         removed = 0.0 if drift is None else _part_within(drift, sets[0])
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
-        stage.note(f"{settings.n_states} states; {ambiguous}; {trends}")
+        stage.note(f"{settings.n_states} states; {apart}; {trends}")
         sets = _final(sets, steady, settings, seeds[:n_sets])
         return [states._replace(detrended=removed) for states in sets]
 

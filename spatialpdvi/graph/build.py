@@ -16,10 +16,16 @@ from spatialpdvi.graph.weights import weigh_by_layers, weigh_edges
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import GraphSettings, default_n_neighbors, default_n_patches
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import nearest
 
-__all__ = ["SpatialGraph", "build_graph", "join_spots", "layered_edges"]
+__all__ = ["SpatialGraph", "build_graph", "join_spots", "layered_edges", "warn_of_places"]
 
+# Real sections lie above, at .24 to .98, and most of them with a twentieth of their molecules too; with their places
+# shuffled, all of a thousand spots lie below (docs/results_accuracy.md)
+_ALIKE = 0.15
+_COMPARED = 20_000  # spots of a section, at most, that are compared with their neighbours
+_FEWEST = 1_000  # spots of a section: of fewer, chance alone can make such a correlation, or hide it
 _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
 
 
@@ -113,6 +119,60 @@ def layered_edges(
     samples = section.blocks(across=settings.across_sections)
     forms = layer_forms(features, section.coordinates, pattern, samples=samples)
     return weigh_by_layers(pattern, section.coordinates, forms, anisotropy=settings.anisotropy, beta=settings.beta)
+
+
+def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: sp.csr_matrix) -> None:
+    """Warn of sections in which spots are no more like their neighbours than like any others: their places are wrong.
+
+    Nothing else says so: a fit of shuffled coordinates, or of fields of view that lie over each other, converges.
+
+    Parameters
+    ----------
+    section
+        Read and checked.
+    features
+        (n, d) of single spots; sparse ones are not looked at.
+    graph
+        (n, n) the spots that are joined.
+    """
+    if not isinstance(features, np.ndarray):
+        return
+    found = {}
+    for number, spots in enumerate(section.spots_of_samples()):
+        if spots.size >= _FEWEST:
+            alike = _likeness(features, spots, graph)
+            if alike < _ALIKE:
+                found[number] = alike
+    if not found:
+        return
+    which = ""
+    if section.samples is not None:
+        which = f" of {', '.join(repr(str(section.samples.categories[number])) for number in found)}"
+    places = f"{option('spatial_key')} has"
+    if section.graph is not None:
+        places = f"{option('spatial_key')} and the graph given by {option('graph')} have"
+    text = (
+        f"Neighbouring spots{which} are hardly more alike than others (correlation of at most "
+        f"{max(found.values()):.2f} between a spot's features and the mean of its neighbours'), so domains may say "
+        f"nothing. Check that {places} the places of these spots in their order, in one system for the whole section, "
+        f"and that {option('sample_key')} names the sections if there are several."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _likeness(features: np.ndarray, spots: np.ndarray, graph: sp.csr_matrix) -> float:
+    """Largest correlation, over features, of spots (m,) of a section with the mean of those joined to each."""
+    some = some_rows(spots[np.diff(graph.indptr)[spots] > 0], 0, _COMPARED)
+    if some.size < _FEWEST:
+        return np.inf  # too few spots have neighbours to say
+    joined = graph[some]
+    joined.data = np.repeat(1.0 / np.diff(joined.indptr), np.diff(joined.indptr))
+    own, around = features[some].astype(np.float64), joined @ features
+    own -= own.mean(axis=0)
+    around -= around.mean(axis=0)
+    size = np.sqrt((own**2).sum(axis=0) * (around**2).sum(axis=0))
+    both = (own * around).sum(axis=0)
+    return float(np.divide(both, size, out=np.zeros_like(both), where=size > 0.0).max())
 
 
 def _join_neighbors(coordinates: np.ndarray, samples: list[np.ndarray], n_neighbors: int) -> sp.csr_matrix:

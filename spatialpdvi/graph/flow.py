@@ -8,6 +8,7 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.graph.neighbors import median_spacing, nearest_spots
 from spatialpdvi.kernels.graph import border_normals
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["MIN_SIDE", "Borders", "border_directions", "flow_directions"]
 
@@ -76,8 +77,8 @@ def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: 
     padded = np.zeros((n, 3))
     padded[:, : coordinates.shape[1]] = coordinates
     tree = cKDTree(coordinates)
-    for start in range(0, n, _BLOCK):
-        own = np.arange(start, min(start + _BLOCK, n))
+    for rows in slices(n, _BLOCK):
+        own = np.arange(rows.start, rows.stop)
         index = nearest_spots(tree, own, n_neighbors - 1)
         around = np.concatenate([own[:, None], index], axis=1)
         block = np.empty((own.size, 3))

@@ -15,10 +15,10 @@ from spatialpdvi.initialization.states import (
     States,
     are_distinct,
     learn_states,
-    left_open,
     means_of_spots,
     state_posterior,
     states_of_communities,
+    told_apart,
     trends_within,
     why_unfit,
 )
@@ -34,7 +34,6 @@ __all__ = [
     "in_unit_range",
     "kmeans_labels",
     "learn_states",
-    "left_open",
     "means_of_spots",
     "mixture_labels",
     "noise_rotation",
@@ -48,6 +47,7 @@ __all__ = [
     "start_from_labels",
     "state_posterior",
     "states_of_communities",
+    "told_apart",
     "trends_within",
     "why_unfit",
 ]

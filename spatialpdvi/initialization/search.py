@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.initialization.landscape import LEAST, MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
+from spatialpdvi.initialization.restarts import kmeans_labels
 from spatialpdvi.kernels.search import fit_two_within
 
 __all__ = ["Found", "composition_labels", "lowest", "unions"]
@@ -289,6 +290,4 @@ def _inserted(landscape: Landscape, base: Fit, others: Sequence[Fit]) -> list[tu
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    from spatialpdvi.initialization.restarts import kmeans_labels
-
     return kmeans_labels(profile, k, seed=int(rng.integers(2**32)), n_init=1)

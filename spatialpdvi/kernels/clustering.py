@@ -8,12 +8,11 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import parallel_if_large
-from spatialpdvi.kernels.mixture import N_CHUNKS, softmax_rows
+from spatialpdvi.kernels.mixture import N_CHUNKS, TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
 __all__ = ["class_scores", "distances_with", "label_weights", "most_likely", "posteriors", "sums_by_label"]
 
-_TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots that one thread takes at a time
 _RESTARTS = 8  # whose tables stay in the cache while one thread reads all spots
 
@@ -116,10 +115,10 @@ def posteriors(logs, value):
     # IN/OUT logs (n, K); OUT value (n,)
     n, n_clusters = logs.shape
     rows = np.arange(n)
-    for tile in prange((n + _TILE - 1) // _TILE):
-        first = _TILE * tile
-        last = min(first + _TILE, n)
-        tops = np.empty(_TILE)
+    for tile in prange((n + TILE - 1) // TILE):
+        first = TILE * tile
+        last = min(first + TILE, n)
+        tops = np.empty(TILE)
         for i in range(first, last):
             top = fill(-np.inf)
             for k in range(0, n_clusters, WIDTH):

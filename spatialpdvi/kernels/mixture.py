@@ -37,7 +37,9 @@ from spatialpdvi.kernels.simd import (
 )
 
 __all__ = [
+    "LEAST",
     "N_CHUNKS",
+    "TILE",
     "data_term_csr",
     "data_term_dense",
     "evaluate_spots",
@@ -55,9 +57,9 @@ __all__ = [
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
-_LEAST = 1e-300  # the least relative likelihood of a domain: the logarithm needs a normal number
+LEAST = 1e-300  # of what a logarithm is taken, such as the relative likelihood of a domain: it needs a normal number
 _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
-_TILE = 8  # spots whose posteriors are computed together
+TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
 _TOGETHER = 512  # spots whose posteriors and features stay in the cache while all their sums are made
 _MOVED = 1e-3  # total variation distance from which a spot's neighbours are updated again
@@ -120,9 +122,9 @@ def relative_likelihoods(logs, tops):
     """
     # IN/OUT logs (n, C); OUT tops (n,)
     n, n_states = logs.shape
-    for tile in prange((n + _TILE - 1) // _TILE):
-        first = _TILE * tile
-        last = min(first + _TILE, n)
+    for tile in prange((n + TILE - 1) // TILE):
+        first = TILE * tile
+        last = min(first + TILE, n)
         for i in range(first, last):
             top = fill(-np.inf)
             for c in range(0, n_states, WIDTH):
@@ -144,7 +146,7 @@ def log_likelihoods(mixed, tops):
         top = fill(tops[i])
         for k in range(0, n_domains, WIDTH):
             here, left = i * n_domains + k, n_domains - k
-            value = upper(load(mixed, here, left, 1.0), fill(_LEAST))
+            value = upper(load(mixed, here, left, 1.0), fill(LEAST))
             store(mixed, here, left, plus(log(value), top))
 
 
@@ -156,7 +158,7 @@ def responsibilities(phi, mixed):
     for i in prange(n):
         for k in range(0, n_domains, WIDTH):
             here, left = i * n_domains + k, n_domains - k
-            value = upper(load(mixed, here, left, 1.0), fill(_LEAST))
+            value = upper(load(mixed, here, left, 1.0), fill(LEAST))
             store(mixed, here, left, over(load(phi, here, left, 0.0), value))
 
 
@@ -221,7 +223,7 @@ def softmax_rows(rows, first, last, out, tops, factors=None):
             here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
             e = exp(minus(load(out, here, left, -np.inf), top))
             if factors is not None:
-                e = fma(e, upper(load(factors, here, left, 0.0), fill(_LEAST)), fill(0.0))
+                e = fma(e, upper(load(factors, here, left, 0.0), fill(LEAST)), fill(0.0))
             total = plus(total, e)
             store(out, here, left, e)
         tops[a - first] = pairwise_sum(total)
@@ -234,14 +236,14 @@ def softmax_rows(rows, first, last, out, tops, factors=None):
 
 @compiled
 def _update(rows, first, last, data_term, indptr, indices, r, halo, phi, relative=None):
-    """Update the posteriors of ``rows[first:last]``, spots that share no edge, `_TILE` at a time.
+    """Update the posteriors of ``rows[first:last]``, spots that share no edge, `TILE` at a time.
 
     Each step is done for a whole tile before the next step, so that the processor can work on other spots while one
     waits for its largest logit or its sum.
     """
-    tops = np.empty(_TILE)
-    for start in range(first, last, _TILE):
-        stop = min(start + _TILE, last)
+    tops = np.empty(TILE)
+    for start in range(first, last, TILE):
+        stop = min(start + TILE, last)
         _logits(rows, start, stop, data_term, indptr, indices, r, halo, phi, phi, tops)
         softmax_rows(rows, start, stop, phi, tops, relative)
 
@@ -273,7 +275,7 @@ def sweep_relative(relative, indptr, indices, r, halo, colour_start, phi):
     """Do what `sweep` does, given the relative likelihoods of domains, without their logarithms.
 
     ``phi_ik ~ relative_ik exp(sum_j r_ij phi_jk)``, where exponentials are relative to that of the largest pull. The
-    domain with this pull has `_LEAST` at least, so that no sum vanishes, even where all others do.
+    domain with this pull has `LEAST` at least, so that no sum vanishes, even where all others do.
     """
     # IN relative (n, K), the rest as in sweep; IN/OUT phi (n, K)
     rows = np.arange(relative.shape[0])
@@ -429,10 +431,10 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
     # IN as in sweep, phi (n, K); OUT scratch (n, K), neg_elbo (n,), residual (n,) or (0,)
     n, n_domains = data_term.shape
     rows = np.arange(n)
-    for tile in prange((n + _TILE - 1) // _TILE):
-        first = _TILE * tile
-        last = min(first + _TILE, n)
-        tops = np.empty(_TILE)
+    for tile in prange((n + TILE - 1) // TILE):
+        first = TILE * tile
+        last = min(first + TILE, n)
+        tops = np.empty(TILE)
         _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, scratch, tops)
         for i in range(first, last):
             energy = fill(0.0)  # twice that of (E1): the logit contains the whole pull, of which half counts

@@ -4,12 +4,11 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
-from spatialpdvi.kernels.mixture import softmax_rows
+from spatialpdvi.kernels.mixture import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, log, pairwise_sum, plus, store, upper
 
 __all__ = ["follow_means"]
 
-_LEAST = 1e-300  # the least number whose logarithm is taken
 _MOST_SWEEPS = 200
 
 
@@ -81,7 +80,7 @@ def follow_means(own, linear, square, values, exposure, indptr, indices, r, star
                 term = fma(fill(0.5), pull, load(own, i * n_domains + k, left, 0.0))
                 term = fma(fill(y), load(mean, k, left, 0.0), term)
                 term = fma(fill(-t), load(mean_square, k, left, 0.0), term)
-                term = fma(fill(-1.0), log(upper(q, fill(_LEAST))), term)
+                term = fma(fill(-1.0), log(upper(q, fill(LEAST))), term)
                 inside = plus(inside, fma(q, term, fill(0.0)))
                 store(of_values, k, left, fma(fill(y), q, load(of_values, k, left, 0.0)))
                 store(of_exposure, k, left, fma(fill(t), q, load(of_exposure, k, left, 0.0)))

@@ -5,12 +5,10 @@ import math
 import numpy as np
 
 from spatialpdvi.kernels.dispatch import compiled
-from spatialpdvi.kernels.mixture import softmax_rows
+from spatialpdvi.kernels.mixture import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
 
 __all__ = ["fit_two_within", "varied_statistics"]
-
-_LEAST = 1e-300  # the least number whose logarithm is taken
 
 
 @compiled
@@ -22,7 +20,7 @@ def _evidence(relative, spots, composition, logs):
         for c in range(own.size):
             first += own[c] * composition[0, c]
             second += own[c] * composition[1, c]
-        logs[a, 0], logs[a, 1] = math.log(max(first, _LEAST)), math.log(max(second, _LEAST))
+        logs[a, 0], logs[a, 1] = math.log(max(first, LEAST)), math.log(max(second, LEAST))
 
 
 @compiled
@@ -75,15 +73,15 @@ def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, se
     value, inside = 0.0, 0.0
     for a in range(m):
         first, other = 1.0 - second[a], second[a]
-        value += first * (math.log(max(first, _LEAST)) - logs[a, 0])
-        value += other * (math.log(max(other, _LEAST)) - logs[a, 1])
+        value += first * (math.log(max(first, LEAST)) - logs[a, 0])
+        value += other * (math.log(max(other, LEAST)) - logs[a, 1])
         for e in range(indptr[spots[a]], indptr[spots[a] + 1]):
             b = place[indices[e]]
             if b >= 0:
                 inside += 0.5 * r[e]
                 value -= 0.5 * r[e] * (first * (1.0 - second[b]) + other * second[b])
     for c in range(prior.size):
-        value -= prior[c] * (math.log(max(composition[0, c], _LEAST)) + math.log(max(composition[1, c], _LEAST)))
+        value -= prior[c] * (math.log(max(composition[0, c], LEAST)) + math.log(max(composition[1, c], LEAST)))
     return value, inside
 
 
@@ -123,7 +121,7 @@ def varied_statistics(relative, functions, labels, theta, slopes, found, expecte
         for c in range(n_states):
             excess[c] = p[0, c] * relative[i, c]
             likelihood += excess[c]
-        likelihood = max(likelihood, _LEAST)
+        likelihood = max(likelihood, LEAST)
         value += math.log(likelihood)
         for c in range(n_states):
             q = excess[c] / likelihood

@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, expect_finite
+from spatialpdvi.runtime.rows import slices
 
 __all__ = [
     "adjusted_rand_index",
     "ari_of_table",
+    "best_pairs",
     "chaos",
     "contingency",
     "domain_scores",
@@ -176,9 +178,8 @@ def pas(labels: Any, coordinates: ArrayLike) -> float:
     k = min(_NEIGHBOURS, n - 1)
     tree = cKDTree(position)
     abnormal = 0
-    step = _BLOCK // (_NEIGHBOURS + _SPARE)
-    for start in range(0, n, step):
-        spots = np.arange(start, min(start + step, n))
+    for rows in slices(n, _BLOCK // (_NEIGHBOURS + _SPARE)):
+        spots = np.arange(rows.start, rows.stop)
         neighbours = _nearest_with_all_ties(tree, spots, k)
         differ = (codes[neighbours] != codes[spots][:, None]).sum(axis=1)
         abnormal += int((differ > k / 2).sum())
@@ -343,3 +344,22 @@ def overlap(first: np.ndarray, second: np.ndarray, *, shape: tuple[int, int]) ->
     """
     pairs = first.astype(np.int64) * shape[1] + second
     return np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def best_pairs(common: np.ndarray) -> list[tuple[int, int]]:
+    """Pair the labels of two labellings one to one, such that the pairs have as many spots in common as possible.
+
+    Parameters
+    ----------
+    common
+        Spots (A, B) with each pair of labels, from `overlap`.
+
+    Returns
+    -------
+    list
+        The pairs by rising first label, without those that have no spot in common.
+    """
+    from scipy.optimize import linear_sum_assignment  # not at the top: scores need none of it
+
+    pairs = zip(*(labels.tolist() for labels in linear_sum_assignment(common, maximize=True)), strict=True)
+    return [(first, second) for first, second in pairs if common[first, second] > 0]

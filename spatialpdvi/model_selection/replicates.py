@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 from spatialpdvi.features.projection import principal_components
 from spatialpdvi.features.scaling import is_constant
 from spatialpdvi.graph.neighbors import nearest_spots
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["Halves", "gene_halves", "spot_halves"]
 
@@ -81,8 +82,8 @@ def gene_halves(scaled: np.ndarray | sp.csr_matrix, n_components: int, *, seed: 
 def _nearest(spots: np.ndarray, coordinates: np.ndarray, n_neighbors: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of spots (b,) of one section, and of the numbers (b, q) of each and its nearest others."""
     tree = cKDTree(coordinates[spots])
-    for begin in range(0, spots.size, _BLOCK):
-        block = np.arange(begin, min(begin + _BLOCK, spots.size))
+    for rows in slices(spots.size, _BLOCK):
+        block = np.arange(rows.start, rows.stop)
         near = np.column_stack([block, nearest_spots(tree, block, n_neighbors)])
         yield spots[block], spots[near]
 

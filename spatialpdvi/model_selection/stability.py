@@ -15,6 +15,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.model_selection.replicates import Halves, gene_halves, spot_halves
 from spatialpdvi.options.stages import FeatureSettings
+from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["Found", "Replication", "found_again", "persistence"]
@@ -53,7 +54,7 @@ class Replication:
     def __init__(self, section: Section, raw: RawFeatures, settings: FeatureSettings, *, across: bool) -> None:
         self._section, self._raw, self._seed = section, raw, settings.seed
         self._blocks = section.blocks(across=across)
-        self._compared = _some(section.coordinates.shape[0], settings.seed)
+        self._compared = some_rows(np.arange(section.coordinates.shape[0]), settings.seed, _COMPARED)
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
         self._averages: tuple[int, list[_HalvesByScale]] | None = None
 
@@ -152,12 +153,6 @@ def _largest_overlap(domains: np.ndarray, others: np.ndarray) -> float:
     sizes = common.sum(axis=1)
     union = sizes[:, None] + common.sum(axis=0) - common
     return float((common / np.maximum(union, 1)).max(axis=1)[sizes > 0].mean())
-
-
-def _some(n: int, seed: int) -> np.ndarray:
-    if n <= _COMPARED:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, _COMPARED, replace=False))
 
 
 def _labels(by_scale: list[np.ndarray], k: int, *, seed: int) -> np.ndarray:

@@ -332,7 +332,7 @@ class FitOptions:
         object.__setattr__(self, "states", read_states(self.states))
         object.__setattr__(self, "min_counts", read_min_counts(self.min_counts))
         for f in fields(self):
-            if f.name not in ("k", "states", "min_counts"):
+            if f.name not in ("k", "states", "min_counts", "memory"):
                 object.__setattr__(self, f.name, read_value(f, getattr(self, f.name)))
         for f in fields(self):
             check_range(f.name, getattr(self, f.name))

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from spatialpdvi.errors import InputError
 
 __all__ = [
+    "check_of",
     "check_range",
     "check_seed",
     "kind_of",
@@ -38,6 +39,17 @@ _AT_LEAST = {
     "tol": 1e-6,
     "seed": 0,
     "search": 0,
+}
+_GROUPS = ("domain", "state")  # `of`: what is compared or described
+_FEW = 5  # elements of a list that a message shows
+_COLUMN = "Store it as a column of obs, and give the name of that column."
+# what to do with an array that is given instead of the name of one
+_STORED = {
+    **dict.fromkeys(("mask", "init", "label_key", "sample_key"), _COLUMN),
+    "rep": "Store it in obsm, and give the key under which it is there.",
+    "spatial_key": "Store coordinates in obsm, and give their key; or name columns of obs in one text, such as 'x,y'.",
+    "graph": "Store it in obsp, and give the key under which it is there.",
+    "layer": "Store it in layers, and give the key under which it is there.",
 }
 _LARGEST = 2**31 - 1  # for whole numbers without a bound of their own
 _FEWEST_STATES, _MOST_STATES = 2, 1_000
@@ -81,8 +93,23 @@ def read_kind(name: str, value: Any, kind: Any) -> Any:
     else:
         fits, wanted = isinstance(value, str), "text"
     if not fits:
-        raise InputError(wanted, repr(value), option=name)
+        raise InputError(wanted, _shown(value), _STORED.get(name, "") if _is_many(value) else "", option=name)
     return value.item() if hasattr(value, "item") else value  # a number of NumPy, which would be imported to ask for it
+
+
+def _is_many(value: Any) -> bool:
+    """Whether a value has elements: an array, a data frame, a sparse matrix, a list."""
+    return bool(getattr(value, "shape", ())) or isinstance(value, list | tuple)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: a table of numbers by its type and shape, anything else as Python writes it."""
+    shape = getattr(value, "shape", ())
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of {' x '.join(f'{size:,}' for size in shape)}"
+    if isinstance(value, list | tuple) and len(value) > _FEW:
+        return f"a {type(value).__name__} of {len(value):,}"
+    return repr(value)
 
 
 def listed(values: Any) -> tuple[Any, ...]:
@@ -104,6 +131,12 @@ def check_range(name: str, value: Any) -> None:
     most = _AT_MOST.get(name, _LARGEST if isinstance(value, Integral) else math.inf)
     if isinstance(value, Real) and float(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
+
+
+def check_of(value: Any) -> None:
+    """Raise where what is asked for are neither the domains nor the states that they share."""
+    if value not in _GROUPS:
+        raise InputError(" or ".join(_GROUPS), repr(value), "Choose one of them.", option="of")
 
 
 def check_seed(value: Any) -> None:

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
@@ -122,6 +123,12 @@ def _draw(
     **read: Any,
 ) -> Axes:
     """Draw on the given axes, or on a page of pyplot's; a chart has no ``spatial_key`` and needs no coordinates."""
+    if kind is GENE and not isinstance(gene, str):
+        advice = (
+            "Call it once for each gene, or draw several genes of a file on one page with "
+            "spatialpdvi.plot_file(path, genes=[...])."
+        )
+        raise InputError("the name of one gene, as text", f"{gene!r:.80}", advice, option="gene")
     keys = Keys(key_added)
     source = select_fitted(AnnDataSource(adata), keys)
     fitted = read_fitted(source, keys, placed="spatial_key" in read, **read)

@@ -7,10 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, MultipleLocator, ScalarFormatter
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.errors import InputError, list_keys, option
-from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.metrics.clustering import best_pairs, overlap
 from spatialpdvi.plotting.labels import Labels, short
 from spatialpdvi.plotting.page import TEXT, inches
 
@@ -22,6 +21,7 @@ __all__ = [
     "count_confusion",
     "draw_composition",
     "draw_confusion",
+    "draw_counts",
     "draw_reliability",
     "draw_scan",
     "draw_stationarity",
@@ -47,6 +47,7 @@ _COMPOSITIONS = ("stationarity_composition", "compositions", _GRADIENT)  # inste
 _LOWEST = 1e-3  # of the tolerance: below it stationarity is not drawn
 
 _CELL, _CELL_HEIGHT, _NARROWEST, _LOWEST_TABLE = 0.46, 0.25, 1.4, 1.0  # inches
+_DARK = 0.6  # share above which a cell is so dark that its count is white
 _COMPOSITION_WIDTH = 3.6  # inches
 _DIGIT, _READABLE = 0.62, 3.0  # a digit's width, as a share of the size of its font; points
 
@@ -169,9 +170,8 @@ def count_confusion(domains: Labels, annotation: Labels) -> Confusion:
     shape = len(domains.names), len(annotation.names)
     counts = overlap(domains.codes[both], annotation.codes[both], shape=shape)
     place = [(int(row.argmax()), 1, -int(row.max())) for row in counts]
-    for domain, label in zip(*linear_sum_assignment(counts, maximize=True), strict=True):
-        if counts[domain, label] > 0:
-            place[domain] = int(label), 0, 0
+    for domain, label in best_pairs(counts):
+        place[domain] = label, 0, 0
     order = sorted(range(shape[0]), key=place.__getitem__)
     names = [domains.names[row] for row in order]
     return Confusion(counts[order], names, list(annotation.names), int((~both).sum()))
@@ -191,20 +191,46 @@ def confusion_size(confusion: Confusion) -> tuple[float, float]:
 
 def draw_confusion(axes: Axes, confusion: Confusion) -> None:
     """Draw the share of each label among a domain's labelled spots as colours, with numbers of spots in the cells."""
-    n_rows, n_columns = confusion.counts.shape
-    whole = confusion.counts.sum(axis=1, keepdims=True)
-    share = np.divide(confusion.counts, whole, out=np.zeros(confusion.counts.shape), where=whole > 0)
-    axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-    size = _fitting_size(axes, confusion.counts)
-    for row, column in np.argwhere(confusion.counts > 0) if size > _READABLE else ():
-        colour = "white" if share[row, column] > 0.6 else "#333333"
-        text = f"{confusion.counts[row, column]:,}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
-    columns, rows = ([short(name) for name in names] for names in (confusion.labels, confusion.domains))
-    axes.set_xticks(range(n_columns), columns, rotation=90, fontsize=TEXT, parse_math=False)
-    axes.set_yticks(range(n_rows), rows, fontsize=TEXT, parse_math=False)
-    axes.set_ylabel("domain", fontsize=TEXT)
+    counts = confusion.counts
+    whole = counts.sum(axis=1, keepdims=True)
+    share = np.divide(counts, whole, out=np.zeros(counts.shape), where=whole > 0)
+    size = _fitting_size(axes, counts)
+    numbers = counts if size > _READABLE else np.zeros_like(counts)
+    draw_counts(axes, numbers, share, domains=confusion.domains, columns=confusion.labels, size=size)
+    axes.set_aspect("auto")  # the panel is as large as suits the table, and its cells need not be square
     axes.set_xlabel("label", fontsize=TEXT)
+
+
+def draw_counts(
+    axes: Axes,
+    counts: NDArray[np.int64],
+    share: Floats,
+    *,
+    domains: Sequence[str],
+    columns: Sequence[str],
+    size: float,
+) -> None:
+    """Draw a table with a row for each domain: shares as colours of square cells, with counts above 0 in the cells.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    counts, share
+        Of each cell, (K, C).
+    domains, columns
+        Names, K and C.
+    size
+        Of the font of the counts, points.
+    """
+    axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
+    for row, column in np.argwhere(counts > 0):
+        colour = "white" if share[row, column] > _DARK else "#333333"
+        axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=size, color=colour)
+    across, down = ([short(name) for name in names] for names in (columns, domains))
+    axes.set_xticks(range(len(across)), across, rotation=90, fontsize=TEXT, parse_math=False)
+    axes.set_yticks(range(len(down)), down, fontsize=TEXT, parse_math=False)
+    axes.set_ylabel("domain", fontsize=TEXT)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)

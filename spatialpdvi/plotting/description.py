@@ -8,10 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
 from spatialpdvi.palette import palette
-from spatialpdvi.plotting.charts import composition_size, draw_composition
+from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_counts
 from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
 
@@ -60,6 +59,8 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
         rows = shares.reindex(index=domains, columns=types).to_numpy()
         names = [printable(domain) for domain in domains]
         draw_composition(axes, rows, domains=names, colours=colours, what=printable(by))
+        width, height = composition_size(table["domain"].nunique())
+        axes.set_box_aspect(height / width)  # a legend that is longer than the panel would stretch it
         if name == last:
             handles = [
                 Patch(color=colour, label=short(printable(kind))) for kind, colour in zip(types, colours, strict=True)
@@ -68,7 +69,7 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
                 handles=handles,
                 ncols=-(-len(handles) // _LEGEND),
                 loc="upper left",
-                bbox_to_anchor=(1.02, 1.0),
+                bbox_to_anchor=(1.05, 1.0),
                 fontsize=TEXT,
                 frameon=False,
                 borderaxespad=0.0,
@@ -104,33 +105,18 @@ def draw_contacts(axes: Axes, table: pd.DataFrame) -> None:
         table.pivot(index="domain", columns="other", values=value).reindex(index=names, columns=names).to_numpy()
         for value in ("border_share", "contacts")
     )
-    axes.imshow(np.nan_to_num(share), cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
-    _write_numbers(axes, contacts, share)
-    texts = [short(printable(name)) for name in names]
-    axes.set_xticks(range(len(names)), texts, rotation=90, fontsize=TEXT, parse_math=False)
-    axes.set_yticks(range(len(names)), texts, fontsize=TEXT, parse_math=False)
-    axes.set_ylabel("domain", fontsize=TEXT)
+    size = TEXT * min(1.0, _LETTERS / len(f"{contacts.max():,}"))
+    between = np.where(np.eye(len(names), dtype=bool), 0, contacts)
+    texts = [printable(name) for name in names]
+    draw_counts(axes, between, np.nan_to_num(share), domains=texts, columns=texts, size=size)
+    for place in range(len(names)):  # where a domain meets itself
+        axes.text(place, place, "–", ha="center", va="center", fontsize=TEXT, color="#999999")
     axes.set_xlabel("touches", fontsize=TEXT)
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
 
 
 def _contacts(axes: Axes, *, table: pd.DataFrame, name: str) -> Heading:
     draw_contacts(axes, table)
     return Heading(printable(name), "share of the border; number of contacts")
-
-
-def _write_numbers(axes: Axes, contacts: NDArray[np.int64], share: NDArray[np.float64]) -> None:
-    """Write the contacts into the cells, and a grey dash where a domain meets itself."""
-    size = TEXT * min(1.0, _LETTERS / max(len(f"{contacts.max():,}"), 1))
-    for row, column in np.ndindex(contacts.shape):
-        if row == column:
-            axes.text(column, row, "–", ha="center", va="center", fontsize=TEXT, color="#999999")
-        elif contacts[row, column]:
-            colour = "white" if share[row, column] > 0.6 else "#333333"
-            text = f"{contacts[row, column]:,}"
-            axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
 
 
 def _figure(table: pd.DataFrame, panel: Callable[[str, pd.DataFrame], Panel]) -> Figure:

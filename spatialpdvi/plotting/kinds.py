@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.expression import read_gene_counts
 from spatialpdvi.io.results.fitted import (
@@ -133,7 +133,8 @@ class View:
     @cached_property
     def images(self) -> dict[str, TissueImage]:
         """The image of each section, by its name."""
-        found = read_images(self.source, self.fitted.samples)
+        with own_names({} if self.image else {"image": None}):  # nothing else could be drawn without it
+            found = read_images(self.source, self.fitted.samples)
         return {printable(name): image for name, image in found.items()}
 
     @cached_property
@@ -392,9 +393,10 @@ KINDS = {
     ),
     "scan": Kind(
         _scan,
-        """Draw how many domains separate halves of the data have in common, by number of domains.
+        """Draw what decides on the number of domains, and the complete bound, by number of domains.
 
-        The complete bound has an axis of its own on the right.""",
+        What decides is the share of the evidence, or the number of domains that halves of the data find again. The
+        complete bound has an axis of its own on the right.""",
         size=_chart_size,
         options=(),
         raises=f"{_NO_FIT}, or its number of domains was given.",

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.metrics.clustering import best_pairs, overlap
 from spatialpdvi.palette import further_colours, palette
 
 __all__ = [
@@ -164,9 +163,8 @@ def match_colours(
     if annotation is not None:
         both = (domains >= 0) & (annotation >= 0)
         common = overlap(domains[both], annotation[both], shape=(n_domains, n_labels))
-        for domain, label in zip(*linear_sum_assignment(common, maximize=True), strict=True):
-            if common[domain, label] > 0:
-                partner[domain] = label
+        for domain, label in best_pairs(common):
+            partner[domain] = label
     own_labels = None if label_colours is None else [to_hex(colour) for colour in label_colours]
     if colours is None:
         alone = np.flatnonzero(partner < 0)

@@ -1,1 +1,1 @@
-"""The domains of a saved model found in another section."""
+"""The domains of a saved model found in another section, and those of a fitted section at other places of it."""

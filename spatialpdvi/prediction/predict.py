@@ -19,7 +19,7 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult, state_result
 from spatialpdvi.fitting.solve import trace_columns
-from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
+from spatialpdvi.graph.build import build_graph, join_spots, layered_edges, warn_of_places
 from spatialpdvi.initialization import Start, one_hot, settle_labels, trends_within
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
@@ -41,7 +41,8 @@ from spatialpdvi.solvers.fixed_globals import FixedGlobals
 
 __all__ = ["predict_options", "predict_section", "read_new"]
 
-_FEWEST = 0.5  # of the model's genes: a section with fewer is of another kind
+_FEWEST = 0.5  # of the model's genes: a section with fewer is refused
+_OTHER_NAMES = 0.1  # of the model's genes: where fewer are found, the section's names are of another kind
 _MISSED = 0.01  # of the model's genes: where more are missing there is a warning
 _MOST_SWEEPS = 500
 _PASSES = 5  # of the search for the trends of a section, at most
@@ -66,33 +67,18 @@ class _PosteriorRule(StopRule):
         return super().is_met(now._replace(stationarity={"globals": 0.0}), before)
 
 
-def predict_options(
-    model: Model,
-    *,
-    key_added: str,
-    layer: str | None = None,
-    spatial_key: str = "spatial",
-    label_key: str | None = None,
-    sample_key: str | None = None,
-    mask: str | None = None,
-    min_counts: int | str | None = None,
-    min_genes: int | None = None,
-    correct: str | None = None,
-    memory: str | None = None,
-    save_graph: bool = False,
-) -> FitOptions:
+def predict_options(model: Model, *, correct: str | None = None, **own: Any) -> FitOptions:
     """Return the options with which a section is predicted: the model's, and those that differ between sections.
 
     Parameters
     ----------
     model
         Of a fit.
-    key_added, layer, spatial_key, label_key, sample_key, mask, min_counts, min_genes, save_graph
-        As for a fit of the section.
     correct
         "none" or "center"; None for what the model's fit did.
-    memory
-        That counts may take; None for all that is free.
+    own
+        Options of a fit that belong to this section: `OF_A_SECTION`, ``memory``, ``key_added`` and ``save_graph``. What
+        is not given has the default of a fit.
 
     Raises
     ------
@@ -106,20 +92,7 @@ def predict_options(
             f"Fit the sections together with {option('correct', 'harmony')}.",
             option="correct",
         )
-    own: dict[str, Any] = {} if correct is None else {"correct": correct}
-    return model.fit_options(
-        key_added=key_added,
-        layer=layer,
-        spatial_key=spatial_key,
-        label_key=label_key,
-        sample_key=sample_key,
-        mask=mask,
-        min_counts=min_counts,
-        min_genes=min_genes,
-        memory=memory,
-        save_graph=save_graph,
-        **own,
-    )
+    return model.fit_options(**own, **({} if correct is None else {"correct": correct}))
 
 
 def read_new(source: Source, model: Model, options: FitOptions) -> Section:
@@ -137,7 +110,7 @@ def read_new(source: Source, model: Model, options: FitOptions) -> Section:
             f"keys: {list_keys(source.obsm_keys())}",
             "Add them as they were made for the fit, or fit a model on others.",
         )
-    return read_inputs(source, options)
+    return read_inputs(source, options, selects_genes=False)  # the model has its genes
 
 
 def predict_section(section: Section, model: Model, options: FitOptions, progress: Progress) -> FitResult:
@@ -177,6 +150,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         weights=edges,
     )
     patching = graph.patching
+    warn_of_places(section, raw, patching.graph)
     prior_weight = None if model.states is None else model.states.prior_weight
     start = Start(labels, model.lam, model.hyperparameters, prior_weight)
     problem = start.problem(wrap_features(features[patching.order]), patching.patches)
@@ -265,6 +239,13 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
         twice = str(used[used.duplicated()][0])
         raise InputError("unique gene names, to match genes by", f"{twice!r} twice", "Rename it.")
     n, missing = genes.genes.size, int((~np.isin(genes.genes, np.asarray(used, dtype=str))).sum())
+    if _OTHER_NAMES * n <= n - missing < _FEWEST * n:
+        raise InputError(
+            f"most of the model's {n:,} genes",
+            f"{n - missing:,}",
+            f"At least {_FEWEST:.0%} are needed. Give the section with all of its genes, or fit another model on the "
+            "genes that both have.",
+        )
     if n - missing < _FEWEST * n:
         raise InputError(
             f"most of the model's {n:,} genes",

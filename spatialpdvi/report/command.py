@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.results.fitted import scores_of_fit
 from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.report.content import Material, joint_samples, number
@@ -120,8 +121,9 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
     options = stored_options(params)
     if options is None:
         return None
-    names = joint_samples(material.scores)
-    sizes = _sizes(material.scores) if names else None
+    scores = scores_of_fit(material.fitted.summary)
+    names = joint_samples(scores)
+    sizes = _sizes(scores) if names else None
     if not names or options.sample_key is not None:
         return shell_line(fit_command(options, [path], output=beside, sizes=sizes))
     if any(Path(name).name != name for name in names):

@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
 from spatialpdvi.io.results.fitted import Fitted, stored_params
-from spatialpdvi.io.section.counts import COUNTS_IN
+from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
 from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
 
@@ -141,8 +141,8 @@ class Material:
 
     @property
     def left_out_of(self) -> Path | None:
-        """The file that has the counts, where they were neither written nor given; it is known by its name only."""
-        name = self.fitted.summary.get(COUNTS_IN)
+        """The file that was fitted, where its counts were neither written nor given; it is known by its name only."""
+        name = self.fitted.summary.get(FITTED_IN, self.fitted.summary.get(COUNTS_IN))
         return Path(name) if isinstance(name, str) and name and self.counts is None else None
 
     @property
@@ -314,7 +314,9 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     rows = [("domains (all sections)" if samples else "domains", stored, "")]
     baseline, trivial = stored.get("baseline"), stored.get("trivial")
     if isinstance(baseline, Mapping):
-        rows.append(("start of the prediction" if material.is_predicted else "start of the fit", baseline, ""))
+        # an edit has scored one file of several alone, and is compared with the start of that one
+        start = baseline if samples else own_scores(material, baseline)
+        rows.append(("start of the prediction" if material.is_predicted else "start of the fit", start, ""))
     if isinstance(trivial, Mapping):
         low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
         note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"

@@ -294,10 +294,8 @@ def _hundredths(shares: Floats) -> np.ndarray:
 
 
 def _smallest(values: np.ndarray) -> np.ndarray:
-    """Return whole numbers >= 0 in the smallest type that the script can read."""
-    largest = int(values.max(initial=0))
-    kind = next(kind for kind in (np.uint8, np.uint16, np.uint32) if largest <= np.iinfo(kind).max)
-    return values.astype(np.dtype(kind).newbyteorder("<"))
+    """Return whole numbers >= 0 in the smallest type that holds them, which the script can read up to 32 bits."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))).newbyteorder("<"))
 
 
 def _aligned(values: np.ndarray) -> bytes:

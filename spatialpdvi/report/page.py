@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.description.summary import summary_rows
+from spatialpdvi.io.results.fitted import scores_of_fit
 from spatialpdvi.plotting.labels import printable
 from spatialpdvi.report.command import repeating_command
 from spatialpdvi.report.content import (
@@ -158,7 +159,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
             drawn=drawn,
             edits=fitted.edits,
             fitted=fitted,
-            joint=len(joint_samples(material.scores)) > 1,
+            joint=len(joint_samples(scores_of_fit(fitted.summary))) > 1,
             labelled=any(domain.label for domain in domains),
             map_data=map_data(material, drawn, most=most),
             material=material,

@@ -7,26 +7,50 @@ from pathlib import Path
 
 from spatialpdvi.errors import InputError, InputWarning, option
 
-__all__ = ["free_memory", "memory_limit", "parse_size", "peak_memory", "show_size", "warn_of_limit"]
+__all__ = [
+    "FIXED_BYTES",
+    "SPOT_BYTES",
+    "fit_bytes",
+    "free_memory",
+    "memory_limit",
+    "parse_size",
+    "peak_memory",
+    "show_size",
+    "warn_of_limit",
+]
+
+FIXED_BYTES = 500_000_000  # that any fit takes: libraries and a few blocks of counts
+SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
+_VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
 
 _LEAST = 1_000_000_000  # bytes that a fit may take under any limit
 
+_FEWEST = 1_000_000  # bytes, below which a number without a unit was meant to have one
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
+def fit_bytes(n_spots: int, n_values: int = 0) -> int:
+    """Return what a fit takes beside its counts, with so many values of the selected genes in memory."""
+    return FIXED_BYTES + SPOT_BYTES * n_spots + _VALUE_BYTES * n_values
+
+
 def parse_size(text: str) -> int:
-    """Return the bytes of the option ``memory``: "8GB", "500 MB", "2GiB" or a plain number.
+    """Return the bytes of the option ``memory``: "8GB", "500 MB", "2GiB" or a plain number of at least a million.
 
     Raises
     ------
     InputError
-        Where the text is no size, or is zero.
+        Where the text is no size, is less than a byte, or has no unit and is less than a megabyte.
     """
     known = text if isinstance(text, str) else ""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[KMGT]I?)B?\s*", known.upper())
-    if found is None or float(found[1]) == 0.0:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:|[KMGT]I?)B?)\s*", known.upper())
+    size = 0 if found is None else int(float(found[1]) * _UNITS[found[2].removesuffix("B")])
+    if size == 0:
         raise InputError("a size such as 8GB or 500MB", repr(text), option="memory")
-    return int(float(found[1]) * _UNITS[found[2]])
+    if found is not None and not found[2] and size < _FEWEST:
+        advice = f"Give the unit as well, {f'{found[1]}GB'!r} for example."
+        raise InputError("a size such as 8GB or 500MB", f"{text!r}, which is {size:,} bytes", advice, option="memory")
+    return size
 
 
 def show_size(n_bytes: float) -> str:

@@ -64,7 +64,9 @@ class SpreadRows(Rows, Protocol):
 class ColumnRows(Rows, Protocol):
     """Rows of which single columns can be read without the others in memory, however they are stored."""
 
-    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def columns(
+        self, chosen: np.ndarray, check: Check | None = None, own: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Do as `columns_of`."""
 
 
@@ -91,7 +93,9 @@ def slices(n: int, size: int = _BLOCK) -> Iterator[slice]:
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
-def columns_of(counts: CountRows, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+def columns_of(
+    counts: CountRows, chosen: np.ndarray, check: Check | None = None, own: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return some columns of a matrix and the sum of each of its rows, without the whole matrix in memory.
 
     Parameters
@@ -101,7 +105,9 @@ def columns_of(counts: CountRows, chosen: np.ndarray, check: Check | None = None
     chosen
         Columns (g,).
     check
-        Called with the values that are read, part by part.
+        Called with the values of these rows, part by part.
+    own
+        Numbers of the rows to read, (n,) ascending; None for all.
 
     Returns
     -------
@@ -109,7 +115,9 @@ def columns_of(counts: CountRows, chosen: np.ndarray, check: Check | None = None
         The columns (n, g) and the sums (n,), both float64.
     """
     if isinstance(counts, ColumnRows):
-        return counts.columns(chosen, check)
+        return counts.columns(chosen, check, own)
+    if own is not None:
+        counts = counts[own] if isinstance(counts, sp.csr_matrix) else SelectedRows(counts, own)
     return columns_of_blocks(row_blocks(counts), chosen, check)
 
 
@@ -190,10 +198,11 @@ class SelectedRows:
                 yield block[own]
             first += block.shape[0]
 
-    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Do as `columns_of`, for the selected rows."""
-        found, totals = columns_of(self._rows, chosen, check)
-        return found[self._chosen], totals[self._chosen]
+    def columns(
+        self, chosen: np.ndarray, check: Check | None = None, own: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `columns_of`, for the selected rows; values of others are not checked."""
+        return columns_of(self._rows, chosen, check, self._chosen if own is None else self._chosen[own])
 
     def _between(self, first: int, last: int) -> np.ndarray:
         """The selected ones of a range of rows, counted from its first."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
+from spatialpdvi.runtime.rows import slices
+
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
@@ -91,7 +93,7 @@ def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:
         task(slice(0, n))
         return
     with ThreadPoolExecutor(n_threads()) as pool:
-        for _ in pool.map(task, (slice(first, min(first + size, n)) for first in range(0, n, size))):
+        for _ in pool.map(task, slices(n, size)):
             pass  # an exception of a block is raised here
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from anndata.io import write_elem
 from numpy.typing import NDArray
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.atomic import check_ending, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
@@ -23,11 +23,11 @@ from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
 from spatialpdvi.synthetic.expression import Sources, draw_blocks, draw_counts, draw_sources
+from spatialpdvi.synthetic.options import Simulation
 from spatialpdvi.synthetic.tissue import Tissue, draw_tissue
 
 __all__ = ["simulate", "simulate_file"]
 
-_LARGEST_SEED = 2**32 - 1  # as for a fit
 _BURST_BYTES = 3  # in a file, compressed: generous
 _SPOT_BYTES = 200  # in a file, beside its counts: generous
 _HEADERS = 1 << 20  # bytes
@@ -47,15 +47,15 @@ class _Drawn(NamedTuple):
 
 def simulate(
     *,
-    n_spots: int = 20_000,
-    n_genes: int = 8_000,
-    k: int = 20,
-    seed: int = 0,
-    spacing: float = 25.0,
-    depth: float | None = None,
-    signal: float = 1.0,
-    easy: bool = False,
-    background: int = 0,
+    n_spots: int = Simulation.n_spots,
+    n_genes: int = Simulation.n_genes,
+    k: int = Simulation.k,
+    seed: int = Simulation.seed,
+    spacing: float = Simulation.spacing,
+    depth: float | None = Simulation.depth,
+    signal: float = Simulation.signal,
+    easy: bool = Simulation.easy,
+    background: int = Simulation.background,
 ) -> ad.AnnData:
     """Simulate a section of an embryo with ``k`` domains; equal arguments give equal bits.
 
@@ -107,7 +107,7 @@ def simulate(
     >>> adata.shape, adata.obs["annotation"].nunique()
     ((400, 60), 3)
     """
-    drawn = _draw(
+    options = Simulation(
         n_spots=n_spots,
         n_genes=n_genes,
         k=k,
@@ -118,6 +118,7 @@ def simulate(
         easy=easy,
         background=background,
     )
+    drawn = _draw(options)
     drawn.frame.X = draw_counts(drawn.sources, drawn.rng)
     return drawn.frame
 
@@ -157,7 +158,7 @@ def simulate_file(
     check_ending(target, None)
     with claimed(target):
         with progress.stage("simulate") as stage:
-            drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})
+            drawn = _draw(Simulation(**arguments))
             stage.note(f"{drawn.frame.n_obs:,} spots")
         with progress.stage("write") as stage, clear_errors(target, option=None):
             n_written = _write(target, drawn, stage)
@@ -179,32 +180,16 @@ def _write(target: Path, drawn: _Drawn, stage: Stage) -> int:
     return n_written
 
 
-def _draw(
-    *,
-    n_spots: int,
-    n_genes: int,
-    k: int,
-    seed: int,
-    spacing: float,
-    depth: float | None,
-    signal: float,
-    easy: bool,
-    background: int,
-) -> _Drawn:
-    """Draw all but the counts, by the arguments of `simulate`."""
-    _check_sizes(n_spots, n_genes, k)
-    if background < 0:
-        raise InputError("at least 0", f"{background:,}", option="background")
-    if not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"between 0 and {_LARGEST_SEED:,}", f"{seed:,}", option="seed")
-    depth = 2300.0 * (n_genes / 8000) ** 0.2 if depth is None else float(depth)
-    _check_scales(spacing=spacing, depth=depth, signal=signal)
-    rng = np.random.default_rng(seed)
-    tissue = draw_tissue(n_spots, k, rng, layered=not easy, n_background=background)
-    composition = None if easy else draw_compositions(tissue, rng)
+def _draw(options: Simulation) -> _Drawn:
+    """Draw all but the counts."""
+    n_genes, n_background = options.n_genes, options.background
+    rng = np.random.default_rng(options.seed)
+    tissue = draw_tissue(options.n_spots, options.k, rng, layered=not options.easy, n_background=n_background)
+    composition = None if options.easy else draw_compositions(tissue, rng)
     cells = one_state_each(tissue) if composition is None else draw_cells(tissue, composition, rng)
+    depth, signal = options.mean_depth, options.signal
     sources = draw_sources(tissue, cells, n_genes=n_genes, depth=depth, signal=signal, rng=rng)
-    codes = np.concatenate([tissue.domain, np.full(background, -1)])
+    codes = np.concatenate([tissue.domain, np.full(n_background, -1)])
     annotation = pd.Categorical.from_codes(codes, categories=tissue.names)
     names = [
         f"{column}_{row}-0" for rows in slices(len(tissue.bins), _BLOCK) for column, row in tissue.bins[rows].tolist()
@@ -213,41 +198,10 @@ def _draw(
         obs=pd.DataFrame({"annotation": annotation}, index=names),
         var=pd.DataFrame(index=[f"gene{gene:05d}" for gene in range(1, n_genes + 1)]),
     )
-    if background:
+    if n_background:
         adata.obs["in_tissue"] = (codes >= 0).astype(np.int64)
-    adata.obsm["spatial"] = tissue.bins * float(spacing)
-    adata.uns["simulation"] = {
-        "n_spots": n_spots,
-        "n_genes": n_genes,
-        "k": k,
-        "seed": seed,
-        "spacing": float(spacing),
-        "depth": depth,
-        "signal": float(signal),
-        "easy": easy,
-        "background": background,
-    }
+    adata.obsm["spatial"] = tissue.bins * float(options.spacing)
+    adata.uns["simulation"] = options.facts()
     if composition is not None:
         adata.uns["simulation"]["composition"] = composition
     return _Drawn(adata, sources, rng, tissue, cells, composition)
-
-
-def _check_sizes(n_spots: int, n_genes: int, k: int) -> None:
-    if k < 2:
-        raise InputError("at least 2", f"{k}", option="k")
-    if n_spots < k:
-        raise InputError(
-            "at least one spot per domain",
-            f"{n_spots} spots for {k} domains",
-            f"Raise {option('n_spots')} or lower {option('k')}.",
-        )
-    if n_genes < 20:
-        raise InputError("at least 20", f"{n_genes}", option="n_genes")
-
-
-def _check_scales(*, spacing: float, depth: float, signal: float) -> None:
-    for name, value in (("spacing", spacing), ("depth", depth)):
-        if not (np.isfinite(value) and value > 0):
-            raise InputError("a finite number above 0", f"{value}", option=name)
-    if not (np.isfinite(signal) and signal >= 0):
-        raise InputError("a finite number of at least 0", f"{signal}", "The usual contrast is 1.", option="signal")

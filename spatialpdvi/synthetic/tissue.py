@@ -103,6 +103,7 @@ _CAPSULES = (
 _AROUND = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 _BLOCK = 1 << 17  # bins whose waves and distances are in memory at a time
 _BOX = ((-1.05, -1.65), (0.95, 1.45))  # corners of a box that contains the outline
+_WAVES = 24  # of a smooth field
 _BLEND = 0.05  # width of the smooth transition between two shapes
 _THICKNESS = 0.025  # of the skin and of each layer: two bins of a section of 20,000
 _THINNEST = 1.2  # bins: the same where bins are large
@@ -184,8 +185,8 @@ def _peel(domain: Ints, bins: Ints, depth: Floats, *, new: int, thickness: float
 class _Field(NamedTuple):
     """A sum of plane waves with variance of about 1; callable with positions (n, 2)."""
 
-    frequency: Floats  # (2, n_waves)
-    phase: Floats  # (n_waves,)
+    frequency: Floats  # (2, waves)
+    phase: Floats  # (waves,)
 
     def __call__(self, position: Floats) -> Floats:
         found = np.empty(len(position))
@@ -195,10 +196,10 @@ class _Field(NamedTuple):
         return found
 
 
-def smooth_field(rng: np.random.Generator, *, scale: float, n_waves: int = 24) -> _Field:
+def smooth_field(rng: np.random.Generator, *, scale: float) -> _Field:
     """Draw a random smooth function that varies over distances of about ``scale``, in units of the outline."""
-    frequency = rng.normal(scale=1 / scale, size=(2, n_waves))
-    return _Field(frequency, rng.uniform(0, 2 * np.pi, size=n_waves))
+    frequency = rng.normal(scale=1 / scale, size=(2, _WAVES))
+    return _Field(frequency, rng.uniform(0, 2 * np.pi, size=_WAVES))
 
 
 def _outline(position: Floats, warp: list[_Field]) -> Floats:

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialpdvi.synthetic import _draw, simulate
+from spatialpdvi.synthetic import _draw
 from spatialpdvi.synthetic.cells import draw_cells
 from spatialpdvi.synthetic.expression import draw_shares
+from spatialpdvi.synthetic.options import Simulation
 
 __all__ = ["Truth", "simulation_truth"]
 
@@ -37,7 +38,7 @@ def simulation_truth(*, n_sections: int = _SECTIONS, **arguments: Any) -> Truth:
     arguments
         Those of `spatialpdvi.simulate`.
     """
-    drawn = _draw(**{**(simulate.__kwdefaults__ or {}), **arguments})
+    drawn = _draw(Simulation(**arguments))
     sources, cells, tissue = drawn.sources, drawn.cells, drawn.tissue
     n_spots, k = len(tissue.domain), len(tissue.names)
     everywhere = slice(0, n_spots)

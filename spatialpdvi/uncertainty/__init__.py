@@ -1,1 +1,4 @@
-"""How sure a result is: approximations of posteriors that mean field takes for too narrow."""
+"""How sure a result is.
+
+Intervals of domains' expression and composition, and approximations of posteriors that mean field makes too narrow.
+"""

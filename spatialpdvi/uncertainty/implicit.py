@@ -38,6 +38,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.uncertainty.semi_implicit import Family, LogDensity, Network, Ratios, log_mixture
 
@@ -196,8 +197,7 @@ def composition_gradient(
     """
     gradient, n = np.zeros(family.size), len(log_y)
     log_ratio, relative = np.empty(n), np.empty(n)
-    size = max(1, block // len(noises))
-    for rows in (slice(first, first + size) for first in range(0, n, size)):
+    for rows in slices(n, max(1, block // len(noises))):
         ratios = Ratios(family, theta, (pairs[0][rows], pairs[1][rows]), noises, log_density)
         log_ratio[rows] = ratios.log_ratio
         relative[rows] = np.exp(np.minimum(log_ratio[rows] - log_y[rows], math.log(limit)))
@@ -214,14 +214,10 @@ def _log_ratio(
     log_density: LogDensity,
 ) -> np.ndarray:
     """Logarithms of g (n,) alone, in blocks."""
-    size = max(1, _BLOCK // len(noises))
     return np.concatenate(
         [
-            Ratios(family, theta, (u, own), noises, log_density).log_ratio
-            for u, own in (
-                (pairs[0][first : first + size], pairs[1][first : first + size])
-                for first in range(0, len(pairs[0]), size)
-            )
+            Ratios(family, theta, (pairs[0][rows], pairs[1][rows]), noises, log_density).log_ratio
+            for rows in slices(len(pairs[0]), max(1, _BLOCK // len(noises)))
         ]
     )
 
@@ -277,9 +273,8 @@ class ImplicitPosterior(NamedTuple):
             means, _ = self.family.forward(self.theta, noises)
             b = solve_triangular(lower, means.T, lower=True).T
             a = solve_triangular(self.scale @ lower, (points - self.mean).T, lower=True).T
-            size, found = max(1, _BLOCK // n_mixture), np.empty(len(points))
-            for first in range(0, len(points), size):
-                rows = slice(first, first + size)
+            found = np.empty(len(points))
+            for rows in slices(len(points), max(1, _BLOCK // n_mixture)):
                 found[rows], _ = log_mixture(a[rows], b, lower)
         return found - np.log(np.diag(self.scale)).sum()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from spatialpdvi.features.moments import SPOT_TOTAL
 from spatialpdvi.uncertainty.methods import Estimate, variances
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
 ]
 
 TABLES = ("expression", "contrasts", "composition")
-_SCALE = 1e4  # counts of a spot, per which the expression is given
 _LOG2 = np.log(2.0)
 
 
@@ -134,15 +134,15 @@ def expression_table(
     counts, exposure = sums
     _, low, high = mean_bounds(found, level)
     with np.errstate(divide="ignore", invalid="ignore"):
-        plain = np.where(exposure[:, None] > 0, _SCALE * counts / exposure[:, None], np.nan)
+        plain = np.where(exposure[:, None] > 0, SPOT_TOTAL * counts / exposure[:, None], np.nan)
     return pd.DataFrame(
         {
             of: np.repeat(_texts(names), len(genes)),
             "gene": np.tile(_texts(genes), len(names)),
             "mean": plain.ravel(),
             # the bounds are about another mean: with half a count more, or of spots weighed by their posteriors
-            "lower": np.minimum(_SCALE * np.exp(low), plain).ravel(),
-            "upper": np.maximum(_SCALE * np.exp(high), plain).ravel(),
+            "lower": np.minimum(SPOT_TOTAL * np.exp(low), plain).ravel(),
+            "upper": np.maximum(SPOT_TOTAL * np.exp(high), plain).ravel(),
         }
     )
 

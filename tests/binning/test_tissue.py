@@ -108,6 +108,32 @@ def test_a_gem_whose_places_do_not_begin_at_zero(tmp_path, ending):
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shift", [(-7, -41), (-1003, 11), (5, -500)])
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_a_gem_with_negative_places(tmp_path, way, shift, size):
+    far = MOLECULES._replace(x=MOLECULES.x + shift[0], y=MOLECULES.y + shift[1])
+    gem = write_gem(tmp_path / "SN.gem", far)
+    mask = _save(tmp_path / "mask.tif", _mask(), **WAYS[way])
+    bin_file(gem, tmp_path / "out.h5ad", bin_size=size, tissue=mask)
+    adata = ad.read_h5ad(tmp_path / "out.h5ad")
+    expected = _expected(_mask(), _corners(adata), size, shift=shift)
+    np.testing.assert_array_equal(adata.obs["in_tissue"], expected)
+    assert 0.1 < expected.mean() < 0.6
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_cells_at_negative_places(tmp_path, way):
+    far = MOLECULES._replace(x=MOLECULES.x - 43, y=MOLECULES.y - 71)
+    gem = write_gem(tmp_path / "SN.gem", far, cells="CellID")
+    bin_file(gem, tmp_path / "out.h5ad", cell_bin=True, tissue=_save(tmp_path / "mask.tif", _mask(), **WAYS[way]))
+    adata = ad.read_h5ad(tmp_path / "out.h5ad")
+    x, y = np.floor(adata.obsm["spatial"] + 0.5).astype(int).T
+    np.testing.assert_array_equal(adata.obs["in_tissue"], _mask()[y + 71, x + 43] > 0)
+    assert x.min() < 0
+    assert 0 < adata.obs["in_tissue"].sum() < adata.n_obs
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_cells_whose_centre_is_on_the_tissue(tmp_path, way):
     whole = np.pad(_mask(), ((0, 70), (0, 70)))
     mask = _save(tmp_path / "mask.tif", whole, **WAYS[way])
@@ -238,6 +264,18 @@ class TestImage:
         np.testing.assert_array_equal(library["images"]["hires"][7:, 40:, 0], _mask(200))
         assert library["images"]["hires"].shape == (SIDE + 7, SIDE + 40, 3)
         assert 25 < library["scalefactors"]["spot_diameter_fullres"] < 45  # a cell each 40 DNBs
+
+    def test_one_that_begins_below_zero(self, tmp_path):
+        """A pixel of ``uns['spatial']`` is a place times a factor, so that none can lie at negative places."""
+        far = MOLECULES._replace(x=MOLECULES.x - 40, y=MOLECULES.y + 7)
+        gem = write_gem(tmp_path / "SN.gem", far)
+        said = (
+            r"in a GEM for `image`, as no pixel .*, found \(-40, 7\) as the first\. "
+            r"Add 40 to x and 0 to y of all its records, or leave out `image`\."
+        )
+        with pytest.raises(InputError, match=said):
+            bin_file(gem, tmp_path / "out.h5ad", bin_size=10, image=_save(tmp_path / "r.tif", _mask(200)))
+        assert not (tmp_path / "out.h5ad").exists()
 
     def test_it_is_drawn(self, tmp_path):
         gef = write_gef(tmp_path / "SN.gef", MOLECULES)

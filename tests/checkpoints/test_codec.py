@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from spatialpdvi.checkpoints import named_types, pack, same_shapes, unpack
+from spatialpdvi.checkpoints import digest, named_types, pack, same_shapes, unpack
 
 
 class Colour(enum.Enum):
@@ -119,3 +119,12 @@ def test_a_description_that_is_none_is_refused(description):
 )
 def test_shapes_are_compared(value, alike):
     assert same_shapes(value, Pair(np.zeros(3), 1)) is alike
+
+
+def test_a_digest_tells_types_and_shapes_apart():
+    zeros = np.zeros((2, 3))
+    others = [zeros, zeros.T.copy(), zeros.astype(np.int64), zeros.ravel(), None, zeros[:0]]
+    assert len({digest(other) for other in others}) == len(others)
+    assert digest(zeros, None) != digest(None, zeros)
+    rows = np.arange(6.0).reshape(2, 3)
+    assert digest(np.asfortranarray(rows)) == digest(rows)  # the order in memory is no difference

@@ -13,6 +13,7 @@ import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
 from spatialpdvi.api import fitting
 from spatialpdvi.errors import NotConvergedWarning, ResourceError
+from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.io.results import writing
 from spatialpdvi.io.storage.archive import read_archive, write_archive
 from spatialpdvi.runtime.progress import Progress
@@ -272,18 +273,22 @@ def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatc
 
 
 @pytest.mark.cli
-@pytest.mark.parametrize("kept", ["both", "fit.checkpoint"])
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "found", "removed"),
     [
-        ("features", "other features"),
-        ("coordinates", "other features"),  # they are averages over neighbours
-        ("labels", "other labels to score against"),
+        ("features", "other features", None),
+        ("features", "other features", "start.checkpoint"),
+        ("features", "other features", "fit.checkpoint"),
+        ("coordinates", "other features", None),  # they are averages over neighbours
+        ("coordinates", "other features", "start.checkpoint"),
+        ("coordinates", "other features", "fit.checkpoint"),
+        ("labels", "other labels to score against", None),
+        ("labels", "other labels to score against", "start.checkpoint"),
     ],
 )
-def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, found, kept):
-    if kept != "both":
-        (folder / "start.checkpoint").unlink()
+def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, found, removed):
+    if removed is not None:
+        (folder / removed).unlink()
     other = toy_section.copy()
     if change == "features":
         other.obsm["X_pca"] = other.obsm["X_pca"] + np.linspace(0, 1e-3, 600)[:, None]
@@ -299,8 +304,6 @@ def test_other_data_are_named(toy_section, stopped, folder, tmp_path, change, fo
 
 @pytest.mark.cli
 def test_other_edges_are_named(toy_section, options, folder, tmp_path):
-    from spatialpdvi.graph.neighbors import mutual_knn
-
     weighted, path, chosen = toy_section.copy(), tmp_path / "weighted.h5ad", options(graph="edges")
     weighted.obsp["edges"] = mutual_knn(weighted.obsm["spatial"], 6)
     weighted.write_h5ad(path)
@@ -310,6 +313,21 @@ def test_other_edges_are_named(toy_section, options, folder, tmp_path):
     weighted.write_h5ad(path)
     sentence = _refusal(path, chosen, Checkpoint(folder, resume=True), tmp_path)
     assert "to belong to this fit, found other edges or patches. Give" in sentence
+
+
+@pytest.mark.cli
+def test_another_start_is_named(toy_section, options, folder, tmp_path):
+    """Where neither features nor edges depend on it."""
+    section, path = toy_section.copy(), tmp_path / "section.h5ad"
+    chosen = options(init="begin", n_init=None, whiten=False, beta=0.0)
+    section.obs["begin"] = section.obs["annotation"].to_numpy()
+    section.write_h5ad(path)
+    with pytest.raises(StoppedError):
+        fit_file(path, chosen, output=tmp_path / "never.h5ad", checkpoint=Fragile(folder, stops_after=2, every=1))
+    section.obs["begin"] = np.roll(section.obs["annotation"].to_numpy(), 1)
+    section.write_h5ad(path)
+    sentence = _refusal(path, chosen, Checkpoint(folder, resume=True), tmp_path)
+    assert "to belong to this fit, found other start. Give" in sentence
 
 
 @pytest.mark.cli

@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 import tifffile
 from binning_samples import Molecules, as_dict, draw, write_cell_gef, write_gef, write_gem, write_space_ranger
-from click.testing import CliRunner
+from conftest import run
 from documented import named, part, undocumented
 
-from spatialpdvi.cli import main
-
 pytestmark = pytest.mark.cli
-
-
-def _run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +30,9 @@ def tissue():
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
 def test_bin_then_fit(tissue, tmp_path, ending):
     path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / f"sample.{ending}"
-    said = _run("bin", path, "--bin", "20", "-o", out).stdout
+    said = run("bin", path, "--bin", "20", "-o", out).stdout
     assert "(400 spots x 30 genes, " in said
-    _run("fit", out, "--k", "2", "--report", tmp_path / "report.json", "-q")
+    run("fit", out, "--k", "2", "--report", tmp_path / "report.json", "-q")
     adata = anndata.read_zarr(out) if ending == "zarr" else anndata.read_h5ad(out)
     assert as_dict(adata) == tissue.expected(20)
     left = adata.obsm["spatial"][:, 0] < 200
@@ -52,9 +44,9 @@ def test_bin_then_fit(tissue, tmp_path, ending):
 
 def test_quiet_says_nothing_and_a_second_run_replaces_the_first(tissue, tmp_path):
     path, out = write_gem(tmp_path / "sample.gem.gz", tissue), tmp_path / "out.h5ad"
-    result = _run("bin", path, "-o", out, "-q")
+    result = run("bin", path, "-o", out, "-q")
     assert (result.stdout, result.stderr) == ("", "")
-    _run("bin", path, "--bin", "100", "-o", out)
+    run("bin", path, "--bin", "100", "-o", out)
     assert as_dict(anndata.read_h5ad(out)) == tissue.expected(100)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gem.gz"]
 
@@ -66,13 +58,13 @@ def test_mask_and_image_are_named_and_followed_by_a_fit(tissue, tmp_path):
     tifffile.imwrite(tmp_path / "mask.tif", mask)
     tifffile.imwrite(tmp_path / "regist.tif", np.full((400, 400), 90, dtype=np.uint8), tile=(64, 64))
     options = ["--tissue", tmp_path / "mask.tif", "--image", tmp_path / "regist.tif"]
-    said = _run("bin", path, "--bin", "20", *options, "-o", out).stdout
+    said = run("bin", path, "--bin", "20", *options, "-o", out).stdout
     assert "obs['in_tissue'] with 320 spots on the tissue, the image of 'SN' in uns['spatial'])" in said
-    _run("fit", out, "--mask", "in_tissue", "--k", "2", "--n-init", "2", "--states", "off", "-q")
+    run("fit", out, "--mask", "in_tissue", "--k", "2", "--n-init", "2", "--states", "off", "-q")
     adata = anndata.read_h5ad(out)
     assert adata.obs["pdvi_domain"].notna().sum() == 320
     assert list(adata.uns["spatial"]) == ["SN"]
-    _run("plot", out, "--image", "--gene", "g3", "-o", tmp_path / "a.png", "-q")
+    run("plot", out, "--image", "--gene", "g3", "-o", tmp_path / "a.png", "-q")
     text = part("What `spatialpdvi bin` writes")
     assert undocumented({key: adata.uns["binning"][key] for key in ("tissue", "image")}, text) == []
     assert "obs['in_tissue']" in text
@@ -89,7 +81,7 @@ def test_every_key_is_documented(tmp_path, kind):
         more = ["--cell-bin"]
     else:
         (write_gef if kind == "squares" else write_gem)(path, draw())
-    _run("bin", path, *more, "-o", out, "-q")
+    run("bin", path, *more, "-o", out, "-q")
     adata, text = anndata.read_h5ad(out), part("What `spatialpdvi bin` writes")
     names = [*adata.obs, *(f"{group}['{key}']" for group in ("var", "obsm", "uns") for key in getattr(adata, group))]
     assert [name for name in names if name not in named(text)] == []
@@ -114,26 +106,26 @@ def test_wrong_uses_are_one_sentence_and_leave_all_as_it_was(tissue, tmp_path):
         (("-o", tmp_path / "s.txt"), "s.txt'. Its ending sets the format; give it one of these.\n"),
         (("-o", tmp_path / "s"), "Expected `--output` to be a path that ends in .h5ad or .zarr, found '"),
     ):
-        message = _run("bin", path, *arguments, code=2).stderr
+        message = run("bin", path, *arguments, code=2).stderr
         assert said in message
         assert "Traceback" not in message
         assert path.read_bytes() == before
         assert [entry.name for entry in tmp_path.iterdir()] == ["sample.gef"]
-    message = _run("fit", path, "--k", "2", code=2).stderr
+    message = run("fit", path, "--k", "2", code=2).stderr
     assert "found a GEF of Stereo-seq. Make an AnnData of it with `spatialpdvi bin`." in message
-    assert "Missing option" in _run("bin", path, code=2).stderr
+    assert "Missing option" in run("bin", path, code=2).stderr
 
 
 def test_a_damaged_input_leaves_the_old_output(tissue, tmp_path):
     path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / "out.h5ad"
-    _run("bin", path, "-o", out)
+    run("bin", path, "-o", out)
     before = out.read_bytes()
     with h5py.File(path, "r+") as file:
         records = file["geneExp/bin1/expression"]
         values = records[:]
         values["x"][-1] = 1 << 30  # the last of all
         records[:] = values
-    assert "DNBs of its origin" in _run("bin", path, "-o", out, code=2).stderr
+    assert "DNBs of its origin" in run("bin", path, "-o", out, code=2).stderr
     assert out.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -142,7 +134,7 @@ def test_a_damaged_input_leaves_the_old_output(tissue, tmp_path):
 def test_a_file_that_may_not_be_read(tissue, tmp_path):
     path = write_gef(tmp_path / "sample.gef", tissue)
     path.chmod(0)
-    assert "no permission to read it" in _run("bin", path, "-o", tmp_path / "out.h5ad", code=2).stderr
+    assert "no permission to read it" in run("bin", path, "-o", tmp_path / "out.h5ad", code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -156,7 +148,7 @@ def test_a_file_that_may_not_be_read(tissue, tmp_path):
 @pytest.mark.parametrize("step", ["external_sort.Runs._gather", "external_sort._rows", "store._append"])
 def test_nothing_is_left_of_a_run_that_ends_early(tissue, tmp_path, monkeypatch, error, code, said, step):
     path, out = write_gef(tmp_path / "sample.gef", tissue), tmp_path / "out.h5ad"
-    _run("bin", path, "-o", out)
+    run("bin", path, "-o", out)
     before = out.read_bytes()
 
     def fail(*_):
@@ -164,6 +156,6 @@ def test_nothing_is_left_of_a_run_that_ends_early(tissue, tmp_path, monkeypatch,
 
     monkeypatch.setattr("spatialpdvi.binning.sample.records_within", lambda _: 2000)
     monkeypatch.setattr(f"spatialpdvi.binning.{step}", fail)
-    assert said in _run("bin", path, "-o", out, "--bin", "3", code=code).stderr
+    assert said in run("bin", path, "-o", out, "--bin", "3", code=code).stderr
     assert out.read_bytes() == before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5ad", "sample.gef"]

@@ -12,8 +12,7 @@ import anndata
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from conftest import interrupt_at
+from conftest import interrupt_at, run
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.cli import main
@@ -23,12 +22,6 @@ from spatialpdvi.version import __version__
 pytestmark = pytest.mark.cli
 
 FIT = ["--k", "4", "--n-top-genes", "100"]
-
-
-def _run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def _subprocess(*arguments, **environment):
@@ -44,12 +37,12 @@ def _subprocess(*arguments, **environment):
 
 
 def test_version():
-    assert _run("--version").stdout.strip() == f"spatialpdvi, version {__version__}"
+    assert run("--version").stdout.strip() == f"spatialpdvi, version {__version__}"
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
 def test_the_help_shows_what_most_users_need_and_all_on_request(command):
-    short, whole = _run(command, "--help").stdout, _run(command, "--help-all").stdout
+    short, whole = run(command, "--help").stdout, run(command, "--help-all").stdout
     flags = {flag for parameter in main.commands[command].params for flag in parameter.opts if flag.startswith("--")}
     entries = "\n".join(line for line in short.splitlines() if line.startswith("  -"))  # a text may name others
     shown = {flag for flag in flags if re.search(rf"{flag}\b(?!-)", entries)}
@@ -66,12 +59,12 @@ def test_the_help_shows_what_most_users_need_and_all_on_request(command):
 
 @pytest.mark.parametrize("flag", ["-k", "--n-domains"])
 def test_the_number_of_domains_has_other_names(toy_file, flag):
-    _run("fit", toy_file, flag, "4", "--n-top-genes", "100")
+    run("fit", toy_file, flag, "4", "--n-top-genes", "100")
     assert anndata.read_h5ad(toy_file).uns["pdvi"]["params"]["k"] == 4
 
 
 def test_fit_writes_into_the_input_by_default_and_prints_scores(toy_file):
-    result = _run("fit", toy_file, *FIT)
+    result = run("fit", toy_file, *FIT)
     assert "obs['pdvi_domain']" in result.stdout
     assert "Converged" in result.stdout
     assert "start" in result.stdout
@@ -84,7 +77,7 @@ def test_output_leaves_the_input_alone_and_python_does_the_same(toy_file, toy_se
     import spatialpdvi
 
     before = toy_file.read_bytes()
-    _run("fit", toy_file, *FIT, "-o", tmp_path / "out.h5ad")
+    run("fit", toy_file, *FIT, "-o", tmp_path / "out.h5ad")
     assert toy_file.read_bytes() == before
     written = anndata.read_h5ad(tmp_path / "out.h5ad")
     in_memory = toy_section.copy()
@@ -105,9 +98,9 @@ def test_the_preset_of_the_paper_is_its_single_options_to_the_bit(toy_file, toy_
     import spatialpdvi
 
     limit = ("--max-epochs", "20")
-    shown = _run("fit", toy_file, "--k", "4", "--preset", "paper", *limit, "-o", tmp_path / "a.h5ad", code=3)
+    shown = run("fit", toy_file, "--k", "4", "--preset", "paper", *limit, "-o", tmp_path / "a.h5ad", code=3)
     assert f"preset paper: {' '.join(PUBLISHED)}\n" in shown.stderr
-    shown = _run("fit", toy_file, "--k", "4", *PUBLISHED, *limit, "-o", tmp_path / "b.h5ad", code=3)
+    shown = run("fit", toy_file, "--k", "4", *PUBLISHED, *limit, "-o", tmp_path / "b.h5ad", code=3)
     assert "preset" not in shown.stderr
     with pytest.warns(InputWarning, match="fewer than `n_top_genes=5000`"):
         spatialpdvi.fit(section := toy_section.copy(), k=4, preset="paper", max_epochs=20)
@@ -122,7 +115,7 @@ def test_the_preset_of_the_paper_is_its_single_options_to_the_bit(toy_file, toy_
 def test_given_options_win_over_a_preset(toy_file, tmp_path, where):
     given, preset = ["--transform", "none", "--init", "annotation"], ["--preset", "paper", "--max-epochs", "2"]
     words = [*given, *preset] if where == "before" else [*preset, *given]
-    shown = _run("fit", toy_file, "--k", "4", *words, "-o", tmp_path / "a.h5ad", code=3)
+    shown = run("fit", toy_file, "--k", "4", *words, "-o", tmp_path / "a.h5ad", code=3)
     (line,) = (line for line in shown.stderr.splitlines() if line.startswith("preset"))
     assert "--transform" not in line
     assert "--init" not in line
@@ -132,18 +125,18 @@ def test_given_options_win_over_a_preset(toy_file, tmp_path, where):
 
 def test_a_preset_is_silent_and_known(toy_file, tmp_path):
     words = ("--k", "4", "--preset", "paper", "--max-epochs", "2", "--quiet")
-    shown = _run("fit", toy_file, *words, "-o", tmp_path / "a.h5ad", code=3)
+    shown = run("fit", toy_file, *words, "-o", tmp_path / "a.h5ad", code=3)
     assert "preset" not in shown.stderr
-    wrong = _run("fit", toy_file, "--k", "4", "--preset", "published", "-o", tmp_path / "a.h5ad", code=2)
+    wrong = run("fit", toy_file, "--k", "4", "--preset", "published", "-o", tmp_path / "a.h5ad", code=2)
     assert wrong.stderr == "Error: Expected `--preset` to be one of paper, found 'published'.\n"
 
 
 def test_a_second_run_replaces_the_first(toy_file):
-    _run("fit", toy_file, *FIT, "--save-graph")
+    run("fit", toy_file, *FIT, "--save-graph")
     assert "pdvi_connectivities" in anndata.read_h5ad(toy_file).obsp
     size = toy_file.stat().st_size
     for _ in range(3):
-        _run("fit", toy_file, "--k", "3", "--rep", "X_pca", "--smooth", "0", "--no-whiten")
+        run("fit", toy_file, "--k", "3", "--rep", "X_pca", "--smooth", "0", "--no-whiten")
     adata = anndata.read_h5ad(toy_file)
     assert list(adata.obs["pdvi_domain"].cat.categories) == ["0", "1", "2"]
     assert adata.uns["pdvi"]["params"]["k"] == 3
@@ -154,15 +147,15 @@ def test_a_second_run_replaces_the_first(toy_file):
 
 
 def test_another_prefix_stands_beside_the_first(toy_file):
-    _run("fit", toy_file, *FIT)
-    _run("fit", toy_file, *FIT, "--key-added", "other")
+    run("fit", toy_file, *FIT)
+    run("fit", toy_file, *FIT, "--key-added", "other")
     adata = anndata.read_h5ad(toy_file)
     assert {"pdvi_domain", "other_domain"} <= set(adata.obs)
     assert {"pdvi", "other"} <= set(adata.uns)
 
 
 def test_not_converged_is_loud_written_and_exit_3(toy_file):
-    result = _run("fit", toy_file, *FIT, "--max-epochs", "2", "--quiet", code=3)
+    result = run("fit", toy_file, *FIT, "--max-epochs", "2", "--quiet", code=3)
     assert result.stdout == ""
     assert result.stderr.startswith("NOT CONVERGED: the limit of epochs was reached first")
     certificate = anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]
@@ -171,12 +164,12 @@ def test_not_converged_is_loud_written_and_exit_3(toy_file):
 
 
 def test_quiet_says_nothing(toy_file):
-    result = _run("fit", toy_file, *FIT, "--quiet")
+    result = run("fit", toy_file, *FIT, "--quiet")
     assert result.stdout == result.stderr == ""
 
 
 def test_progress_is_on_stderr_with_a_line_per_stage(toy_file):
-    result = _run("fit", toy_file, *FIT)
+    result = run("fit", toy_file, *FIT)
     for stage in ("read", "genes", "PCA", "start", "graph", "fit", "scores", "write"):
         assert any(line.startswith(f"{stage}: ") for line in result.stderr.splitlines()), stage
     assert "Counts are read from X." in result.stderr
@@ -184,7 +177,7 @@ def test_progress_is_on_stderr_with_a_line_per_stage(toy_file):
 
 
 def test_verbose_shows_every_epoch(toy_file):
-    result = _run("fit", toy_file, *FIT, "--verbose")
+    result = run("fit", toy_file, *FIT, "--verbose")
     epochs = anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]["epochs"]
     assert sum("epoch" in line for line in result.stderr.splitlines()) >= epochs
 
@@ -215,7 +208,7 @@ def test_a_stage_that_failed_is_not_shown_as_done():
 
 def test_the_report_is_json_with_scores_certificate_and_times(toy_file, tmp_path):
     path = tmp_path / "report.json"
-    _run("fit", toy_file, *FIT, "--report", path)
+    run("fit", toy_file, *FIT, "--report", path)
     report = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert report["certificate"]["converged"] is True
     assert set(report["scores"]["baseline"]) >= {"ari", "nmi", "homogeneity", "completeness", "chaos", "pas"}
@@ -226,47 +219,47 @@ def test_the_report_is_json_with_scores_certificate_and_times(toy_file, tmp_path
 
 
 def test_evaluate_scores_any_two_columns(toy_file, tmp_path):
-    _run("fit", toy_file, *FIT)
+    run("fit", toy_file, *FIT)
     path = tmp_path / "scores.json"
-    shown = _run("evaluate", toy_file, "--label-key", "annotation", "--domain-key", "pdvi_domain", "--report", path)
+    shown = run("evaluate", toy_file, "--label-key", "annotation", "--domain-key", "pdvi_domain", "--report", path)
     scores = json.loads(path.read_text())["scores"]
     stored = anndata.read_h5ad(toy_file).uns["pdvi"]["scores"]
     for name in ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas"):
         assert scores[name] == pytest.approx(stored[name])
         assert f"{scores[name]:.3f}" in shown.stdout
-    same = _run("evaluate", toy_file, "--domain-key", "annotation", "--report", path)
+    same = run("evaluate", toy_file, "--domain-key", "annotation", "--report", path)
     assert "1.000" in same.stdout
-    result = _run("evaluate", toy_file, "--domain-key", "leiden", code=2)
+    result = run("evaluate", toy_file, "--domain-key", "leiden", code=2)
     assert "Expected obs['leiden']" in result.stderr
 
 
 def test_simulate_then_fit(tmp_path):
     path = tmp_path / "embryo.h5ad"
-    _run("simulate", path, "--n-spots", "300", "--n-genes", "60", "--k", "3", "--seed", "2")
+    run("simulate", path, "--n-spots", "300", "--n-genes", "60", "--k", "3", "--seed", "2")
     adata = anndata.read_h5ad(path)
     assert adata.shape == (300, 60)
     assert adata.obs["annotation"].nunique() == 3
-    _run("fit", path, "--k", "3", "--n-top-genes", "50")
-    assert "Expected" in _run("simulate", tmp_path / "no" / "x.h5ad", code=2).stderr
-    assert "--k" in _run("simulate", path, "--k", "1", code=2).stderr
+    run("fit", path, "--k", "3", "--n-top-genes", "50")
+    assert "Expected" in run("simulate", tmp_path / "no" / "x.h5ad", code=2).stderr
+    assert "--k" in run("simulate", path, "--k", "1", code=2).stderr
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_plot_draws_a_fitted_section(toy_file, tmp_path, suffix):
-    message = _run("plot", toy_file, "-o", tmp_path / f"d.{suffix}", code=2).stderr
+    message = run("plot", toy_file, "-o", tmp_path / f"d.{suffix}", code=2).stderr
     assert "Expected a fitted section" in message
     assert "spatialpdvi fit" in message
-    _run("fit", toy_file, *FIT)
-    _run("plot", toy_file, "-o", tmp_path / f"d.{suffix}")
+    run("fit", toy_file, *FIT)
+    run("plot", toy_file, "-o", tmp_path / f"d.{suffix}")
     head = (tmp_path / f"d.{suffix}").read_bytes()[:8]
     assert head.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
-    assert "Expected" in _run("plot", toy_file, "-o", tmp_path / "d.bmp", code=2).stderr
+    assert "Expected" in run("plot", toy_file, "-o", tmp_path / "d.bmp", code=2).stderr
 
 
 def test_the_same_bits_for_one_and_two_threads_and_on_a_second_run(tmp_path):
     """Large enough that the parallel twins are used: 12,000 spots."""
     section = tmp_path / "section.h5ad"
-    _run("simulate", section, "--n-spots", "12000", "--n-genes", "60", "--k", "6")
+    run("simulate", section, "--n-spots", "12000", "--n-genes", "60", "--k", "6")
     results = []
     for threads in ("1", "2", "2"):
         out = tmp_path / "out.h5ad"
@@ -311,7 +304,7 @@ def test_labels_that_are_all_missing_are_scored_as_null(toy_file, tmp_path):
     adata.obs["nothing"] = np.nan
     adata.write_h5ad(toy_file)
     path = tmp_path / "report.json"
-    shown = _run("fit", toy_file, *FIT, "--label-key", "nothing", "--report", path)
+    shown = run("fit", toy_file, *FIT, "--label-key", "nothing", "--report", path)
     assert "0 of 600 spots have a label and are scored" in shown.stdout
     assert json.loads(path.read_text())["scores"]["ari"] is None
 

@@ -7,22 +7,14 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
-from conftest import run_apart
+from conftest import run, run_apart
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
-from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
 
 QUICK = ("--n-perms", 10)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +44,7 @@ def parts(_fitted, tmp_path):
 
 def test_the_folder_holds_what_is_printed_and_what_python_returns(parts, tmp_path):
     folder = tmp_path / "out"
-    shown = run("describe", *parts, "--by", "kind", "--condition", "treated", *QUICK, "-n", 4, "-o", folder)
+    shown = run("describe", *parts, "--by", "kind", "--condition", "treated", *QUICK, "-n", 4, "-o", folder).output
     assert {path.name for path in folder.iterdir()} == {
         *("sections.csv", "domains.csv", "composition.csv", "contacts.csv", "genes.csv", "differences.csv"),
         *("describe.json", "contacts.png", "composition.png"),
@@ -88,7 +80,7 @@ def test_a_second_run_leaves_nothing_of_the_first(parts, tmp_path):
 
 def test_what_is_stored_is_in_the_report_until_the_next_fit(parts, tmp_path):
     before = ad.read_h5ad(parts[0])
-    shown = run("describe", *parts[:2], "--by", "kind", *QUICK, "-n", 4, "--store")
+    shown = run("describe", *parts[:2], "--by", "kind", *QUICK, "-n", 4, "--store").output
     assert f"written: {parts[1]} (uns['pdvi_describe'])" in shown
     after = ad.read_h5ad(parts[0])
     assert set(after.uns) - set(before.uns) == {"pdvi_describe"}
@@ -117,7 +109,7 @@ def test_files_that_were_replaced_before_a_failure_are_named(parts, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / "contacts.csv").unlink()
     (folder / "contacts.csv").mkdir()
-    said = run("describe", parts[1], *QUICK, "-n", 0, "-o", folder, "-q", code=2)
+    said = run("describe", parts[1], *QUICK, "-n", 0, "-o", folder, "-q", code=2).output
     written = [repr(str(folder / name)) for name in ("sections.csv", "domains.csv")]
     assert f"{' and '.join(written)} were written before; nothing else was." in said
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -144,11 +136,11 @@ def test_other_domains_need_no_fit(toy_file):
     with_gaps.obs["layer"] = with_gaps.obs["annotation"].astype(object)
     with_gaps.obs.iloc[:10, with_gaps.obs.columns.get_loc("layer")] = None
     with_gaps.write_h5ad(toy_file)
-    shown = run("describe", toy_file, "--domain-key", "layer", *QUICK, "-n", 0)
+    shown = run("describe", toy_file, "--domain-key", "layer", *QUICK, "-n", 0).output
     assert "has no domain for 10 of 600 spots; they are left out." in shown
     assert "section: 590 spots" in shown
-    assert "--store" in run("describe", toy_file, "--domain-key", "layer", "--store", code=2)
-    assert "Run `spatialpdvi fit` first" in run("describe", toy_file, code=2)
+    assert "--store" in run("describe", toy_file, "--domain-key", "layer", "--store", code=2).output
+    assert "Run `spatialpdvi fit` first" in run("describe", toy_file, code=2).output
 
 
 def test_without_counts_there_are_no_genes(parts):
@@ -198,7 +190,7 @@ def test_spots_without_neighbours_touch_nothing(parts):
 def test_what_cannot_be_used_is_refused_and_nothing_is_written(parts, monkeypatch, arguments, said):
     monkeypatch.chdir(parts[0].parent)
     before = {path.name: path.read_bytes() for path in parts}
-    assert said in run("describe", "part0.h5ad", *QUICK, *arguments, code=2)
+    assert said in run("describe", "part0.h5ad", *QUICK, *arguments, code=2).output
     assert {path.name: path.read_bytes() for path in parts[0].parent.iterdir()} == before
 
 
@@ -206,13 +198,13 @@ def test_sections_of_the_same_name_are_refused(parts, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "part0.h5ad").write_bytes(parts[0].read_bytes())
-    shown = run("describe", parts[0], other / "part0.h5ad", "-n", 0, *QUICK, code=2)
+    shown = run("describe", parts[0], other / "part0.h5ad", "-n", 0, *QUICK, code=2).output
     assert "sections with different names, found 'part0' twice" in shown
 
 
 def test_without_squidpy_the_error_says_how_to_install_it(parts, monkeypatch):
     monkeypatch.setitem(sys.modules, "squidpy", None)
-    shown = run("describe", parts[0], code=2)
+    shown = run("describe", parts[0], code=2).output
     assert "Install it: pip install 'spatialpdvi[squidpy]'." in shown
     assert "Traceback" not in shown
 

@@ -4,22 +4,15 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
-from conftest import run_apart
+import scipy.sparse as sp
+from conftest import run, run_apart
 from zarr_samples import write_zarr
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
-from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
 FIT = ("--k", 4, "--n-top-genes", 100, "--n-init", 2)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +34,7 @@ def test_the_folder_the_file_and_python_have_the_same_tables(fitted, tmp_path):
     folder = tmp_path / "out"
     shown = run(
         "intervals", fitted, "--gene", "gene00001", "--gene", "gene00002", "--by", "annotation", "-o", folder, "--store"
-    )
+    ).output
     assert "log2 fold change" in shown
     assert {path.name for path in folder.iterdir()} == {
         *("expression.csv", "contrasts.csv", "composition.csv", "intervals.png")
@@ -62,13 +55,29 @@ def test_the_folder_the_file_and_python_have_the_same_tables(fitted, tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_tables_are_printed_with_an_empty_line_between_them(fitted):
+    def printed(*options):
+        return run("intervals", fitted, "--gene", "gene00001", "--by", "annotation", *options).stdout
+
+    shown = printed()
+    tables = shown.split("\n\n")
+    assert [table.split("\n")[0].split()[:2] for table in tables] == [
+        *(["domain", "gene"], ["domain", "other"], ["domain", "type"])
+    ]
+    assert "\n0       gene00001  " in tables[0]
+    assert shown.rstrip("\n") + "\n" == shown
+    assert printed("--store").startswith(f"{shown}\nwritten: ")
+    with pd.option_context("future.infer_string", True):  # the texts of pandas 3
+        assert printed() == shown
+
+
 def test_a_folder_holds_the_tables_of_one_command(fitted, tmp_path):
     one, other = tmp_path / "described", tmp_path / "intervals"
     run("describe", fitted, "-n", 0, "--n-perms", 10, "-o", one)
     run("intervals", fitted, "--gene", "gene00001", "-o", other)
     before = {path: path.read_bytes() for folder in (one, other) for path in folder.iterdir()}
-    assert "those of `spatialpdvi describe` in" in run("intervals", fitted, "-o", one, code=2)
-    assert "those of `spatialpdvi intervals` in" in run("describe", fitted, "-o", other, code=2)
+    assert "those of `spatialpdvi describe` in" in run("intervals", fitted, "-o", one, code=2).output
+    assert "those of `spatialpdvi intervals` in" in run("describe", fitted, "-o", other, code=2).output
     assert before == {path: path.read_bytes() for folder in (one, other) for path in folder.iterdir()}
 
 
@@ -77,10 +86,10 @@ def test_a_file_without_counts_takes_them_from_another(fitted, tmp_path):
     whole = ad.read_h5ad(fitted)
     whole.write_h5ad(tmp_path / "whole.h5ad")
     run("fit", tmp_path / "whole.h5ad", "--k", 4, "--n-top-genes", 100, "--n-init", 2, "--slim", "-o", slim, "-q")
-    assert "--counts" in run("intervals", slim, "--gene", "gene00001", code=2)
+    assert "--counts" in run("intervals", slim, "--gene", "gene00001", code=2).output
     run("fit", tmp_path / "whole.h5ad", "--k", 4, "--n-top-genes", 100, "--n-init", 2, "-q")
-    direct = run("intervals", tmp_path / "whole.h5ad", "--gene", "gene00001", "-q")
-    other = run("intervals", slim, "--gene", "gene00001", "--counts", tmp_path / "whole.h5ad", "-q")
+    direct = run("intervals", tmp_path / "whole.h5ad", "--gene", "gene00001", "-q").output
+    other = run("intervals", slim, "--gene", "gene00001", "--counts", tmp_path / "whole.h5ad", "-q").output
     assert direct == other == ""
     tables = [
         spatialpdvi.intervals_file(path, genes=["gene00001"], counts=counts)
@@ -118,7 +127,7 @@ def test_a_zarr_store_holds_them_too(fitted, tmp_path):
 def test_wrong_options_leave_the_file_as_it_was(fitted, options, message):
     before = fitted.read_bytes()
     given = [option.format(file=fitted) for option in options]
-    shown = run("intervals", fitted, *given, *([] if "-o" in options else ["--store"]), code=2)
+    shown = run("intervals", fitted, *given, *([] if "-o" in options else ["--store"]), code=2).output
     assert message in shown
     assert fitted.read_bytes() == before
 
@@ -211,7 +220,7 @@ def test_a_fit_without_counts_refuses_them_before_it_begins(toy_section, tmp_pat
     section = _features_alone(toy_section)
     section.write_h5ad(path)
     before = path.read_bytes()
-    shown = run("fit", path, "--k", 4, "--rep", "X_pca", "--intervals", code=2)
+    shown = run("fit", path, "--k", 4, "--rep", "X_pca", "--intervals", code=2).output
     assert "Intervals come from counts" in shown
     assert "--intervals" in shown
     assert path.read_bytes() == before
@@ -231,4 +240,23 @@ def test_a_fit_for_which_there_are_none_is_stored_without(toy_section):
 
 
 def test_the_help_of_the_seed_names_all_that_is_random():
-    assert "bootstrap and the draws of implicit; other methods" in " ".join(run("intervals", "--help").split())
+    assert "bootstrap and the draws of implicit; other methods" in " ".join(run("intervals", "--help").output.split())
+
+
+@pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
+def test_spots_that_are_left_out_need_no_counts(toy_section, tmp_path, storage):
+    path, section = tmp_path / "section.h5ad", toy_section.copy()
+    section.obs["kept"] = np.arange(600) < 590
+    counts = section.X.toarray().astype(np.float32)
+    counts[595, 3] = np.nan
+    section.X = counts if storage == "dense" else sp.csr_matrix(counts).asformat(storage)
+    section.write_h5ad(path)
+    options = {"k": 4, "n_top_genes": 100, "n_init": 2, "mask": "kept"}
+    in_blocks = storage != "csc"  # marker genes in a file are
+    spatialpdvi.fit_file(path, intervals=in_blocks, **options)
+    spatialpdvi.fit(section, intervals=True, **options)
+    for stored in (ad.read_h5ad(path), section) if in_blocks else (section,):
+        assert stored.uns["pdvi_intervals"]["expression"]["domain"].size
+    found = spatialpdvi.intervals_file(path, genes=["gene00003"])
+    pd.testing.assert_frame_equal(found.expression, spatialpdvi.intervals(section, genes=["gene00003"]).expression)
+    run("plot", path, "--gene", "gene00003", "-o", tmp_path / "a.png", "--dpi", 40, "-q")

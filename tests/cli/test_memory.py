@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import run
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import main
@@ -27,10 +28,7 @@ def _contents(folder):
 
 
 def _run(*arguments, code=2):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
+    return run(*arguments, code=code)
 
 
 def _sentence(result):

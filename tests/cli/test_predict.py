@@ -6,10 +6,8 @@ import re
 import anndata
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from conftest import run_apart
+from conftest import run, run_apart
 
-from spatialpdvi.cli import main
 from spatialpdvi.prediction import predict as prediction
 
 pytestmark = pytest.mark.cli
@@ -17,14 +15,8 @@ pytestmark = pytest.mark.cli
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
 
 
-def _run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
 def _refusal(*arguments):
-    stderr = _run(*arguments, code=2).stderr
+    stderr = run(*arguments, code=2).stderr
     # what was read so far is told above
     assert re.search(r"^Error: Expected .*\n\Z", stderr, flags=re.MULTILINE), stderr
     assert "Traceback" not in stderr
@@ -40,7 +32,7 @@ def kept(toy_section, tmp_path_factory):
     """The bytes of a model, and those of the section that it was fitted on and written into."""
     folder = tmp_path_factory.mktemp("kept")
     toy_section.write_h5ad(folder / "section.h5ad")
-    shown = _run("fit", folder / "section.h5ad", *FIT, "--save-model", folder / "model.npz")
+    shown = run("fit", folder / "section.h5ad", *FIT, "--save-model", folder / "model.npz")
     assert f"model: {folder / 'model.npz'}" in shown.stdout
     return (folder / "model.npz").read_bytes(), (folder / "section.h5ad").read_bytes()
 
@@ -55,7 +47,7 @@ def model(kept, tmp_path):
 def test_a_kept_model_finds_its_domains_again(kept, model, toy_file, tmp_path):
     before = toy_file.read_bytes()
     out, report = tmp_path / "out.h5ad", tmp_path / "report.json"
-    shown = _run("predict", toy_file, "--model", model, "-o", out, "--report", report)
+    shown = run("predict", toy_file, "--model", model, "-o", out, "--report", report)
     assert toy_file.read_bytes() == before
     assert model.read_bytes() == kept[0]
     fitted = tmp_path / "fitted.h5ad"
@@ -74,13 +66,13 @@ def test_a_kept_model_finds_its_domains_again(kept, model, toy_file, tmp_path):
 def test_the_result_goes_back_into_the_file_beside_others_and_is_replaced(model, toy_file, tmp_path):
     x = anndata.read_h5ad(toy_file).X.toarray()
     for _ in range(2):
-        _run("predict", toy_file, "--model", model, "--key-added", "kept", "--save-graph", "-q")
+        run("predict", toy_file, "--model", model, "--key-added", "kept", "--save-graph", "-q")
     adata = anndata.read_h5ad(toy_file)
     assert {"kept_domain", "kept_confidence", "kept_entropy"} <= set(adata.obs)
     assert {"kept_posterior", "X_kept", "kept_flow"} <= set(adata.obsm)
     assert "kept_connectivities" in adata.obsp
     np.testing.assert_array_equal(adata.X.toarray(), x)
-    _run("plot", toy_file, "--key-added", "kept", "-o", tmp_path / "picture.png")
+    run("plot", toy_file, "--key-added", "kept", "-o", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 0
 
 
@@ -88,12 +80,12 @@ def test_a_prediction_replaces_a_fit_and_leaves_nothing_of_it(kept, model, tmp_p
     path = tmp_path / "section.h5ad"
     path.write_bytes(kept[1])
     assert "pdvi_agreement" in anndata.read_h5ad(path).obs
-    _run("predict", path, "--model", model)
+    run("predict", path, "--model", model)
     assert "pdvi_agreement" not in anndata.read_h5ad(path).obs
 
 
 def test_what_a_prediction_lacks_is_got_by_a_prediction(model, toy_file, tmp_path):
-    _run("predict", toy_file, "--model", model, "-q")
+    run("predict", toy_file, "--model", model, "-q")
     nowhere = tmp_path / "no.png"
     for kind in ("flow", "edges"):
         stderr = _refusal("plot", toy_file, "--kind", kind, "-o", nowhere)
@@ -117,8 +109,8 @@ def test_a_joint_fit_is_kept_as_well(toy_section, tmp_path):
     for path in paths:
         toy_section.write_h5ad(path)
     # where this weak section's compositions end depends on the start; fitting/test_compositions.py has a stronger one
-    _run("fit", *paths, *FIT, "--correct", "center", "--states", "off", "--save-model", tmp_path / "model.npz")
-    _run("predict", paths[0], "--model", tmp_path / "model.npz", "-o", tmp_path / "out.h5ad")
+    run("fit", *paths, *FIT, "--correct", "center", "--states", "off", "--save-model", tmp_path / "model.npz")
+    run("predict", paths[0], "--model", tmp_path / "model.npz", "-o", tmp_path / "out.h5ad")
     found, expected = anndata.read_h5ad(tmp_path / "out.h5ad"), anndata.read_h5ad(paths[0])
     assert (found.obs["pdvi_domain"] == expected.obs["pdvi_domain"]).mean() > 0.98
     assert found.uns["pdvi"]["params"]["correct"] == "center"
@@ -199,7 +191,7 @@ def test_models_that_are_none_are_refused(toy_file, tmp_path):
     for name, words in (("missing.npz", "no such file"), ("text.npz", "another kind of file"), (".", "a folder")):
         assert words in _refusal("predict", toy_file, "--model", tmp_path / name)
     assert words in _refusal("predict", toy_file, "--model", tmp_path)
-    assert "--model" in _run("predict", toy_file, code=2).stderr
+    assert "--model" in run("predict", toy_file, code=2).stderr
     assert _contents(tmp_path) == before
 
 
@@ -221,6 +213,6 @@ def test_names_of_the_users_are_not_taken(model, toy_file, tmp_path):
 
 def test_posteriors_that_have_not_settled_are_written_and_said(model, toy_file, monkeypatch):
     monkeypatch.setattr(prediction, "_MOST_SWEEPS", 1)
-    shown = _run("predict", toy_file, "--model", model, code=3)
+    shown = run("predict", toy_file, "--model", model, code=3)
     assert "NOT CONVERGED: posteriors still moved" in shown.stderr
     assert not anndata.read_h5ad(toy_file).uns["pdvi"]["certificate"]["converged"]

@@ -12,25 +12,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
+from conftest import run
 from zarr_samples import write_spatialdata
 
 import spatialpdvi as spv
-from spatialpdvi.cli import main
 from spatialpdvi.plotting.kinds import KINDS
 
 pytestmark = pytest.mark.cli
 
 FIT = ("--k", 3, "--n-init", 2, "--n-top-genes", 60, "--tol", 1e-3, "-q")
 MAPS = ("scan", "states", "composition")  # kinds that need another fit than these
-KEPT = {"spatial", "X_umap", "X_pdvi", "pdvi_posterior", "pdvi_posterior_calibrated", "pdvi_flow"}
+KEPT = {"spatial", "X_umap", "table", "X_pdvi", "pdvi_posterior", "pdvi_posterior_calibrated", "pdvi_flow"}
 
 
 def _run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return " ".join(result.output.split())
+    return " ".join(run(*arguments, code=code).output.split())
 
 
 def _section(seed=0, n=400):
@@ -360,3 +356,44 @@ def test_a_table_of_spatialdata(folder):
     assert (folder / "store.csv").read_text() == (folder / "table.csv").read_text()
     assert "gene0" in (folder / "store.csv").read_text()
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+def test_coordinates_in_a_data_frame_are_kept(tmp_path):
+    section = _section()
+    section.obsm["spatial"] = pd.DataFrame(section.obsm["spatial"], columns=["x", "y"], index=section.obs_names)
+    section.obsm["wide"] = pd.DataFrame(np.ones((400, 5)), columns=list("abcde"), index=section.obs_names)
+    section.write_h5ad(tmp_path / "a.h5ad")
+    for name in ("light.h5ad", "light.zarr"):
+        _run("fit", tmp_path / "a.h5ad", *FIT, "--slim", "-o", tmp_path / name)
+        light = (ad.read_zarr if name.endswith("zarr") else ad.read_h5ad)(tmp_path / name)
+        pd.testing.assert_frame_equal(light.obsm["spatial"], section.obsm["spatial"])
+        assert {"table"} <= set(light.obsm)
+        assert "wide" not in light.obsm
+        _run("plot", tmp_path / name, "-o", tmp_path / "a.png", "--dpi", 40, "-q")
+
+
+@pytest.mark.parametrize("slim", [True, False])
+def test_a_fit_of_features_in_a_slim_file_still_says_where_the_counts_are(folder, slim):
+    light = folder / "light" / "fitted.h5ad"
+    adata = ad.read_h5ad(light)
+    adata.obsm["mine"] = np.nan_to_num(adata.obsm["X_pdvi"])
+    adata.write_h5ad(light)
+    again = folder / "again.h5ad"
+    _run("fit", light, *FIT, "--rep", "mine", "--mask", "kept", "-o", again, *(["--slim"] if slim else []))
+    fields = ad.read_h5ad(again).uns["pdvi"]
+    assert (fields["counts_in"], fields["fitted_in"]) == ("section.h5ad", "fitted.h5ad")
+    shown = _run("intervals", again, "--gene", "gene00001", code=2)
+    assert "They are in 'section.h5ad'" in shown
+    assert "fit fitted.h5ad --k 3" in _page(again)
+
+
+def test_a_slim_copy_keeps_the_graph_of_an_earlier_fit(tmp_path):
+    section = spv.simulate(n_spots=300, n_genes=60, k=3, seed=1, easy=True)
+    section.obsp["mine"] = sp.identity(300, format="csr")
+    section.write_h5ad(tmp_path / "a.h5ad")
+    options = {"k": 3, "n_top_genes": 60, "n_init": 1, "states": "off", "save_graph": True}
+    spv.fit_file(tmp_path / "a.h5ad", key_added="first", **options)
+    spv.fit_file(tmp_path / "a.h5ad", output=tmp_path / "light.h5ad", slim=True, **options)
+    light = ad.read_h5ad(tmp_path / "light.h5ad")
+    assert set(light.obsp) == {"first_connectivities", "pdvi_connectivities"}
+    assert {"first_posterior", "pdvi_posterior", "spatial"} <= set(light.obsm)

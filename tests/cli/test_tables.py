@@ -6,20 +6,13 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from conftest import run
 
 import spatialpdvi as spv
 from spatialpdvi.api import write_domain_table
-from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
 FIT = ("--k", 3, "--n-init", 1, "--n-top-genes", 60, "--tol", 1e-3, "-q")
-
-
-def _run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 @pytest.fixture
@@ -35,7 +28,7 @@ def files(tmp_path):
 
 
 def test_the_table_says_what_the_file_says(files, tmp_path):
-    _run("fit", files[0], *FIT, "--labels", tmp_path / "labels.csv", "--save-model", tmp_path / "model.npz")
+    run("fit", files[0], *FIT, "--labels", tmp_path / "labels.csv", "--save-model", tmp_path / "model.npz")
     table, adata = pd.read_csv(tmp_path / "labels.csv", dtype={"domain": str}), ad.read_h5ad(files[0])
     assert table["spot"].tolist() == adata.obs_names.tolist()
     assert table["domain"].tolist() == adata.obs["pdvi_domain"].tolist()
@@ -45,15 +38,15 @@ def test_the_table_says_what_the_file_says(files, tmp_path):
     posterior = table[[f"posterior_{k}" for k in range(3)]]
     np.testing.assert_allclose(posterior, adata.obsm["pdvi_posterior"], atol=1e-6)
     pd.testing.assert_frame_equal(spv.domain_table(adata), table, check_dtype=False)
-    _run("predict", files[1], "--model", tmp_path / "model.npz", "--labels", tmp_path / "more.csv", "-q")
+    run("predict", files[1], "--model", tmp_path / "model.npz", "--labels", tmp_path / "more.csv", "-q")
     assert pd.read_csv(tmp_path / "more.csv")["spot"].tolist() == [f"two_{i}" for i in range(400)]
 
 
 def test_files_that_are_fitted_together_have_one_table_without_spots_left_out(files, tmp_path):
     pytest.importorskip("pyarrow")
-    said = _run(
+    said = run(
         "fit", *files, *FIT[:-1], "--mask", "kept", "-o", tmp_path / "out", "--labels", tmp_path / "all.parquet"
-    )
+    ).output
     assert "all.parquet" in said
     table = pd.read_parquet(tmp_path / "all.parquet")
     assert table["section"].value_counts().to_dict() == {"one": 400, "two": 393}
@@ -113,14 +106,14 @@ def test_edited_domains_have_columns_by_their_names(files):
 def test_what_cannot_be_written_is_refused_before_the_fit(files, tmp_path, monkeypatch):
     before = files[0].read_bytes()
     for name, said in (
-        ("labels.xlsx", "`--labels` to be a file that ends in .csv or .parquet"),
+        ("labels.xlsx", "`--labels` to be a file that ends in .csv, .tsv or .parquet"),
         ("no/labels.csv", "--labels"),
         ("one.h5ad", "another file than"),
     ):
-        assert said in " ".join(_run("fit", files[0], *FIT, "--labels", tmp_path / name, code=2).split())
+        assert said in " ".join(run("fit", files[0], *FIT, "--labels", tmp_path / name, code=2).output.split())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("spatialpdvi.api.tables.find_spec", lambda _: None)
-    assert "pip install pyarrow" in _run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2)
+    assert "pip install pyarrow" in run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2).output
     assert files[0].read_bytes() == before
 
 

@@ -8,22 +8,12 @@ import anndata as ad
 import numpy as np
 import pytest
 from binning_samples import Molecules, write_gem
-from click.testing import CliRunner
-from conftest import interrupt_at
+from conftest import interrupt_at, run
 from zarr_samples import write_zarr
-
-from spatialpdvi.cli import main
 
 pytestmark = pytest.mark.cli
 
 LARGE, SMALL, CELL = 100, 20, 25  # DNBs
-
-
-def run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert shown.exit_code == code, shown.output
-    assert "Traceback" not in shown.output
-    return shown.output
 
 
 def molecules():
@@ -62,7 +52,7 @@ def here(binned, tmp_path, monkeypatch):
 
 
 def test_every_small_bin_has_the_domain_of_the_large_one_around_it(here):
-    shown = run("transfer", "bin100.h5ad", "--to", "bin20.h5ad")
+    shown = run("transfer", "bin100.h5ad", "--to", "bin20.h5ad").output
     large, small = ad.read_h5ad("bin100.h5ad"), ad.read_h5ad("bin20.h5ad")
     domain = {tuple(at): own for at, own in zip(large.obsm["spatial"] // LARGE, large.obs["pdvi_domain"], strict=True)}
     around = [domain[tuple(at)] for at in small.obsm["spatial"] // LARGE]
@@ -96,7 +86,7 @@ def test_cells_and_every_command_on_them(here, kind):
     found = read(out)
     np.testing.assert_array_equal(found.X.toarray(), counts)
     assert found.obs["pdvi_domain"].notna().all()
-    assert "pdvi_domain" in run("evaluate", out, "--label-key", "stage")
+    assert "pdvi_domain" in run("evaluate", out, "--label-key", "stage").output
     run("plot", out, "-o", "overview.png", "--dpi", 40, "--label-key", "stage")
     run("plot", out, "-o", "more.png", "--dpi", 40, "--kind", "domains,confidence,entropy,trace")
     run("markers", out, "--store")
@@ -125,7 +115,7 @@ def test_the_command_of_the_report_repeats_the_transfer(here):
 def test_edits_that_need_the_features_of_the_fit_are_refused(here, edit):
     run("transfer", "bin100.h5ad", "--to", "cells.h5ad", "-q")
     before = (here / "cells.h5ad").read_bytes()
-    shown = run("label", edit[0], "cells.h5ad", *edit[1:], code=2)
+    shown = run("label", edit[0], "cells.h5ad", *edit[1:], code=2).output
     assert "found domains that were carried over from bin100.h5ad, whose spots have the features. Edit the" in shown
     assert (here / "cells.h5ad").read_bytes() == before
 
@@ -133,7 +123,7 @@ def test_edits_that_need_the_features_of_the_fit_are_refused(here, edit):
 @pytest.mark.parametrize("kind", ["states", "agreement", "flow", "edges"])
 def test_pictures_of_what_stays_with_the_fit_are_refused(here, kind):
     run("transfer", "bin100.h5ad", "--to", "cells.h5ad", "-q")
-    shown = run("plot", "cells.h5ad", "--kind", kind, "-o", "no.png", code=2)
+    shown = run("plot", "cells.h5ad", "--kind", kind, "-o", "no.png", code=2).output
     assert "The domains were carried over by place: this stays with the spots of the fit from which they are." in shown
     assert not (here / "no.png").exists()
 
@@ -156,7 +146,7 @@ def test_pictures_of_what_stays_with_the_fit_are_refused(here, kind):
 )
 def test_errors_leave_all_files_alone(here, arguments, said):
     before = {path.name: path.read_bytes() for path in here.iterdir()}
-    assert said in run("transfer", *arguments, code=2)
+    assert said in run("transfer", *arguments, code=2).output
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
 
@@ -164,16 +154,16 @@ def test_a_warning_names_the_flag(here):
     cells = ad.read_h5ad("cells.h5ad")
     cells.obsm["spatial"] /= 2.0
     cells.write_h5ad("cells.h5ad")
-    shown = run("transfer", "bin100.h5ad", "--to", "cells.h5ad")
+    shown = run("transfer", "bin100.h5ad", "--to", "cells.h5ad").output
     (scale,) = re.findall(r"If they are, try --scale ([\d.]+), estimated from the extents", shown)
     assert float(scale) == pytest.approx(2, rel=0.05)
-    assert "try --scale" not in run("transfer", "bin100.h5ad", "--to", "cells.h5ad", "--scale", 2)
+    assert "try --scale" not in run("transfer", "bin100.h5ad", "--to", "cells.h5ad", "--scale", 2).output
 
 
 def test_domains_are_described_in_the_cells(here):
     pytest.importorskip("squidpy")
     run("transfer", "bin100.h5ad", "--to", "cells.h5ad", "-q")
-    assert f"cells: {ad.read_h5ad('cells.h5ad').n_obs:,} spots" in run("describe", "cells.h5ad")
+    assert f"cells: {ad.read_h5ad('cells.h5ad').n_obs:,} spots" in run("describe", "cells.h5ad").output
 
 
 @pytest.mark.parametrize("said", ["spots to give a domain", "spots have a domain"])

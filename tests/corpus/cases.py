@@ -319,9 +319,10 @@ def _labels() -> Iterator[Case]:
     yield _fit(
         "samples, each of one spot",
         obs(lambda a: [f"l{i}" for i in range(a.n_obs)]),
-        OK,
+        REFUSED,
         "--sample-key",
         "annotation",
+        error="sections of several spots",
     )
 
 

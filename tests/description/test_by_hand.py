@@ -9,8 +9,12 @@ from scipy.stats import false_discovery_control, kstest, norm
 from statsmodels.stats.multitest import multipletests
 
 import spatialpdvi
+from spatialpdvi import InputError
+from spatialpdvi.description.genes import gene_table
 from spatialpdvi.description.neighbourhoods import load_squidpy, variable_genes
 from spatialpdvi.description.sizes import spot_area
+from spatialpdvi.description.summary import summary_rows
+from spatialpdvi.io.results.described import SectionDomains
 
 sq = load_squidpy()
 
@@ -185,3 +189,70 @@ def test_a_line_and_a_volume_have_no_area():
     x = rng.random(50)
     for places in (np.column_stack([x, 2 * x]), np.column_stack([x, 0 * x]), rng.random((50, 3)), np.zeros((1, 2))):
         assert np.isnan(spot_area(places))
+
+
+@pytest.fixture(scope="module")
+def fits():
+    section = spatialpdvi.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True)
+    spatialpdvi.fit(section, k=3, n_top_genes=60, n_init=1, states="off", n_neighbors=5, save_graph=True)
+    return section
+
+
+def test_neighbours_that_are_found_again_are_as_many_as_in_the_fit(fits):
+    section = fits.copy()
+    stored = spatialpdvi.describe(section, n_genes=0, n_perms=5)
+    del section.obsp["pdvi_connectivities"]
+    again = spatialpdvi.describe(section, n_genes=0, n_perms=5)
+    assert again.sections["neighbours"].tolist() == ["mutual neighbours among the 5 nearest"]
+    pd.testing.assert_frame_equal(again.contacts, stored.contacts)
+
+
+def test_a_section_some_of_whose_spots_have_no_condition_is_refused(fits):
+    fits = fits.copy()
+    fits.obs["slice"] = np.where(np.arange(400) % 2, "a", "b")
+    fits.obs["treated"] = np.where(np.arange(400) % 2, "yes", "no")
+    fits.obs.loc[fits.obs_names[4], "treated"] = None
+    with pytest.raises(InputError, match=r"in all spots of section 'b', found spots without one\."):
+        spatialpdvi.describe(fits, sample_key="slice", condition="treated", n_genes=0, n_perms=2)
+
+
+def test_other_domains_are_not_stored_with_the_fit(fits):
+    section = fits.copy()
+    with pytest.raises(InputError, match=r"^Expected no `domain_key` with `store`, found 'annotation'"):
+        spatialpdvi.describe(section, domain_key="annotation", store=True, n_genes=0, n_perms=2)
+    assert "pdvi_describe" not in section.uns
+
+
+def test_the_summary_is_of_one_section_and_of_genes_that_were_found():
+    tables = {
+        "domains": pd.DataFrame({"section": ["a", "b"], "domain": "0", "spots": [3, 5], "share": 1.0, "area": 2.0}),
+        "contacts": pd.DataFrame(
+            {"section": ["a", "b"], "domain": "0", "other": ["1", "2"], "border_share": [0.25, 1.0]}
+        ),
+        "composition": pd.DataFrame({"section": ["a", "b"], "domain": "0", "type": ["x", "y"], "share": [0.5, 1.0]}),
+        "genes": pd.DataFrame(
+            {
+                "section": ["a", "a", "b"],
+                "domain": "0",
+                "gene": ["g", "h", "i"],
+                "moran_i": [0.5, 0.4, 0.3],
+                "q": [0.01, 0.06, 0.0],
+            }
+        ),
+    }
+    _, rows = summary_rows(tables, "a", "cell")
+    assert rows == [["0", "3", "100.0%", "2", "1 (25%)", "x (50%)", "g (0.50)"]]
+
+
+def test_genes_that_few_spots_express_are_not_tested():
+    rng = np.random.default_rng(0)
+    n = 100
+    counts = rng.poisson(5.0, size=(n, 4)).astype(np.float32)
+    counts[:, 0] = 0
+    counts[:4, 0] = 500  # the largest variance, in 4 % of the spots
+    counts[:, 1] = np.where(np.arange(n) < 6, 500, 0)  # in 6 %
+    graph = sp.diags([np.ones(n - 1), np.ones(n - 1)], [1, -1]).tocsr()
+    section = SectionDomains("a", np.arange(n), pd.Categorical(["0"] * n), rng.random((n, 2)), graph, None, None, None)
+    found = gene_table(sp.csr_matrix(counts), np.array(list("abcd"), dtype=object), [section], [graph], n_genes=4)
+    assert sorted(found["gene"]) == ["b", "c", "d"]
+    assert found.set_index("gene").loc["b", "share"] == pytest.approx(0.06)

@@ -168,3 +168,11 @@ def test_files_of_different_fits_are_not_compared_without_a_warning(pair, tmp_pa
     options = {"condition": "treated", "n_genes": 0, "n_perms": 2}
     with pytest.warns(InputWarning, match="have one section"), pytest.warns(InputWarning, match="not of one fit"):
         spatialpdvi.describe_files(names, **options)
+
+
+def test_the_seed_draws_the_divisions():
+    values = np.random.default_rng(0).random((50, 20))
+    groups = [np.arange(10), np.arange(10, 20)]
+    p = [compare_groups(values, groups, seed=seed)[0] for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(p[0], p[1])
+    assert (p[0] != p[2]).any()

@@ -11,13 +11,13 @@ import time
 import warnings
 from contextlib import nullcontext
 from functools import partial
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import make_composition_toy, make_toy
 
-from spatialpdvi.engines import LocalEngine
+from spatialpdvi.engines import LocalEngine, PatchesLostError
 from spatialpdvi.errors import InputError, InputWarning, ResourceError
 from spatialpdvi.fitting.loop import StopRule, one_epoch, optimise
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
@@ -27,7 +27,7 @@ pytest.importorskip("distributed", reason="the extra [dask] is not installed")
 pytestmark = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"), pytest.mark.cli]
 
 # after the check that it can be imported
-from spatialpdvi.distributed import ClusterEngine, client, connect  # noqa: E402
+from spatialpdvi.distributed import ClusterEngine, client, connect, worker  # noqa: E402
 
 RULE = StopRule(1e-9, 1e-12, 5)
 
@@ -273,6 +273,64 @@ def test_jobs_for_any_worker_go_on_with_one_that_replaces_the_last():
 def _sleep(seconds):
     time.sleep(seconds)
     return seconds
+
+
+def _end():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Ending:
+    """Ends the process that sends it."""
+
+    def __reduce__(self):
+        _end()
+
+
+class _Slow:
+    """Takes half a minute to send."""
+
+    def __reduce__(self):
+        time.sleep(30)
+        return _Slow, ()
+
+
+@pytest.mark.parametrize("job", [_end, _Ending])
+def test_a_worker_that_leaves_during_its_task_or_before_it_has_sent_the_result_is_told(job):
+    with connect("local:2") as cluster:
+        gone, _ = cluster.workers()
+        with pytest.raises(PatchesLostError, match=r"^A worker .*left before the fit was done\.$"):
+            cluster.run(job, {gone: ()})
+
+
+def test_results_for_which_no_worker_is_left_end_in_an_error(monkeypatch):
+    monkeypatch.setattr(client, "_STARTUP_SECONDS", 1.0)
+    with connect("local:1") as cluster:
+        cluster.workers()
+        stop = threading.Timer(1.0, cluster._client.cluster.scale, (0,))
+        stop.start()
+        with pytest.raises(ResourceError, match=r"^No worker of the Dask cluster 'local:1' connected within 1 seconds"):
+            cluster.map(_Slow, [()])
+        stop.join()
+
+
+def test_workers_of_other_versions_are_refused(pair, monkeypatch):
+    monkeypatch.setattr(worker, "version", lambda name: "0.1")  # here; the workers have their own
+    with pytest.raises(InputError, match=r"numpy \S+ there and 0\.1 here, numba \S+ there and 0\.1 here \(worker tcp"):
+        pair.workers()
+
+
+def test_a_worker_that_was_restarted_has_lost_its_patches(pair):
+    with pytest.raises(PatchesLostError, match=r"^A worker was restarted and no longer has its patches\.$"):
+        pair.run(worker.patch_states, {pair.workers()[0]: ("no run",)})
+
+
+def test_a_scheduler_that_is_gone_is_told():
+    def gone():
+        raise OSError("closed")
+
+    cluster = client.Cluster(SimpleNamespace(nthreads=gone), "tcp://there")
+    with pytest.raises(ResourceError, match=r"^The scheduler of the Dask cluster 'tcp://there' is gone \(closed\)\. "):
+        cluster.workers()
 
 
 def _tasks_become(cluster, number):

@@ -1,13 +1,14 @@
 """`spatialpdvi label` end to end: what it prints and writes, and what becomes of the user's file."""
 
+import re
+
 import anndata as ad
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from conftest import run_apart
+from conftest import run, run_apart
 
 import spatialpdvi as spv
-from spatialpdvi.cli import main
+from spatialpdvi import InputWarning, Levels, Merge, Split
 
 pytestmark = pytest.mark.cli
 
@@ -26,23 +27,17 @@ def path(fitted, tmp_path):
     return path
 
 
-def run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert shown.exit_code == code, shown.output
-    return shown.output
-
-
 def test_a_session_of_edits(path, tmp_path):
     before = path.read_bytes()
     (tmp_path / "names.csv").write_text('domain,name\n0,"Skin, outer"\n2,Gut\n', encoding="utf-8")
     out = tmp_path / "out.h5ad"
-    shown = run("label", "rename", path, "--names", tmp_path / "names.csv", "-o", out)
+    shown = run("label", "rename", path, "--names", tmp_path / "names.csv", "-o", out).output
     assert "Skin, outer" in shown
     assert path.read_bytes() == before
     run("label", "merge", out, "-d", "Skin, outer", "-d", "Gut", "--name", "both")
     run("label", "split", out, "-d", "both", "--into", 2)
     run("label", "levels", out, "--levels", "2:3")
-    assert "pdvi_domain_L2" in run("evaluate", out, "--domain-key", "pdvi_domain_L2")
+    assert "pdvi_domain_L2" in run("evaluate", out, "--domain-key", "pdvi_domain_L2").output
     back = ad.read_h5ad(out)
     assert back.obs["pdvi_domain"].cat.categories.tolist() == ["both.1", "both.2", "1", "3"]
     assert back.uns["pdvi"]["edits"]["action"].tolist() == ["rename", "merge", "split"]
@@ -73,6 +68,9 @@ def test_a_session_of_edits(path, tmp_path):
             ["rename", "--names", "none.csv"],
             "Expected `--names` to be a CSV file with the columns domain",
         ),
+        (["rename", "--names", "none.csv"], "name, found no such file: 'none.csv'. Check the path for a typing error."),
+        (["rename", "--names", "wrong.csv/x"], "found no such file: 'wrong.csv/x'."),
+        (["rename", "--names", "."], "and name, found a folder: '.'."),
         (["rename", "--names", "wrong.csv"], "Expected the columns domain and name in 'wrong.csv', found columns: 'a'"),
         (["rename", "--names", "twice.csv"], "Expected each domain once in 'twice.csv', found '0' twice."),
         (["split", "-d", "0", "--into", 999], "Expected `--into` to be at most half the number of spots of the domain"),
@@ -86,14 +84,14 @@ def test_errors_leave_the_file_alone(path, tmp_path, monkeypatch, arguments, sai
     (tmp_path / "wrong.csv").write_text("a,b\n0,x\n", encoding="utf-8")
     (tmp_path / "twice.csv").write_text("domain,name\n0,x\n0,y\n", encoding="utf-8")
     before = path.read_bytes()
-    assert said in run("label", arguments[0], path, *arguments[1:], code=2)
+    assert said in run("label", arguments[0], path, *arguments[1:], code=2).output
     assert path.read_bytes() == before
 
 
 def test_the_table_of_names_is_not_replaced(path, tmp_path):
     names = tmp_path / "names.csv"
     names.write_text("domain,name\n0,x\n", encoding="utf-8")
-    said = run("label", "rename", path, "--names", names, "-o", names, code=2)
+    said = run("label", "rename", path, "--names", names, "-o", names, code=2).output
     assert "Expected `--output` to be another file than" in said
     assert names.read_text(encoding="utf-8") == "domain,name\n0,x\n"
 
@@ -104,7 +102,7 @@ def test_a_split_does_not_depend_on_threads(path, tmp_path):
         run_apart("label", "split", path, "-d", "0", "--into", 2, "--threads", threads, "-o", out)
     one, two = (ad.read_h5ad(tmp_path / f"{threads}.h5ad").obsm["pdvi_posterior"] for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
-    said = run("label", "split", path, "-d", "0", "--into", 2, "--threads", 0, code=2)
+    said = run("label", "split", path, "-d", "0", "--into", 2, "--threads", 0, code=2).output
     assert "Expected `--threads` to be at least 1, found 0." in said
 
 
@@ -112,7 +110,7 @@ def test_a_split_without_counts_names_no_option_that_it_lacks(path):
     adata = ad.read_h5ad(path)
     adata.X = adata.X * 0.5
     adata.write_h5ad(path)
-    said = " ".join(run("label", "split", path, "-d", "0", "--into", 2, code=2).split())
+    said = " ".join(run("label", "split", path, "-d", "0", "--into", 2, code=2).output.split())
     assert "Put the raw counts into layers['counts'], which is looked at before X." in said
     assert "--layer" not in said
 
@@ -135,3 +133,26 @@ def test_a_second_fit_keeps_the_users_colours_where_names_are_the_same(path):
     assert list(ad.read_h5ad(path).uns["pdvi_domain_colors"]) == ["#ff0000", "#00ff00", "#ffd700"]
     run(*fit, "--k", 4)
     assert list(ad.read_h5ad(path).uns["pdvi_domain_colors"]) == automatic
+
+
+def test_a_file_of_a_joint_fit_stays_one_after_an_edit(tmp_path):
+    section = spv.simulate(n_spots=600, n_genes=60, k=4, seed=0, easy=True)
+    paths = [tmp_path / "left.h5ad", tmp_path / "right.h5ad"]
+    for path, spots in zip(paths, (slice(0, None, 2), slice(1, None, 2)), strict=True):
+        section[spots].copy().write_h5ad(path)
+    spv.fit_files(paths, k=4, n_top_genes=60, n_init=1, states="off")
+
+    def command():
+        run("report", paths[0], "-o", tmp_path / "a.html", "--no-markers", "-q")
+        page = (tmp_path / "a.html").read_text(encoding="utf-8")
+        assert "The sections were fitted together." in page
+        return re.search(r"<code>(.*?)</code>", page, flags=re.DOTALL)[1]
+
+    before = command()
+    assert "left.h5ad" in before
+    assert "right.h5ad" in before
+    for edit in (Split("0", 2), Merge(["0.1", "0.2"])):
+        spv.label_file(paths[0], edit)
+        assert command() == before
+        with pytest.warns(InputWarning, match=r"^These domains belong to a joint fit of several files"):
+            spv.label_file(paths[0], Levels(2), output=tmp_path / "levels.h5ad")

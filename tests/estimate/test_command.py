@@ -1,21 +1,16 @@
 """The command: a table, a JSON that programs can read, and stages that a fit really has."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
+from conftest import run
 
-from spatialpdvi.cli import main
+from spatialpdvi import FitOptions
+from spatialpdvi.estimate.estimate import estimate_file
 from spatialpdvi.estimate.machine import REFERENCE
 
 pytestmark = pytest.mark.cli
-
-
-def run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert shown.exit_code == code, shown.output
-    assert "Traceback" not in shown.output
-    return shown
 
 
 def test_table_and_json(toy_file, tmp_path):
@@ -54,6 +49,10 @@ def test_table_and_json(toy_file, tmp_path):
     assert content["epochs_range"][0] < content["epochs"] < content["epochs_range"][1]
     lines = shown.stdout.splitlines()
     assert lines[0].startswith("600 spots x 150 genes, ")
+    least, most = f"{low:.0f}", f"{high:.0f}"
+    few, many = content["epochs_range"]
+    seconds = f"about {least}" if least == most else f"{least} to {most}"
+    assert f"{seconds} s with {few} to {many} epochs" in lines
     assert [line.split()[0] for line in lines[2 : 2 + len(content["seconds"])]] == list(content["seconds"])
     assert lines[-1].startswith("counts: read in memory; as a whole they need ")
     assert lines[-1].endswith(", and the fit may use 1.0 GB")
@@ -67,6 +66,13 @@ def test_stages_are_those_of_a_fit(toy_file, tmp_path):
         run("fit", *common, "-o", tmp_path / "out.h5ad", "--report", report, "-q")
         stages = list(json.loads(estimate.read_text())["seconds"])
         assert stages == ["start-up", *json.loads(report.read_text())["seconds"]]
+
+
+@pytest.mark.parametrize(("ends", "said"), [((5.6, 6.4), "about 6 s"), ((5.4, 6.4), "5 to 6 s")])
+def test_ends_that_round_alike_are_one_number(toy_file, monkeypatch, ends, said):
+    found = replace(estimate_file(toy_file, FitOptions(k=4)), seconds_range=ends)
+    monkeypatch.setattr("spatialpdvi.estimate.estimate.estimate_file", lambda *_, **__: found)
+    assert f"\n{said} with " in run("estimate", toy_file, "--k", 4).stdout
 
 
 def test_the_graph_to_save_takes_time(toy_file, tmp_path, monkeypatch):

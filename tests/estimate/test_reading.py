@@ -8,7 +8,7 @@ from spatialpdvi import FitOptions, InputError, InputWarning
 from spatialpdvi.estimate.plan import plan_fit
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.section.counts import SPOT_BYTES
+from spatialpdvi.runtime.memory import SPOT_BYTES
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Features before and after smoothing: which of them are a matrix of the file, unchanged, and need not be written."""
 
+import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
@@ -141,3 +142,42 @@ def test_half_the_spots_that_a_domain_has_in_a_section_are_averaged_at_most(sect
         key: _features(section, rep="noise", sample_key=key)[2].found["smooth"] for key in ("halves", "five_apart")
     }
     assert 30 <= found["halves"] <= 300 / 3 / 2 < found["five_apart"] <= 600 / 3 / 2
+
+
+def _plain(n=12, genes=7, seed=0):
+    rng = np.random.default_rng(seed)
+    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
+    adata.obsm["spatial"] = rng.random((n, 2))
+    return adata
+
+
+def test_a_constant_column_is_not_far_from_zero():
+    adata = _plain(n=40)
+    adata.obsm["mine"] = np.column_stack([np.random.default_rng(0).normal(size=(40, 3)), np.full(40, 5.0)])
+    options = FitOptions(k=2, rep="mine", smooth=0)
+    section = read_inputs(AnnDataSource(adata), options)
+    raw = raw_features(section, FeatureSettings.of(options), Progress())
+    assert raw.origin is None
+    assert raw.as_given
+
+
+def test_the_space_of_far_columns_knows_what_was_subtracted():
+    adata = _plain(n=40)
+    adata.obsm["mine"] = np.random.default_rng(0).normal(size=(40, 3)) + 1e3
+    options = FitOptions(k=2, rep="mine", smooth=0)
+    raw = raw_features(read_inputs(AnnDataSource(adata), options), FeatureSettings.of(options), Progress())
+    np.testing.assert_allclose(raw.space.origin, adata.obsm["mine"].mean(axis=0))
+    np.testing.assert_allclose(raw.space.centre, 0.0, atol=1e-6)
+
+
+def test_many_given_columns_are_centred_in_each_section():
+    rng = np.random.default_rng(0)
+    adata = ad.AnnData(sp.csr_matrix(np.ones((80, 2), dtype=np.float32)))
+    adata.obsm["spatial"] = rng.random((80, 2))
+    adata.obs["slice"] = np.repeat(["a", "b"], 40)
+    adata.obsm["wide"] = rng.normal(size=(80, 61)) + np.repeat([0.0, 2.0], 40)[:, None]
+    options = FitOptions(k=2, rep="wide", smooth=0, correct="center", sample_key="slice")
+    raw = raw_features(read_inputs(AnnDataSource(adata), options), FeatureSettings.of(options), Progress())
+    assert raw.full is not None
+    for fitted in (raw.full, raw.components):
+        np.testing.assert_allclose(fitted[:40].mean(axis=0), fitted[40:].mean(axis=0), atol=1e-5)

@@ -129,3 +129,14 @@ def test_genes_that_the_clip_makes_constant_are_left_out():
     dense = scaled.toarray()
     assert scaled.shape[1] < 400
     assert (np.ptp(dense, axis=0) > 0).all()
+
+
+def test_large_counts_are_clipped_as_scanpy_clips_them():
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(2.0, 4.0, size=300), size=(60, 300)).astype(np.float32)
+    counts[rng.integers(60, size=150), np.arange(150)] *= rng.integers(3, 12, size=150)
+    matrix = sp.csr_matrix(counts)
+    table = sc.pp.highly_variable_genes(
+        anndata.AnnData(matrix.copy()), flavor="seurat_v3", n_top_genes=60, inplace=False
+    )
+    np.testing.assert_array_equal(select_genes(tally(matrix), 60), np.flatnonzero(table["highly_variable"]))

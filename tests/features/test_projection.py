@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from sklearn.decomposition import PCA
 
 from spatialpdvi.features.correction import centre_samples
-from spatialpdvi.features.projection import learn_projection, principal_components
+from spatialpdvi.features.projection import learn_limit, learn_projection, principal_components
 from spatialpdvi.features.scaling import normalised_genes, scaled_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
 
@@ -123,3 +123,17 @@ def test_the_components_are_those_of_scikit_learn(form, kind):
     np.testing.assert_allclose(found.mean, values.mean(axis=0, dtype=float), rtol=1e-6)
     assert found.scores.dtype == np.float32
     assert found.loadings.dtype == np.float64
+
+
+def test_far_spots_are_drawn_in_along_the_line_to_the_median():
+    x = np.random.default_rng(0).normal(size=(500, 3)) * [1.0, 10.0, 0.1] + 5.0
+    x[0] += [100.0, 1000.0, 10.0]
+    limit = learn_limit(x)
+    found, centred = limit.apply(x), x - np.median(x, axis=0)
+    distance = np.sqrt(((centred / limit.spread) ** 2).sum(axis=1))
+    far = distance > limit.limit
+    assert far[0]
+    assert 0 < far.sum() <= 6
+    np.testing.assert_allclose(found[~far], centred[~far])
+    np.testing.assert_allclose(np.sqrt(((found[far] / limit.spread) ** 2).sum(axis=1)), limit.limit)
+    np.testing.assert_allclose(found[0] / centred[0], limit.limit / distance[0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from spatialpdvi.features import smoothing
 from spatialpdvi.features.smoothing import CANDIDATES, neighbor_averages, predictive_neighbors
 
 
@@ -58,3 +59,23 @@ def test_never_more_than_allowed_and_none_where_there_are_too_few():
     assert _scale(x, points, most=10) <= 10
     assert _scale(x, points, most=3) == 0
     assert _scale(x[:4], points[:4], most=100) == 0
+
+
+def test_the_error_is_estimated_on_random_spots(monkeypatch):
+    monkeypatch.setattr(smoothing, "_SAMPLED", 200)
+    drawn = []
+    nearest_spots = smoothing.nearest_spots
+
+    def noted(tree, own, n):
+        drawn.append(own)
+        return nearest_spots(tree, own, n)
+
+    monkeypatch.setattr(smoothing, "nearest_spots", noted)
+    places = np.random.default_rng(0).random((900, 2))
+    features = np.random.default_rng(1).normal(size=(900, 3)) + 3 * places[:, :1]
+    for seed in (0, 0, 1):
+        predictive_neighbors(features, places, samples=[np.arange(900)], most=50, seed=seed)
+    assert [own.size for own in drawn] == [200] * 3
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+    assert drawn[0].max() > 600

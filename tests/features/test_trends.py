@@ -105,3 +105,11 @@ def test_what_changes_from_layer_to_layer_is_no_trend(drift):
     assert (within_states[0] - drift > 0.9).all()
     np.testing.assert_allclose(found[0], drift, atol=0.35)
     np.testing.assert_allclose(found[1], 0.0, atol=0.1)
+
+
+def test_a_coordinate_that_only_rounding_moves_is_flat():
+    places = np.column_stack([np.arange(50.0), 0.1 * np.ones(50) * 3])
+    places[::2, 1] = 0.3
+    found = spot_covariates(places, [np.arange(50)], None).values
+    assert not found[:, 1].any()
+    assert found[:, 0].std() == pytest.approx(1.0)

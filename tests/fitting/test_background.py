@@ -16,7 +16,7 @@ from spatialpdvi import FitOptions, InputError, InputWarning, fit, fit_file, fit
 from spatialpdvi.api import evaluate_file, plot_file
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.section.background import _peaks, off_tissue
+from spatialpdvi.io.section.background import _peaks, off_tissue, warn_of_background
 from spatialpdvi.runtime.rows import SelectedRows
 
 FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
@@ -277,6 +277,25 @@ def test_background_is_found_with_a_blurred_edge_and_islands(turned):
 def test_too_few_spots_say_nothing():
     place = _lattice(9)
     assert not off_tissue(np.where(place[:, 0] < 4, 1.0, 1000.0), place).any()
+
+
+def test_a_few_spots_of_a_small_section_are_no_reason_for_a_warning():
+    """It said that about 0% of the spots were off the tissue. A section that has many is named instead."""
+    rng = np.random.default_rng(0)
+    place = np.tile(_lattice(20), (12, 1))
+    blocks, names = list(np.arange(place.shape[0]).reshape(12, 400)), [f"s{i}" for i in range(12)]
+    totals = rng.negative_binomial(5, 0.005, place.shape[0]).astype(float)
+    few = (np.arange(place.shape[0]) < 400) & (place[:, 0] < 4) & (place[:, 1] < 2)
+    dark = np.where(few, np.floor(totals / 50), totals)
+    assert 0 < off_tissue(dark[blocks[0]], place[blocks[0]]).sum() <= 12
+    warn_of_background(dark, place, blocks, names)  # silent: warnings are errors
+    many = np.isin(np.arange(place.shape[0]) // 400, 3) & (place[:, 0] < 2) & (place[:, 1] < 20)
+    dark = np.where(many, np.floor(dark / 50), dark)
+    warned = r"^Some spots \(about 1\d% of those of section 's3'\) seem to be off the tissue: they lie together at "
+    with pytest.warns(InputWarning, match=warned):
+        warn_of_background(dark, place, blocks, names)
+    with pytest.warns(InputWarning, match=r"^About 10% of the spots seem to be off the tissue: "):
+        warn_of_background(dark[blocks[3]], place[blocks[3]], [np.arange(400)], [])
 
 
 @pytest.mark.cli

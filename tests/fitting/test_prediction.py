@@ -56,6 +56,16 @@ def test_the_section_of_the_fit_has_the_domains_of_the_fit(section, options):
     assert again.params["shift"] < 0.05
 
 
+@pytest.mark.parametrize("k", [4, "3:4"])
+def test_features_that_are_no_genes_are_told_once_and_only_in_a_fit(section, fit, k):
+    adata = section.copy()
+    adata.var["feature_types"] = ["Gene Expression"] * 150 + ["Antibody Capture"] * 50
+    with pytest.warns(InputWarning) as caught:
+        spatialpdvi.fit(adata, **OPTIONS | {"k": k})
+    assert sum("50 of 200 features in X are no genes by" in str(one.message) for one in caught) == 1
+    predict(adata, model=fit.model, key_added="other")  # its genes are those of the model; warnings are errors
+
+
 def test_a_mirrored_copy_has_the_same_domains(section, fit):
     image = section.copy()
     image.obsm["spatial"] = image.obsm["spatial"] * [-1.0, 1.0] + 1e4
@@ -183,6 +193,21 @@ def test_missing_genes_are_told_and_too_many_refused(section, fit):
     ):
         predict(many, model=fit.model)
     assert "pdvi" not in many.uns
+
+
+@pytest.mark.parametrize(("share", "is_kind_of_names"), [(0.0, True), (0.05, True), (0.3, False)])
+def test_where_some_names_match_their_kind_is_not_blamed(section, fit, share, is_kind_of_names):
+    used = fit.model.space.genes.genes
+    kept = set(used[: round(share * used.size)])
+    other = section.copy()
+    other.var_names = [name if name in kept else f"other {name}" for name in other.var_names]
+    with pytest.raises(InputError) as caught:
+        predict(other, model=fit.model)
+    said = str(caught.value)
+    assert f"found {len(kept)}" in said
+    assert ("the kind of gene names that the model has" in said) == is_kind_of_names
+    assert ("its first is" in said) == is_kind_of_names
+    assert ("At least 50% are needed. Give the section with all of its genes" in said) != is_kind_of_names
 
 
 @pytest.mark.filterwarnings("ignore:1 gene name repeats an earlier one:spatialpdvi.InputWarning")

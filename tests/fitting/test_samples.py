@@ -5,6 +5,7 @@ import json
 import anndata as ad
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 from sklearn.metrics import adjusted_rand_score
 
@@ -13,6 +14,8 @@ from spatialpdvi import FitOptions, InputError, InputWarning, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.features.smoothing import neighbor_averages, predictive_neighbors
 from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.section import read_section
 
 OPTIONS = {"n_top_genes": 100, "n_init": 2}
 
@@ -234,8 +237,37 @@ def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, s
             fit_files(files, FitOptions(k=4, **OPTIONS))
         assert files[0].read_bytes() == before
     else:
-        with pytest.warns(InputWarning, match=r"^The sections share only 100 of 200 genes, and only these are used\.$"):
+        with pytest.warns(InputWarning) as caught:
             fit_files(files, FitOptions(k=4, **OPTIONS))
+        (message,) = [text for one in caught if "genes" in (text := str(one.message))]
+        assert message == (
+            "The sections share only 100 of 200 genes, and only these are used. Of the genes of 'left', 'right' lacks "
+            "100. Give files with all their genes, or leave out the sections that lack them."
+        )
+
+
+def test_genes_that_a_subset_of_them_takes_away_are_told():
+    """All genes of the smaller section are shared; the larger one loses most of its own."""
+    from spatialpdvi.io.section.joining import join_sections
+
+    rng = np.random.default_rng(0)
+
+    def section(genes):
+        adata = ad.AnnData(sp.csr_matrix(rng.poisson(3.0, (30, len(genes)))))
+        adata.var_names, adata.obsm["spatial"] = [f"gene{i}" for i in genes], rng.uniform(size=(30, 2))
+        return read_section(AnnDataSource(adata))
+
+    parts = [section(range(20)), *(section([i for i in range(20) if i % 10 != j]) for j in range(4)), section(range(9))]
+    with pytest.warns(InputWarning) as caught:
+        joined = join_sections(parts[:1] + parts[-1:], ["all", "few"])
+    assert joined.gene_names.size == 9
+    assert str(caught[0].message) == (
+        "The sections share only 9 of 20 genes, and only these are used. Of the genes of 'all', 'few' lacks 11. Give "
+        "files with all their genes, or leave out the sections that lack them."
+    )
+    with pytest.warns(InputWarning, match=r"'all', 'few' lacks 11, 'a' lacks 2, 'b' lacks 2, and 2 more lack some\. "):
+        join_sections(parts, ["all", *"abcd", "few"])
+    assert join_sections(parts[:2], ["all", "a"]).gene_names.size == 18  # most: silence
 
 
 @pytest.mark.parametrize(
@@ -252,6 +284,14 @@ def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, s
                 "directory). Choose another."
             ),
         ),
+        (
+            ["-o", "fitted.h5ad"],
+            (
+                "Expected `--output` to be a folder, for 2 files, found 'fitted.h5ad'. Each section is written into a "
+                "file of its own name in it. Name it, for example, 'fitted'."
+            ),
+        ),
+        (["-o", "new/fitted.ZARR"], "file of its own name in it. Name it, for example, 'new/fitted'."),
         (
             ["--init", "annotation"],
             (
@@ -286,6 +326,16 @@ def test_no_file_is_refused(tmp_path):
     assert not (tmp_path / "fitted").exists()
 
 
+def test_the_name_of_a_file_makes_no_folder(files, tmp_path):
+    options, out = FitOptions(k=4, **OPTIONS, states="off"), tmp_path / "fitted.h5ad"
+    with pytest.raises(InputError, match=r"^Expected `output` to be a folder, for 2 files, found .*fitted\.h5ad'"):
+        spatialpdvi.fit_files(files, options, output=out)
+    assert not out.exists()
+    out.mkdir()  # the user's own
+    spatialpdvi.fit_files(files, options, output=out)
+    assert sorted(path.name for path in out.iterdir()) == ["left.h5ad", "right.h5ad"]
+
+
 def test_files_of_one_name_are_refused(files):
     shown = CliRunner().invoke(main, ["fit", str(files[0]), str(files[0]), "--k", "4"])
     assert shown.exit_code == 2
@@ -306,3 +356,22 @@ def test_sections_that_were_fitted_apart_are_no_fit_of_both():
     bare = ad.concat(apart, label="slice", index_unique="-")
     with pytest.raises(InputError, match=r"found keys of uns: none\. Sections lose it when they are concatenated"):
         spatialpdvi.markers(bare)
+
+
+@pytest.mark.cli
+def test_colours_that_differ_between_files_are_not_kept(tmp_path):
+    section = spatialpdvi.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True)
+    paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+    for path, spots in zip(paths, (slice(0, None, 2), slice(1, None, 2)), strict=True):
+        section[spots].copy().write_h5ad(path)
+    options = {"k": 3, "n_top_genes": 60, "n_init": 1, "states": "off"}
+    written = list(spatialpdvi.fit_files(paths, **options).colours)
+    mine = ["#111111", "#222222", "#333333"]
+    for same in (False, True):
+        for path in paths if same else paths[:1]:
+            adata = ad.read_h5ad(path)
+            adata.uns["pdvi_domain_colors"] = np.array(mine, dtype=object)
+            adata.write_h5ad(path)
+        spatialpdvi.fit_files(paths, **options)
+        for path in paths:
+            assert ad.read_h5ad(path).uns["pdvi_domain_colors"].tolist() == (mine if same else written)

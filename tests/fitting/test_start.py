@@ -6,7 +6,6 @@ from threadpoolctl import threadpool_limits
 
 import spatialpdvi
 from spatialpdvi.errors import InputError
-from spatialpdvi.fitting.loop import optimise
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.initialization import in_unit_range, kmeans_labels
 
@@ -56,22 +55,6 @@ def test_one_gaussian_each_joins_no_more_spots_than_its_features_average(toy_sec
     assert result.params["n_edges"] == mutual_knn(toy_section.obsm["spatial"], joined).nnz // 2
     if result.model is not None:
         assert result.model.options["n_neighbors"] == joined
-
-
-@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
-def test_the_best_of_several_starts_ends_with_the_lowest_objective(toy_section, monkeypatch):
-    ends = []
-
-    def noted(*given, **settings):
-        found = optimise(*given, **settings)
-        ends.append(found.trace[-1].evaluation.neg_elbo)
-        return found
-
-    monkeypatch.setattr("spatialpdvi.fitting.solve.optimise", noted)
-    options = {"k": 4, "rep": "X_pca", "states": "off", "n_init": 1, "max_epochs": 5}
-    result = spatialpdvi.fit(toy_section.copy(), restarts="best", **options)
-    assert len(ends) == 1 + result.params["n_restarts"] == 7
-    assert result.trace["neg_elbo"][-1] == min(ends) < max(ends)
 
 
 @pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked

@@ -392,3 +392,30 @@ def test_spots_that_the_fit_left_out_give_no_domain():
     result = spv.transfer(section, adata)
     # bins right beside the fitted ones are within their spacing
     np.testing.assert_array_equal(result.domains >= 0, fit.coordinates[:, 0] > 400)
+
+
+def test_posteriors_of_mixed_sections_come_back_in_their_rows():
+    section = spv.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True)
+    section.obs["slide"] = np.where(np.random.default_rng(0).random(400) < 0.4, "a", "b")
+    spv.fit(section, k=3, n_top_genes=60, n_init=2, states="off", sample_key="slide")
+    result = spv.transfer(section, section.copy(), new_key="again")
+    np.testing.assert_allclose(result.posterior, section.obsm["pdvi_posterior"], atol=1e-6)
+    np.testing.assert_allclose(result.calibrated, section.obsm["pdvi_posterior_calibrated"], atol=1e-6)
+    np.testing.assert_array_equal(result.domains, section.obs["pdvi_domain"].cat.codes)
+
+
+def test_domains_that_are_carried_twice_name_the_fit_and_score_the_spots_with_a_domain(tmp_path):
+    fits = spv.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True)
+    spv.fit(fits, k=3, n_top_genes=60, n_init=1, states="off")
+    fits.write_h5ad(tmp_path / "fit.h5ad")
+    cells = ad.AnnData(np.zeros((400, 1)), obsm={"spatial": fits.obsm["spatial"].copy()})
+    cells.obs["annotation"] = fits.obs["annotation"].to_numpy()
+    cells.obsm["spatial"][:50] += 1e6
+    cells.write_h5ad(tmp_path / "once.h5ad")
+    cells[50:].copy().write_h5ad(tmp_path / "twice.h5ad")
+    first = spv.transfer_file(tmp_path / "fit.h5ad", tmp_path / "once.h5ad")
+    spv.transfer_file(tmp_path / "once.h5ad", tmp_path / "twice.h5ad")
+    stated = ad.read_h5ad(tmp_path / "twice.h5ad").uns["pdvi"]["transfer"]
+    assert (stated["source"], stated["fit"]) == ("once.h5ad", "fit.h5ad")
+    assert first.scores["n_spots"] == 350
+    assert first.scores["ari"] == pytest.approx(spv.evaluate(fits[50:].copy())["ari"])

@@ -1,15 +1,22 @@
 """Neighbours, flow directions and edge weights on small cases that can be checked by hand or by brute force."""
 
+import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spatialpdvi import FitOptions
+from spatialpdvi.graph.build import build_graph
 from spatialpdvi.graph.flow import Borders, border_directions, flow_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
 from spatialpdvi.graph.weights import scale_weights, weigh_by_layers, weigh_edges
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.section import read_section
+from spatialpdvi.options.stages import GraphSettings
+from spatialpdvi.runtime.progress import Progress
 
 
 def _lattice(side=12, spacing=1.0):
@@ -300,3 +307,39 @@ def test_a_handful_of_spots_has_forms_of_zero_or_finite_ones(n):
     rng = np.random.default_rng(n)
     points = rng.random((n, 2))
     assert np.isfinite(_forms(points, rng.normal(size=(n, 3)), mutual_knn(points, 3))).all()
+
+
+def _plain(n=12, genes=7, seed=0):
+    rng = np.random.default_rng(seed)
+    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
+    adata.obsm["spatial"] = rng.random((n, 2))
+    return adata
+
+
+def test_values_of_a_given_graph_multiply_those_of_layers():
+    rng = np.random.default_rng(0)
+    places = rng.random((200, 2))
+    pattern = mutual_knn(places, 6)
+    forms = layer_forms(
+        np.column_stack([5 * places[:, 0], rng.normal(size=200)]), places, pattern, samples=[np.arange(200)]
+    )
+    given = pattern.copy()
+    factor = rng.random((200, 200))
+    factor = factor + factor.T
+    rows, columns = given.nonzero()
+    given.data = factor[rows, columns]
+    ours, plain = (weigh_by_layers(one, places, forms, anisotropy=0.5, beta=1.0).toarray() for one in (given, pattern))
+    expected = plain * factor
+    np.testing.assert_allclose(ours, expected * (7.0 * 200 / expected.sum()))
+
+
+def test_without_a_pull_spots_without_neighbours_are_not_warned_of(recwarn):
+    adata = _plain(n=30)
+    adata.obsm["spatial"][0] = 1e6
+    section = read_section(AnnDataSource(adata))
+    features = np.random.default_rng(0).normal(size=(30, 3))
+    for beta, n in ((0.0, 0), (1.0, 1)):
+        recwarn.clear()
+        settings = GraphSettings.of(FitOptions(k=2, beta=beta, n_neighbors=4))
+        build_graph(section, features, np.arange(30) % 2, settings, Progress())
+        assert len([w for w in recwarn if "no neighbour" in str(w.message)]) == n

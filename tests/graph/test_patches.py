@@ -116,3 +116,15 @@ def test_a_slanted_tissue_is_cut_across():
 def test_default_number_of_patches(n, expected):
     assert default_n_patches(n) == expected
     assert default_n_patches(n, 4) == min(n, 4 * expected)
+
+
+def test_sections_have_patches_in_proportion_to_their_spots_and_one_at_least():
+    places = np.random.default_rng(0).random((410, 2))
+    samples = [np.arange(300), np.arange(300, 400), np.arange(400, 410)]
+    graph = mutual_knn(places, 4)
+    found = make_patches(places, graph, 8, keep_cross_edges=False, samples=samples)
+    section = np.searchsorted([300, 400], found.order, side="right")
+    of = [set(section[patch.start : patch.stop].tolist()) for patch in found.patches]
+    assert all(len(own) == 1 for own in of)
+    assert np.bincount([own.pop() for own in of]).tolist() == [6, 2, 1]
+    assert found.n_dropped == (graph.nnz - found.graph.nnz) // 2 > 0

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from spatialpdvi.api.folders import made_folder
 from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.io.results.writing import check_output
 from spatialpdvi.io.storage import atomic
-from spatialpdvi.io.storage.atomic import copy_content, disk_error, replacing
+from spatialpdvi.io.storage.atomic import check_writable, copy_content, disk_error, replacing, write_json
 
 AGAIN = ", then run again."
 
@@ -50,6 +51,31 @@ def test_a_folder_as_output(path, tmp_path) -> None:
 def test_a_pipe_as_output(path, tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "to be a file to write, found a pipe or device." in refusal(path, tmp_path / "pipe")
+
+
+def test_standard_output_as_output(path, tmp_path, monkeypatch) -> None:
+    """A file of the name "-" was made; the folder of the pipe behind /dev/stdout was said to be gone."""
+    read, write = os.pipe()
+    with pytest.raises(InputError, match=r" to be a file to write, found a pipe or device\."):
+        check_writable(f"/dev/fd/{write}", "json")
+    os.close(read)
+    os.close(write)
+    monkeypatch.chdir(tmp_path)
+    assert refusal(path, Path("-")) == (
+        "Expected a file to write to, found '-'. Results are not written to standard output, which has the summary of "
+        "a command alone. Choose another --output, the name of a file."
+    )
+    with pytest.raises(InputError, match=r"found '-'\. Results are not written to standard output"):
+        write_json("-", {}, option="json")
+    with pytest.raises(InputError, match=r"found '-'\. "), made_folder("-", n_files=2):
+        pass
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a disk that says of new files that they do not exist")
+def test_a_folder_that_makes_no_files() -> None:
+    with pytest.raises(InputError, match=r"^No file can be made in the folder '/proc'\. Choose another `output`\.$"):
+        check_writable("/proc/x.h5ad")
 
 
 def test_a_folder_without_permission(path, tmp_path, monkeypatch) -> None:

@@ -56,6 +56,20 @@ def test_a_missing_key_lists_the_others(adata, source_of) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["x,y", "x, y", " x ,y"])
+def test_columns_of_obs_with_blanks_or_without(adata, source_of, key) -> None:
+    grid = adata.obsm.pop("spatial")
+    adata.obs["x"], adata.obs["y"] = grid.T
+    np.testing.assert_array_equal(read_coordinates(source_of(adata), key), grid)
+    adata.obs[" y"] = -grid[:, 1]  # a column that has the blank in its name
+    assert (read_coordinates(AnnDataSource(adata), "x, y")[:, 1] <= 0).all()
+
+
+def test_a_list_of_columns_is_answered_with_how_to_name_them(adata) -> None:
+    with pytest.raises(InputError, match=r"^Expected `spatial_key` to be text, found \['x', 'y'\]\. .* 'x,y'\.$"):
+        read_coordinates(AnnDataSource(adata), ["x", "y"])
+
+
 @pytest.mark.parametrize("n_columns", [0, 1, 4])
 def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
     adata.obsm["spatial"] = np.zeros((12, n_columns))
@@ -144,6 +158,20 @@ def test_spots_of_two_sections_may_share_a_place_and_those_of_one_are_told_witho
     )
 
 
+def test_places_within_fields_of_view_are_told_from_those_in_the_section(adata, source_of) -> None:
+    adata.obsm["spatial_fov"] = adata.obsm["spatial"] + 5.0
+    (message,) = warning(source_of(adata))
+    assert message.endswith("For those in the whole section give `spatial_key='spatial_fov'`.")
+    read_coordinates(source_of(adata), "spatial_fov")
+    read_coordinates(source_of(adata), "spatial", samples=pd.Categorical(["a"] * 6 + ["b"] * 6))
+
+
 def test_a_narrow_strip_and_a_flat_third_axis_are_areas(adata, source_of) -> None:
     adata.obsm["spatial"] = np.column_stack([GRID * [1.0, 1e-4], np.zeros(12)])
     read_coordinates(source_of(adata), "spatial")
+
+
+def test_coordinates_that_are_too_near_each_other_are_refused(adata):
+    adata.obsm["spatial"] = adata.obsm["spatial"] * 1e-160
+    with pytest.raises(InputError, match=r"coordinates in a usual unit, found numbers of up to .*, .* apart"):
+        read_coordinates(AnnDataSource(adata), "spatial")

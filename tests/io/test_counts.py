@@ -1,14 +1,17 @@
 import logging
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from zarr_samples import write_zarr
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
 from spatialpdvi.io.section import counts as counts_module
-from spatialpdvi.io.section.counts import read_counts, warn_of_unmeasured
+from spatialpdvi.io.section.counts import read_counts, warn_of_other_features, warn_of_unmeasured
+from spatialpdvi.runtime.rows import columns_of
 
 ADVICE = "Name the layer of the counts with `layer`, or features with `rep`."
 
@@ -185,6 +188,38 @@ def test_a_matrix_of_true_and_false_is_used_aloud(adata, source_of) -> None:
     assert set(np.unique(found.matrix.toarray())) <= {0, 1}
 
 
+@pytest.mark.parametrize("kind", [str, "category"])
+def test_features_that_are_no_genes_are_told_once(make, kind, tmp_path) -> None:
+    data = make()
+    types = ["Gene Expression"] * 4 + ["Antibody Capture"] * 2 + ["Negative Control Probe"]
+    data.var["feature_types"] = pd.Series(types, index=data.var_names, dtype=kind)
+    data.raw = data.copy()
+    data.write_h5ad(tmp_path / "a.h5ad")
+    write_zarr(tmp_path / "a.zarr", data, 3)
+    with H5adSource(tmp_path / "a.h5ad") as file, H5adSource(tmp_path / "a.zarr") as store:
+        places = (("X", "var", "adata"), ("raw.X", "raw.var", "adata.raw.to_adata()"))
+        for source, (where, table, whole) in product((AnnDataSource(data), file, store), places):
+            with pytest.warns(InputWarning) as caught:
+                warn_of_other_features(source, where)
+            (message,) = [str(one.message) for one in caught if one.category is InputWarning]
+            chosen = f'{whole}[:, adata.{table}["feature_types"] == "Gene Expression"].copy()'
+            assert message == (
+                f"3 of 7 features in {where} are no genes by {table}['feature_types']: 2 'Antibody Capture', 1 "
+                "'Negative Control Probe'. They are fitted like genes, and a bright protein can decide the domains. "
+                f"Leave them out with `{chosen}`."
+            )
+            warn_of_other_features(AnnDataSource(eval(chosen, {"adata": data})), "X")  # silent: warnings are errors
+
+
+def test_features_of_one_type_are_no_reason_for_a_warning(adata) -> None:
+    for types in ("Gene Expression", "Antibody Capture", ["my", "own"] * 3 + ["words"]):
+        adata.var["feature_types"] = types
+        warn_of_other_features(AnnDataSource(adata), "X")
+    adata.var["feature_types"] = ["Gene Expression"] * 6 + [None]
+    with pytest.warns(InputWarning, match=r"^1 of 7 features in X is no gene by var\['feature_types'\]: 1 'no type'"):
+        warn_of_other_features(AnnDataSource(adata), "X")
+
+
 def _counts_of_two(missing: int) -> tuple[sp.csr_matrix, pd.Categorical]:
     """Counts of two sections of 50 spots, of which the second lacks the first genes."""
     counts = np.random.default_rng(0).poisson(2.0, size=(100, 40))
@@ -202,3 +237,16 @@ def test_sections_that_lack_many_genes_of_others_are_named(recwarn) -> None:
         warn_of_unmeasured(*_counts_of_two(40))
     counts, samples = _counts_of_two(5)
     warn_of_unmeasured(counts[::12], samples[::12])  # too few counts to tell
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("kind", [">f4", ">i4"])
+@pytest.mark.parametrize("memory", [None, 0])
+def test_numbers_of_any_byte_order_are_read(adata, source_of, storage, kind, memory) -> None:
+    counts = adata.X.toarray()
+    adata.X = counts.astype(kind) if storage == "dense" else adata.X.asformat(storage)
+    if storage != "dense":
+        adata.X.data = adata.X.data.astype(kind)
+    found, totals = columns_of(read_counts(source_of(adata), None, memory=memory).matrix, np.array([3, 0]))
+    np.testing.assert_array_equal(found, counts[:, [3, 0]])
+    np.testing.assert_array_equal(totals, counts.sum(axis=1))

@@ -1,6 +1,7 @@
 from typing import Any
 
 import anndata as ad
+import numpy as np
 import pytest
 
 from spatialpdvi.errors import InputError
@@ -77,3 +78,14 @@ def test_results_of_an_earlier_fit_may_be_replaced(adata: ad.AnnData) -> None:
     adata.obs["pdvi_domain"] = "0"  # kept by a concatenation that dropped uns
     check_free(AnnDataSource(adata), Keys("k20"))
     check_free(AnnDataSource(adata), Keys())
+
+
+def test_columns_of_the_default_names_with_values_of_the_users_are_not_replaced(adata):
+    adata.obs["pdvi_domain"] = ["cortex", "skin"] * 6
+    with pytest.raises(InputError, match=r"found obs\['pdvi_domain'\] in"):
+        check_free(AnnDataSource(adata), Keys())
+    adata.obs["pdvi_domain"] = ["0", "1"] * 6
+    check_free(AnnDataSource(adata), Keys())
+    adata.obs["pdvi_confidence"] = np.linspace(-1.0, 1.0, 12)
+    with pytest.raises(InputError, match=r"obs\['pdvi_confidence'\]"):
+        check_free(AnnDataSource(adata), Keys())

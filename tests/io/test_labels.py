@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.labels import read_initial, read_labels
 
 
@@ -153,3 +154,10 @@ def test_every_spot_needs_a_label_to_start_from(adata, source_of) -> None:
         "Expected obs['leiden'] to have a label for every spot to start from, found 3 of 12 "
         "missing (first: 'spot2'). Fill them, or name another column."
     )
+
+
+def test_whole_numbers_with_gaps_are_labels(adata):
+    adata.obs["annotation"] = [1.0, 2.0, np.nan] * 4
+    labels, key = read_labels(AnnDataSource(adata), None)
+    assert key == "annotation"
+    assert labels.categories.tolist() == ["1", "2"]

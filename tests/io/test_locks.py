@@ -140,6 +140,12 @@ def test_where_nothing_may_be_written_the_checks_of_the_output_speak(tmp_path, w
         assert not list(tmp_path.rglob(".spatialpdvi*"))
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a disk that says of new files that they do not exist")
+def test_no_other_run_is_blamed_where_no_lock_can_be_made():
+    with pytest.raises(InputError, match=r"^No file can be made in the folder '/proc'\."), claimed("/proc/x.h5ad"):
+        pass
+
+
 @pytest.mark.parametrize("kind", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, "a link in its place"])
 def test_a_disk_without_locks_gives_a_warning(tmp_path, monkeypatch, kind):
     out = tmp_path / "out"

@@ -2,12 +2,14 @@ import warnings
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.section.background import Exclusion
+from spatialpdvi.io.section.background import Exclusion, enough_counts
+from spatialpdvi.io.section.joining import join_sections
 from spatialpdvi.io.section.section import read_section
 
 
@@ -85,6 +87,24 @@ def test_sections_of_one_spot_are_warned_of(adata, source_of) -> None:
     ]
 
 
+def test_a_section_for_each_spot_is_refused_in_a_fit(adata, source_of) -> None:
+    """It was a warning, and minutes of work on spots without neighbours."""
+    adata.obs["cell_id"] = [f"cell{i}" for i in range(12)]
+    source = source_of(adata)
+    for options in ({}, {"rep": "spatial"}):
+        with pytest.raises(InputError) as caught:
+            read_section(source, sample="cell_id", **options)
+        assert str(caught.value) == (
+            "Expected sections of several spots, found 12 sections in obs['cell_id'] for 12 spots, so that none has a "
+            "neighbour in its own. Name a column of sections with `sample_key`, and none of the IDs of spots."
+        )
+    with pytest.warns(InputWarning, match=r"^12 of 12 sections in obs\['cell_id'\] have a single spot"):
+        read_section(source, sample="cell_id", expression=False)
+    adata.obs["one"] = "same"
+    with pytest.warns(InputWarning, match=r"^1 of 1 sections in obs\['one'\] has a single spot"):
+        read_section(source_of(adata[:1].copy()), sample="one")
+
+
 def test_spots_that_are_left_out_may_have_no_counts_or_features(adata, source_of) -> None:
     values = adata.X.toarray().astype(np.float32)
     values[::3] = np.nan
@@ -94,3 +114,50 @@ def test_spots_that_are_left_out_may_have_no_counts_or_features(adata, source_of
     np.testing.assert_array_equal(section.counts.toarray(), values[np.arange(12) % 3 > 0])
     with pytest.raises(InputError, match="found nan \\(not finite\\) in X"):
         read_section(source_of(adata))
+
+
+def _plain(n=12, genes=7, seed=0):
+    rng = np.random.default_rng(seed)
+    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
+    adata.obsm["spatial"] = rng.random((n, 2))
+    return adata
+
+
+def test_coordinates_in_a_frame_lose_the_spots_that_are_left_out():
+    adata = _plain()
+    places = adata.obsm["spatial"]
+    adata.obsm["spatial"] = pd.DataFrame(places, columns=["x", "y"], index=adata.obs_names)
+    adata.obs["fine"] = np.arange(12) % 3 > 0
+    section = read_section(AnnDataSource(adata), exclusion=Exclusion("fine"))
+    np.testing.assert_array_equal(section.coordinates, places[np.arange(12) % 3 > 0])
+
+
+def test_graphs_are_joined_in_the_order_of_the_sections():
+    sections = []
+    for seed, n in enumerate((8, 12)):
+        adata = _plain(n=n, seed=seed)
+        adata.obsp["mine"] = sp.csr_matrix(np.triu(np.ones((n, n)), 1) * (seed + 1))
+        adata.obsp["mine"] = sp.csr_matrix(adata.obsp["mine"] + adata.obsp["mine"].T)
+        sections.append(read_section(AnnDataSource(adata), graph="mine"))
+    joined = join_sections(sections, ["a", "b"]).graph.toarray()
+    np.testing.assert_array_equal(joined[:8, :8], sections[0].graph.toarray())
+    np.testing.assert_array_equal(joined[8:, 8:], sections[1].graph.toarray())
+    assert not joined[:8, 8:].any()
+
+
+def test_a_spot_with_exactly_the_limit_is_kept():
+    counts = sp.csr_matrix(np.array([[3, 0, 0], [1, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=np.float32))
+    options = counts, np.random.default_rng(0).random((4, 2)), [np.arange(4)]
+    assert enough_counts(*options, Exclusion(min_genes=2)).tolist() == [False, True, True, False]
+    assert enough_counts(*options, Exclusion(min_counts=3)).tolist() == [True, False, True, False]
+    assert enough_counts(*options, Exclusion(min_counts=2, min_genes=2)).tolist() == [False, True, True, False]
+
+
+def test_a_section_that_lacks_genes_is_told_when_it_is_read():
+    adata = _plain(n=60)
+    adata.obs["slice"] = np.repeat(["a", "b"], 30)
+    counts = adata.X.toarray()
+    counts[:30, :4] = 0
+    adata.X = sp.csr_matrix(counts)
+    with pytest.warns(InputWarning, match=r"^Section 'a' has no count of 2 of 5 genes that are common in others"):
+        read_section(AnnDataSource(adata), sample="slice")

@@ -8,6 +8,8 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import matrices
 from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
+from spatialpdvi.io.section.counts import read_counts
+from spatialpdvi.io.section.features import read_features
 
 DENSE = np.array([[0, 2, 0], [1, 0, 0], [0, 0, 3], [4, 0, 5]])
 
@@ -42,6 +44,40 @@ def test_half_precision_becomes_single(source_of) -> None:
     csr = source_of(ad.AnnData(X=DENSE.astype(np.float16))).matrix("X")
     assert csr.dtype == np.float32
     np.testing.assert_array_equal(csr.toarray(), DENSE)
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_what_dask_has_yet_to_compute_is_refused_with_the_way_out(make, storage) -> None:
+    """A sparse layer of counts was passed over for X, and a dense X ended in a TypeError."""
+    array = pytest.importorskip("dask.array")
+
+    def lazy(values: np.ndarray) -> object:
+        blocks = array.from_array(values, chunks=(5, values.shape[1]))
+        return blocks.map_blocks(sp.csr_matrix) if storage == "csr" else blocks
+
+    data = make()
+    data.obsm["X_pca"] = array.from_array(data.X.toarray()[:, :3], chunks=(5, 3))
+    data.X = lazy(data.X.toarray())
+    data.raw = data.copy()
+    data.layers["counts"] = lazy(make().X.toarray())
+    source = AnnDataSource(data)
+    ways = {
+        "X": lambda: read_counts(source, "X"),
+        "layers['counts']": lambda: read_counts(source, None),
+        "obsm['X_pca']": lambda: read_features(source, "X_pca"),
+        "raw.X": lambda: read_counts(source, "raw.X"),
+    }
+    for where, way in ways.items():
+        with pytest.raises(InputError) as caught:
+            way()
+        one = "" if where == "raw.X" else f", or this array with `adata.{where} = adata.{where}.compute()`"
+        assert str(caught.value) == (
+            f"Expected {where} of the AnnData in memory, found a Dask array. Read the whole AnnData into memory with "
+            f"`adata = adata.to_memory()`{one}."
+        )
+    source = AnnDataSource(data.to_memory())  # as the error advises
+    for way in ways.values():
+        way()
 
 
 def test_dense_blocks_are_joined_in_order(source_of, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from click.testing import CliRunner
+from conftest import run
 from zarr_samples import FORMATS, files_of
 
 import spatialpdvi as spv
-from spatialpdvi.cli import main
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.results import writing
 from spatialpdvi.io.results.writing import write_elements
@@ -39,13 +38,6 @@ RESULTS = {
     ("obsm", "pdvi_posterior"): np.full((N, 2), 0.5, dtype=np.float32),
     ("uns", "pdvi"): {"params": {"k": 2}, "certificate": {"converged": True}},
 }
-
-
-def run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert shown.exit_code == code, shown.output
-    assert "Traceback" not in shown.output
-    return shown.output
 
 
 def _table(coordinates, region, first):
@@ -141,7 +133,7 @@ def test_a_fit_goes_into_its_table_and_spatialdata_reads_it(store, tmp_path):
     before, files, attrs = load(store).tables[TABLE], others_of(store), {}
     for name in (TABLE, OTHER):
         attrs[name] = zarr.open_group(store / "tables" / name, mode="r").attrs.asdict()
-    shown = run("fit", store, "--table", TABLE, *FIT)
+    shown = run("fit", store, "--table", TABLE, *FIT).output
     assert f"written: {store / 'tables' / TABLE}" in shown
     sdata = load(store)
     table = sdata.tables[TABLE]
@@ -172,7 +164,7 @@ def test_every_command_that_writes_does_so_into_the_store(store, tmp_path):
     run("markers", store, "--table", TABLE, "--store")
     assert others_of(store) == files
     run("predict", store, "--table", OTHER, "--model", tmp_path / "model.npz", "--key-added", "predicted")
-    shown = run("transfer", store, "--table", TABLE, "--to", cells)
+    shown = run("transfer", store, "--table", TABLE, "--to", cells).output
     assert "700 of 700 spots have a domain" in shown
     sdata = load(store)
     assert sdata.tables[TABLE].obs["pdvi_domain"].cat.categories.tolist() == ["both", "1"]
@@ -285,7 +277,7 @@ def test_two_runs_on_tables_of_one_store_exclude_each_other(store):
 
 def refusal(store, table=TABLE):
     before = files_of(store)
-    said = run("fit", store, "--table", table, *FIT, code=2)
+    said = run("fit", store, "--table", table, *FIT, code=2).output
     assert "genes:" not in said  # before the work
     assert files_of(store) == before
     return said
@@ -300,14 +292,14 @@ def test_what_cannot_be_written_is_refused_before_the_work(store, tmp_path, monk
     assert "found a link in it (images/more). Write the table to a file of its own, with --output." in refusal(store)
     (store / "images" / "more").unlink()
     os.mkfifo(store / "images" / "pipe")
-    assert "found a pipe or device in it (images/pipe)" in run("fit", store, "--table", TABLE, *FIT, code=2)
+    assert "found a pipe or device in it (images/pipe)" in run("fit", store, "--table", TABLE, *FIT, code=2).output
     (store / "images" / "pipe").unlink()
     name = next(path for path in (store / "images").rglob("*") if path.name in {"zarr.json", ".zarray"})
     content = name.read_text()
     name.write_text(content[:-20])
     assert "found an element whose metadata cannot be read" in refusal(store)
     name.write_text(content)
-    assert "the name of one table of" in run("fit", store, *FIT, code=2)
+    assert "the name of one table of" in run("fit", store, *FIT, code=2).output
 
 
 def test_a_table_takes_no_result_of_another_file(store, tmp_path):
@@ -316,7 +308,7 @@ def test_a_table_takes_no_result_of_another_file(store, tmp_path):
         ad.read_zarr(store / "tables" / TABLE).write_h5ad(other)
     before = files_of(tmp_path)
     for output in (store / "tables" / TABLE, store / "tables" / "new", store):
-        said = run("fit", other, *FIT, "-o", output, code=2)
+        said = run("fit", other, *FIT, "-o", output, code=2).output
         assert "Choose another --output." in said
     assert files_of(tmp_path) == before
 

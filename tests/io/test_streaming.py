@@ -14,9 +14,10 @@ from anndata import AnnData
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import select_spots
 from spatialpdvi.io.formats.streaming import CopiedRows, read_range
-from spatialpdvi.io.section.counts import read_counts
-from spatialpdvi.runtime.rows import JoinedRows, row_blocks
+from spatialpdvi.io.section.counts import find_counts, read_counts
+from spatialpdvi.runtime.rows import JoinedRows, SelectedRows, columns_of, row_blocks
 
 
 @pytest.fixture
@@ -67,6 +68,42 @@ def test_values_that_are_no_counts_are_refused_in_any_block(counts, tmp_path, mo
         found = read_counts(source, None, memory=1)
     with pytest.raises(InputError, match=r"Expected X to hold raw counts .*, found 0\.5 \(not a whole number\)\."):
         list(row_blocks(found.matrix))
+
+
+@pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("values", [7, 50, 10**6])
+def test_columns_of_parts_and_of_some_rows_are_those_of_the_matrix(counts, tmp_path, monkeypatch, storage, values):
+    monkeypatch.setattr(streaming, "_VALUES", values)
+    chosen, dense = np.array([17, 0, 3]), counts.toarray()
+    path = _file(tmp_path, dense if storage == "dense" else counts.asformat(storage))
+    with H5adSource(path) as source:
+        rows = source.rows("X")
+    for parts in ([rows], [half for part in rows.split(2) for half in part.split(3)]):
+        if storage != "csc":
+            blocks = [block for part in parts for block in part.blocks()]
+            np.testing.assert_array_equal(sp.vstack(blocks).toarray(), dense)
+        found, totals = map(np.concatenate, zip(*(part.columns(chosen) for part in parts), strict=True))
+        np.testing.assert_array_equal(found, dense[:, chosen])
+        np.testing.assert_array_equal(totals, dense.sum(axis=1))
+    spots = np.array([2, 7, 40, 89])
+    found, totals = SelectedRows(rows, spots).columns(chosen)
+    np.testing.assert_array_equal(found, dense[spots][:, chosen])
+    np.testing.assert_array_equal(totals, dense[spots].sum(axis=1))
+
+
+@pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
+def test_values_that_are_no_counts_are_refused_unless_their_spots_are_left_out(counts, tmp_path, monkeypatch, storage):
+    monkeypatch.setattr("spatialpdvi.io.formats.matrices.FIRST_VALUES", 10)
+    dense = counts.toarray()
+    dense[80, 20] = np.nan
+    path = _file(tmp_path, dense if storage == "dense" else sp.csr_matrix(dense).asformat(storage))
+    chosen = np.array([0, 20])
+    with H5adSource(path) as source:
+        kept = np.delete(np.arange(90), 80)
+        found, _ = columns_of(find_counts(select_spots(source, kept), None, memory=0).matrix, chosen)
+        np.testing.assert_array_equal(found, dense[kept][:, chosen])
+        with pytest.raises(InputError, match=r"Expected X to hold raw counts .*, found nan \(not finite\)\."):
+            columns_of(find_counts(source, None, memory=0).matrix, chosen)
 
 
 def test_a_damaged_block_is_one_sentence(counts, tmp_path):

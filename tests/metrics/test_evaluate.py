@@ -30,7 +30,8 @@ def joint():
     adata.obsm["spatial"] = np.random.default_rng(0).permutation(adata.obsm["xy"])
     adata.obs["tissue"] = np.arange(adata.n_obs) % N >= 20
     options = {"k": 4, "n_top_genes": 80, "n_init": 1, "states": "off"}
-    spv.fit(adata, **options, spatial_key="xy", sample_key="slice", mask="tissue")
+    with pytest.warns(InputWarning, match="lie in one section each"):
+        spv.fit(adata, **options, spatial_key="xy", sample_key="slice", mask="tissue")
     return adata
 
 

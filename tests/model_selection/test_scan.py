@@ -5,11 +5,10 @@ import json
 import anndata
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import run
 
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError
-from spatialpdvi.cli import main
 from spatialpdvi.features import correction
 from spatialpdvi.features.build import raw_features
 from spatialpdvi.fitting.inputs import read_inputs
@@ -27,12 +26,6 @@ COLUMNS = {
     *("k", "neg_elbo", "found_again", "split_ari", "restart_ari", "persistence", "smallest", "n_empty", "smooth"),
     *("converged", "seconds"),
 }
-
-
-def _run(*arguments, code=0):
-    shown = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert shown.exit_code == code, shown.output + shown.stderr
-    return shown
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +98,7 @@ def tissue_file(tissue, tmp_path):
 def test_the_command_line_shows_the_table_and_marks_the_choice(tissue_file, tmp_path):
     report = tmp_path / "report.json"
     options = ["--k", "4:6", "--n-top-genes", 150, "--n-init", 1, "--report", report]
-    shown = _run("fit", tissue_file, *options, "--save-model", tmp_path / "model.npz")
+    shown = run("fit", tissue_file, *options, "--save-model", tmp_path / "model.npz")
     lines = shown.stdout.splitlines()
     assert lines[0].split()[:3] == ["K", "found", "again"]
     assert [line[:6].split() for line in lines[1:4]] == [["4"], [">", "5"], ["6"]]
@@ -118,13 +111,13 @@ def test_the_command_line_shows_the_table_and_marks_the_choice(tissue_file, tmp_
     assert written.uns["pdvi"]["k_choice"]["asked"] == "4:6"
     assert list(written.obs["pdvi_domain"].cat.categories) == ["0", "1", "2", "3", "4"]
 
-    _run("plot", tissue_file, "-o", tmp_path / "picture.png")
+    run("plot", tissue_file, "-o", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-    _run("predict", tissue_file, "--model", tmp_path / "model.npz", "-o", tmp_path / "predicted.h5ad")
+    run("predict", tissue_file, "--model", tmp_path / "model.npz", "-o", tmp_path / "predicted.h5ad")
     assert "k_scan" not in anndata.read_h5ad(tmp_path / "predicted.h5ad").uns["pdvi"]
 
     # a second run over the first result leaves nothing of it
-    quiet = _run("fit", tissue_file, "--k", 3, "--n-top-genes", 150, "--n-init", 1, "--quiet")
+    quiet = run("fit", tissue_file, "--k", 3, "--n-top-genes", 150, "--n-init", 1, "--quiet")
     assert quiet.stdout == ""
     assert "k_scan" not in anndata.read_h5ad(tissue_file).uns["pdvi"]
 
@@ -222,18 +215,18 @@ def test_few_spots_can_be_scanned():
 @pytest.mark.parametrize("k", ["4:", "1:3", "auto:5"])
 def test_what_cannot_be_read_leaves_the_file_as_it_was(toy_file, k):
     before = toy_file.read_bytes()
-    shown = _run("fit", toy_file, "--k", k, code=2)
+    shown = run("fit", toy_file, "--k", k, code=2)
     assert shown.stderr.startswith("Error: Expected `--k` to be a whole number of at least 2, a range a:b")
     assert "Traceback" not in shown.stderr
     assert toy_file.read_bytes() == before
 
 
 def test_a_range_beyond_the_spots_is_refused_early(toy_file):
-    assert "at most the number of spots, 600, found 590:601" in _run("fit", toy_file, "--k", "590:601", code=2).stderr
+    assert "at most the number of spots, 600, found 590:601" in run("fit", toy_file, "--k", "590:601", code=2).stderr
 
 
 def test_solvers_are_compared_with_one_number(toy_file, tmp_path):
-    shown = _run("compare", toy_file, "--k", "auto", "-o", tmp_path / "out", code=2)
+    shown = run("compare", toy_file, "--k", "auto", "-o", tmp_path / "out", code=2)
     assert shown.stderr.startswith("Error: Expected `--k` to be a single number here, found auto.")
     assert not (tmp_path / "out").exists()
 

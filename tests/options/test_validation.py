@@ -1,6 +1,7 @@
 """Options refuse what they cannot be, in Python as on the command line."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from spatialpdvi import FitOptions, InputError
@@ -23,6 +24,59 @@ from spatialpdvi.options.presets import PRESETS, preset_options, set_by
         ("tol", float("nan"), "Expected `tol` to be at least 1e-06, found nan."),
         ("beta", float("inf"), "Expected `beta` to be a finite number, found inf."),
         ("beta", 1e305, "Expected `beta` to be at most 1000000, found 1e+305."),
+        ("memory", 4, "Expected `memory` to be a size such as 8GB or 500MB, found 4."),
+        (
+            "memory",
+            "4",
+            (
+                "Expected `memory` to be a size such as 8GB or 500MB, found '4', which is 4 bytes. Give the unit as "
+                "well, '4GB' for example."
+            ),
+        ),
+        *(
+            (
+                name,
+                np.zeros(1049, dtype=bool),
+                (
+                    f"Expected `{name}` to be text, found ndarray of 1,049. Store it as a column of obs, and give the "
+                    "name of that column."
+                ),
+            )
+            for name in ("mask", "init", "sample_key", "label_key")
+        ),
+        (
+            "rep",
+            np.zeros((1049, 3)),
+            (
+                "Expected `rep` to be text, found ndarray of 1,049 x 3. Store it in obsm, and give the key under which "
+                "it is there."
+            ),
+        ),
+        (
+            "init",
+            pd.Series([0] * 2000),
+            (
+                "Expected `init` to be text, found Series of 2,000. Store it as a column of obs, and give the name of "
+                "that column."
+            ),
+        ),
+        (
+            "spatial_key",
+            ["x", "y"],
+            (
+                "Expected `spatial_key` to be text, found ['x', 'y']. Store coordinates in obsm, and give their key; "
+                "or name columns of obs in one text, such as 'x,y'."
+            ),
+        ),
+        (
+            "mask",
+            [True] * 900,
+            (
+                "Expected `mask` to be text, found a list of 900. Store it as a column of obs, and give the name of "
+                "that column."
+            ),
+        ),
+        ("beta", np.ones(3), "Expected `beta` to be a number, found ndarray of 3."),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):

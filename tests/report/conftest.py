@@ -9,9 +9,7 @@ from typing import Any
 import anndata
 import numpy as np
 import pytest
-from click.testing import CliRunner
-
-from spatialpdvi.cli import main
+from conftest import run
 
 FEW = ["--n-top-genes", "100", "--n-init", "2"]
 _VOID = {"img", "meta"}
@@ -97,12 +95,6 @@ class Page(HTMLParser):
     @property
     def commands(self) -> list[str]:
         return [data for tag, data in self.texts if tag == "code"]
-
-
-def run(*arguments: Any, code: int = 0) -> Any:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def report(*files: Any, options: Any = ()) -> Page:

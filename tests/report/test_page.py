@@ -163,7 +163,7 @@ def test_sections_of_one_file(fitted, tmp_path):
 
 
 def test_without_annotation(fitted):
-    change(fitted, lambda adata: adata.obs.drop(columns="annotation", inplace=True))
+    change(fitted, lambda adata: adata.obs.pop("annotation"))
     run("fit", fitted, "--k", "3", *FEW, "--quiet")
     page = report(fitted)
     _expect_whole(page)
@@ -181,7 +181,7 @@ def test_without_annotation(fitted):
 
 
 def test_an_annotation_that_went_after_the_fit_is_no_map(fitted):
-    change(fitted, lambda adata: adata.obs.drop(columns="annotation", inplace=True))
+    change(fitted, lambda adata: adata.obs.pop("annotation"))
     page = report(fitted)
     assert page.captions[0] == "Domains"
     assert "ARI" in page.tables["section-1-scores"][0][0]

@@ -269,3 +269,14 @@ def test_the_next_fit_removes_them(section):
     assert "pdvi_intervals" in section.uns
     spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=1)
     assert "pdvi_intervals" not in section.uns
+
+
+def test_blocks_of_sections_on_top_of_each_other_are_those_of_sections_apart():
+    section = spatialpdvi.simulate(n_spots=600, n_genes=60, k=3, seed=1, easy=True)
+    section.obs["slide"] = np.where(np.arange(600) % 2, "a", "b")
+    spatialpdvi.fit(section, k=3, n_top_genes=60, n_init=2, states="off", sample_key="slide")
+    moved = section.copy()
+    moved.obsm["spatial"] = moved.obsm["spatial"] + 1e5 * (np.arange(600) % 2)[:, None]
+    on_top, apart = (spatialpdvi.intervals(one, genes=["gene00003"]) for one in (section, moved))
+    pd.testing.assert_frame_equal(on_top.contrasts, apart.contrasts)
+    pd.testing.assert_frame_equal(on_top.expression, apart.expression)

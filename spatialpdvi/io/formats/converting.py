@@ -12,13 +12,14 @@ from spatialpdvi.io.storage.atomic import disk_error
 from spatialpdvi.io.storage.elements import column_order, is_array, is_group, is_hdf5, is_packed, read, read_column
 from spatialpdvi.io.storage.zarr_stores import whole
 
-__all__ = ["convert", "convert_some", "converted_bytes", "some_bytes"]
+__all__ = ["HEADER_BYTES", "convert", "convert_some", "converted_bytes", "some_bytes"]
 
 _CHUNK = 1 << 18  # values of a chunk that is written; one in float32 fits the cache of HDF5
 _BLOCK = 1 << 23  # values that are copied at once
 _ENCODING = ("encoding-type", "encoding-version")
 _CONTAINERS = {"", "anndata", "dict", "raw"}  # groups of elements; all others are elements, which anndata knows
-_HEADERS = 1 << 13  # bytes that HDF5 spends on an element
+# more than HDF5 spends on the headers of an element, which are groups, attributes and its heap of texts (about 1 kB)
+HEADER_BYTES = 1 << 13
 
 _OWN_KIND = (
     f"Remove it, or choose an {option('output')} of the input's own kind (.h5ad or .zarr), for which nothing is "
@@ -104,9 +105,9 @@ def _copy_checked(source: Any, target: Any, key: str, advice: str) -> None:
 def converted_bytes(source: Any) -> int:
     """Return a generous estimate of the bytes of all elements without compression."""
     if is_array(source):
-        itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else _HEADERS // 64
-        return int(np.prod(source.shape)) * itemsize + _HEADERS
-    return _HEADERS + sum(converted_bytes(source[key]) for key in source)
+        itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else HEADER_BYTES // 64
+        return int(np.prod(source.shape)) * itemsize + HEADER_BYTES
+    return HEADER_BYTES + sum(converted_bytes(source[key]) for key in source)
 
 
 def _copy_element(element: Any, target: Any, key: str) -> None:

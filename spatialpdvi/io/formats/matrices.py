@@ -17,6 +17,7 @@ __all__ = [
     "layer_address",
     "layer_of",
     "layout_of",
+    "matrix_address",
     "numeric",
     "stored_bytes",
 ]
@@ -30,6 +31,11 @@ _BLOCK_BYTES = 64 << 20
 def layer_address(key: str) -> str:
     """Return how a layer is named in messages and in `Source.matrix`: ``layers['count']``."""
     return f"layers['{key}']"
+
+
+def matrix_address(layer: str) -> str:
+    """Return the address of the matrix that the option ``layer`` names: ``X``, ``raw.X``, or that of a layer."""
+    return layer if layer in {"X", "raw.X"} else layer_address(layer)
 
 
 def layer_of(where: str) -> str | None:
@@ -79,6 +85,8 @@ def numeric(values: np.ndarray, name: str) -> np.ndarray:
     kind = values.dtype.kind
     if kind == "b":
         return values.astype(np.uint8)
+    if not values.dtype.isnative:  # SciPy computes in the byte order of the machine alone
+        values = values.astype(values.dtype.newbyteorder("="))
     if kind == "f" and values.dtype.itemsize not in {4, 8}:
         return values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
     if kind in "iuf":

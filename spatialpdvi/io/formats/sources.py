@@ -158,7 +158,7 @@ class AnnDataSource:
 
     def obsm(self, key: str) -> Any:
         """One element of ``obsm``, with n rows."""
-        return self._adata.obsm[key]
+        return _computed(self._adata.obsm[key], f"obsm[{key!r}]")
 
     def obsp_keys(self) -> list[str]:
         """Keys of ``obsp``."""
@@ -166,7 +166,7 @@ class AnnDataSource:
 
     def obsp(self, key: str) -> Any:
         """One element of ``obsp``."""
-        return self._adata.obsp[key]
+        return _computed(self._adata.obsp[key], f"obsp[{key!r}]")
 
     def uns_keys(self) -> list[str]:
         """Keys of ``uns``."""
@@ -218,6 +218,7 @@ class AnnDataSource:
             matrix = self._adata.raw.X
         else:
             matrix = self._adata.X if layer is None else self._adata.layers[layer]
+        matrix = _computed(matrix, where)
         if hasattr(matrix, "to_memory"):  # the sparse matrix of a backed AnnData
             matrix = matrix.to_memory()
         if isinstance(matrix, pd.DataFrame):
@@ -225,6 +226,19 @@ class AnnDataSource:
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
             raise InputError(f"{where} to be an array or a sparse matrix", type(matrix).__name__, "Convert it first.")
         return matrix
+
+
+def _computed(element: Any, where: str) -> Any:
+    """Return an element of an AnnData; raise an `InputError` where its values are still to be computed by Dask.
+
+    To compute them here would fill the memory that Dask was to save, without a word.
+    """
+    if not hasattr(type(element), "__dask_graph__"):
+        return element
+    advice = "Read the whole AnnData into memory with `adata = adata.to_memory()`"
+    if where != "raw.X":  # which cannot be set
+        advice += f", or this array with `adata.{where} = adata.{where}.compute()`"
+    raise InputError(f"{where} of the AnnData in memory", "a Dask array", f"{advice}.")
 
 
 def select_spots(source: Source, spots: np.ndarray) -> Source:

@@ -21,7 +21,7 @@ from spatialpdvi.io.formats.matrices import as_csr, numeric
 from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.storage.elements import is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
-from spatialpdvi.runtime.rows import Check, Rows, columns_of_blocks
+from spatialpdvi.runtime.rows import Check, Rows, SelectedRows, columns_of_blocks
 from spatialpdvi.runtime.threads import ahead, in_blocks
 
 __all__ = ["CopiedRows", "FileRows", "read_range"]
@@ -88,7 +88,9 @@ class FileRows:
                     raise self._damaged(error) from error
                 yield block
 
-    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def columns(
+        self, chosen: np.ndarray, check: Check | None = None, own: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Do as `spatialpdvi.runtime.rows.columns_of`, also where the matrix is stored by columns (CSC).
 
         Raises
@@ -100,35 +102,41 @@ class FileRows:
             element = file[self.element]
             if not is_array(element) and element.attrs.get("encoding-type") == "csc_matrix":
                 try:
-                    return self._of_columns(whole(element), chosen, check)
+                    return self._of_columns(whole(element), chosen, check, own)
                 except (InputError, MemoryError):
                     raise
                 except Exception as error:
                     raise self._damaged(error) from error
-        return columns_of_blocks(self.blocks(), chosen, check)
+        blocks = self.blocks() if own is None else SelectedRows(self, own).blocks()
+        return columns_of_blocks(blocks, chosen, check)
 
-    def _of_columns(self, group: Any, chosen: np.ndarray, check: Check | None) -> tuple[np.ndarray, np.ndarray]:
+    def _of_columns(
+        self, group: Any, chosen: np.ndarray, check: Check | None, own: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         indptr = group["indptr"][()].astype(np.int64)
         if indptr.size != self.shape[1] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
             msg = "its columns do not follow one another"
             raise ValueError(msg)
         n_rows = int(group.attrs["shape"][0])
-        found, totals = np.zeros((self.shape[0], chosen.size)), np.zeros(self.shape[0])
+        wanted = np.arange(self.shape[0]) if own is None else own
+        place = np.full(n_rows, -1)  # of each row of the matrix among those that are wanted
+        place[self._first + wanted] = np.arange(wanted.size)
+        found, totals = np.zeros((wanted.size, chosen.size)), np.zeros(wanted.size)
         for start in range(0, int(indptr[-1]), _VALUES):
             stop = min(start + _VALUES, int(indptr[-1]))
             data, rows = read_range(group["data"], start, stop), read_range(group["indices"], start, stop)
             if data.size < stop - start or rows.size < stop - start or rows.min() < 0 or rows.max() >= n_rows:
                 msg = "values are missing, or lie outside of the matrix"
                 raise ValueError(msg)
-            data, rows = numeric(data, self.name), rows.astype(np.int64) - self._first
+            data, rows = numeric(data, self.name), place[rows.astype(np.int64)]
+            inside = rows >= 0
             if check is not None:
-                check(data)
-            inside = (rows >= 0) & (rows < self.shape[0])
-            totals += np.bincount(rows[inside], weights=data[inside], minlength=self.shape[0])
+                check(data[inside])
+            totals += np.bincount(rows[inside], weights=data[inside], minlength=wanted.size)
             for number, column in enumerate(chosen):
                 low, high = np.clip(indptr[[column, column + 1]], start, stop) - start
-                own = slice(int(low), int(high))
-                np.add.at(found[:, number], rows[own][inside[own]], data[own][inside[own]])
+                part = slice(int(low), int(high))
+                np.add.at(found[:, number], rows[part][inside[part]], data[part][inside[part]])
         return found, totals
 
     def _damaged(self, error: Exception) -> InputError:

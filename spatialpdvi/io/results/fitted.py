@@ -32,6 +32,7 @@ __all__ = [
     "read_summary",
     "sample_key_of_fit",
     "samples_of_fit",
+    "scores_of_fit",
     "spatial_key_of_fit",
     "stored_params",
     "why_missing",
@@ -165,6 +166,19 @@ def stored_params(summary: Any) -> Mapping[str, Any]:
     """Return the parameters in the summary of a fit, ``uns[key]``; empty where there are none."""
     params = summary.get("params") if isinstance(summary, Mapping) else None
     return params if isinstance(params, Mapping) else {}
+
+
+def scores_of_fit(summary: Any) -> Mapping[str, Any]:
+    """Return scores over all sections of a fit from its summary, ``uns[key]``; empty where there are none.
+
+    An edit scores the domains of its file alone. Where the file is one of several that were fitted together, the scores
+    of the fit's start still name the sections, under ``samples``.
+    """
+    scores = summary.get("scores") if isinstance(summary, Mapping) else None
+    if not isinstance(scores, Mapping):
+        return {}
+    start = scores.get("baseline")
+    return start if "samples" not in scores and isinstance(start, Mapping) and "samples" in start else scores
 
 
 def spatial_key_of_fit(summary: Any, key: str | None) -> str:

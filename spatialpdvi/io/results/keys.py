@@ -10,9 +10,10 @@ import pandas as pd
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_PREFIX", "Keys", "check_free", "prefixes_in"]
+__all__ = ["DEFAULT_PREFIX", "PER_SPOT", "Keys", "check_free", "prefixes_in"]
 
 DEFAULT_PREFIX = "pdvi"
+PER_SPOT = ("obs", "obsm", "obsp")  # groups of an AnnData whose elements have a row for each spot
 
 # One letter or digit at least: HDF5 reads a bare "." as "this very group".
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -12,11 +12,9 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source, select_spots
 from spatialpdvi.io.results.fitted import not_ours, stored_params
-from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.keys import PER_SPOT, Keys
 
 __all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
-
-_PER_SPOT = ("obs", "obsm", "obsp")
 
 
 def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
@@ -86,7 +84,7 @@ def on_all_spots(elements: Mapping[tuple[str, str], Any], kept: np.ndarray | Non
     if kept is None:
         return dict(elements)
     return {
-        (group, key): _spread(value, kept, pairs=group == "obsp") if group in _PER_SPOT else value
+        (group, key): _spread(value, kept, pairs=group == "obsp") if group in PER_SPOT else value
         for (group, key), value in elements.items()
     }
 

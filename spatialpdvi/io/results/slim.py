@@ -16,7 +16,7 @@ from spatialpdvi.io.results.keys import Keys, prefixes_in
 from spatialpdvi.io.results.writing import as_store
 from spatialpdvi.io.section.counts import slim_from
 from spatialpdvi.io.storage.atomic import is_same
-from spatialpdvi.io.storage.elements import is_array, is_hdf5
+from spatialpdvi.io.storage.elements import column_order, is_array, is_hdf5
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, locate_all
 
 __all__ = ["check_number", "check_other_file", "check_parts", "opened_with_counts", "read_markers", "slim_pairs"]
@@ -87,11 +87,19 @@ def slim_pairs(source: H5adSource, keys: Keys, *, rep: str | None) -> list[tuple
     ours = {pair for prefix in prefixes for pair in Keys(prefix).all_pairs()}
     obsm = source.root.get("obsm", {})
     kept = [("uns", key) for key in source.uns_keys()]
-    for key in source.obsm_keys():
-        is_map = is_array(obsm[key]) and len(obsm[key].shape) == 2 and obsm[key].shape[1] in _AXES
-        if is_map or key == rep or ("obsm", key) in ours:
-            kept.append(("obsm", key))
+    kept += [
+        ("obsm", key)
+        for key in source.obsm_keys()
+        if _n_columns(obsm[key]) in _AXES or key == rep or ("obsm", key) in ours
+    ]
     return kept + [("obsp", key) for key in source.obsp_keys() if ("obsp", key) in ours]
+
+
+def _n_columns(element: Any) -> int | None:
+    """The columns of an array or a data frame of a file; None for any other element."""
+    if is_array(element):
+        return int(element.shape[1]) if len(element.shape) == 2 else None
+    return len(column_order(element)) if element.attrs.get("encoding-type") == "dataframe" else None
 
 
 @contextmanager

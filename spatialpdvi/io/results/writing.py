@@ -18,10 +18,11 @@ from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import sparse_dataset, write_elem
 
 from spatialpdvi.errors import InputError, ResourceError, option
-from spatialpdvi.io.formats.converting import convert, convert_some, converted_bytes, some_bytes
+from spatialpdvi.io.formats.converting import HEADER_BYTES, convert, convert_some, converted_bytes, some_bytes
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.results.keys import PER_SPOT
 from spatialpdvi.io.storage.atomic import (
-    check_folder,
+    check_makes_files,
     check_space,
     check_writable,
     clear_errors,
@@ -60,9 +61,6 @@ Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 # they leave one gap that its own arrays fill (4 kB more per fit, instead of 12 to 20).
 _META_BLOCK = 1 << 16  # bytes
 
-# More than HDF5 spends on the headers of an element, which are groups, attributes and its heap of texts (about 1 kB).
-_HEADERS = 1 << 13  # bytes
-_PER_SPOT = {"obs", "obsm", "obsp"}
 # counts are small: most of their bytes are zeros, which shuffling brings together
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
@@ -195,7 +193,7 @@ def _check_store(table: Location) -> None:
     """Check that a table of a SpatialData store can be updated where it is."""
     store, instead = table.spatialdata, f"Write the table to a file of its own, with {option('output')}."
     assert store is not None
-    check_folder(store.parent, table.given)
+    check_makes_files(store.parent, table.given)
     if not os.access(store, os.W_OK):
         raise InputError(f"the SpatialData store {str(store)!r} to be writable", "it write-protected", instead)
     expected = f"to write into the SpatialData store {str(store)!r}"
@@ -343,7 +341,7 @@ def _order_columns(obs: Any, added: Sequence[str], removed: set[str]) -> None:
 
 def _check_lengths(elements: Mapping[Pair, Any], n_spots: int, name: str) -> None:
     for (group, key), value in elements.items():
-        if group not in _PER_SPOT:
+        if group not in PER_SPOT:
             continue
         n_rows = np.shape(value)[0]
         if n_rows != n_spots:
@@ -365,7 +363,7 @@ def _n_bytes(value: Any) -> int:
 def _growth(elements: Mapping[Pair, Any]) -> int:
     """A generous estimate of the bytes by which a file grows."""
     values = elements.values()
-    return sum(map(_n_bytes, values)) + _HEADERS * sum(map(_n_elements, values)) + 4 * _META_BLOCK
+    return sum(map(_n_bytes, values)) + HEADER_BYTES * sum(map(_n_elements, values)) + 4 * _META_BLOCK
 
 
 def _n_elements(value: Any) -> int:

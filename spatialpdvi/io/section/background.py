@@ -7,6 +7,7 @@ single spots of few counts lie anywhere.
 """
 
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ _SHARE = 0.01  # of the spots that each mode has at least
 _RATIO = 4.0  # of the counts of the two modes, at least: kinds of tissue differ by less
 _DEPTH = 0.5  # the density between the modes is at most this part of the lower mode's
 _GAP = 150.0  # degrees without a neighbour, from which a spot is at the outside
+_MANY = 0.1  # of the spots of a section, from which it is named where they are few of all
+_NAMED = 3  # sections in a warning
 _SAMPLE = 100_000  # spots, which are enough for a warning
 IN_TISSUE = "in_tissue"  # where scanpy and squidpy keep what Space Ranger says
 
@@ -137,8 +140,13 @@ def warn_of_in_tissue(source: Source) -> bool:
     return True
 
 
-def warn_of_background(totals: np.ndarray, coordinates: np.ndarray, blocks: list[np.ndarray]) -> None:
+def warn_of_background(
+    totals: np.ndarray, coordinates: np.ndarray, blocks: list[np.ndarray], names: Sequence[str]
+) -> None:
     """Warn of spots that seem to be off the tissue (`off_tissue`), from a sample of large sections.
+
+    There is a warning where they are a hundredth of all spots, or a tenth of those of a section: a few spots of a small
+    section have few counts for other reasons.
 
     Parameters
     ----------
@@ -148,23 +156,33 @@ def warn_of_background(totals: np.ndarray, coordinates: np.ndarray, blocks: list
         (n, 2) or (n, 3).
     blocks
         The spots of each section.
+    names
+        Their names; none where all spots are one section.
     """
-    off, tissue, share = [], [], 0.0
-    for spots in blocks:
+    off, tissue, shares = [], [], np.zeros(len(blocks))
+    for number, spots in enumerate(blocks):
         seen = spots
         if spots.size > _SAMPLE:
             seen = np.sort(np.random.default_rng(0).choice(spots, _SAMPLE, replace=False))
         found = off_tissue(totals[seen], coordinates[seen])
         off.append(totals[seen[found]])
         tissue.append(totals[seen[~found]])
-        share += found.mean() * spots.size / totals.size
-    if not share:
+        shares[number] = found.mean()
+    share = float(shares @ [spots.size for spots in blocks]) / totals.size
+    told = np.arange(len(blocks)) if share >= _SHARE else np.flatnonzero(shares >= _MANY)
+    if not told.size:
         return
+    which = f"About {share:.0%} of the spots"
+    if share < _SHARE:
+        worst = told[np.argsort(-shares[told], kind="stable")]
+        listed = ", ".join(f"{shares[i]:.0%} of those of section {names[i]!r}" for i in worst[:_NAMED])
+        more = f" and many of {worst.size - _NAMED:,} more sections" if worst.size > _NAMED else ""
+        which = f"Some spots (about {listed}{more})"
+    low, high = (np.median(np.concatenate([counts[i] for i in told])) for counts in (off, tissue))
     text = (
-        f"About {share:.0%} of the spots seem to be off the tissue: they lie together at the outside, and have "
-        f"{np.median(np.concatenate(off)):,.0f} counts instead of {np.median(np.concatenate(tissue)):,.0f} (medians). "
-        f"They are fitted like all others, and will take domains of their own. Exclude them with "
-        f"{option('min_counts', 'auto')}, or with {option('mask')}."
+        f"{which} seem to be off the tissue: they lie together at the outside, and have {low:,.0f} counts instead of "
+        f"{high:,.0f} (medians). They are fitted like all others, and will take domains of their own. Exclude them "
+        f"with {option('min_counts', 'auto')}, or with {option('mask')}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
 

@@ -9,11 +9,13 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.options.validation import read_kind
 
 __all__ = ["as_table", "read_coordinates"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
+_OF_FIELDS, _OF_SECTION = "spatial", "spatial_fov"  # keys that squidpy gives to the places of CosMx: in a field, in all
 _SMALLEST = 1e-140  # distance whose square, and sums of squares of whose inverse, are still representable
 
 
@@ -25,7 +27,7 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     source
         The section.
     key
-        A key of ``obsm``; or names of columns of ``obs`` with commas between them.
+        A key of ``obsm``; or names of columns of ``obs`` with commas between them, and perhaps blanks.
     samples
         The section of each spot, (n,): spots of different sections may lie at the same place.
 
@@ -38,7 +40,8 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     InputError
         Where there are none, or some are not finite.
     """
-    columns = key.split(",")
+    key = read_kind("spatial_key", key, str)  # not every function has checked it
+    columns = [_column(source, part) for part in key.split(",")]
     if key in source.obsm_keys():
         name = f"obsm[{key!r}]"
         table = as_table(source.obsm(key), name)
@@ -60,9 +63,16 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
     _check_finite(coordinates, name, source)
     _check_size(coordinates, name)
+    if key == _OF_FIELDS and samples is None and _OF_SECTION in source.obsm_keys():
+        _warn_of_fields(source)
     _warn_of_duplicates(coordinates, name, source, samples)
     _warn_of_a_line(coordinates, name)
     return coordinates
+
+
+def _column(source: Source, name: str) -> str:
+    """A column as it was named, or without the blanks around its name where there is none of that name."""
+    return name if name in source.obs_keys() else name.strip()
 
 
 def _read_columns(source: Source, columns: list[str]) -> pd.DataFrame:
@@ -127,6 +137,15 @@ def _check_size(coordinates: np.ndarray, name: str) -> None:
         f"numbers of up to {largest:.3g}, {spread:.3g} apart, whose squares are too small or too large for a computer",
         "Multiply them by a constant.",
     )
+
+
+def _warn_of_fields(source: Source) -> None:
+    text = (
+        f"{source.name} has obsm[{_OF_SECTION!r}] beside obsm[{_OF_FIELDS!r}]. Where squidpy read a CosMx section, the "
+        "latter are the places within each field of view, which lie over each other. For those in the whole section "
+        f"give {option('spatial_key', _OF_SECTION)}."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _warn_of_duplicates(coordinates: np.ndarray, name: str, source: Source, samples: pd.Categorical | None) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
-from spatialpdvi.io.formats.matrices import layer_address
+from spatialpdvi.io.formats.matrices import layer_address, matrix_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of
 
@@ -19,12 +19,13 @@ __all__ = [
     "COPIES",
     "COUNTS_ADVICE",
     "COUNTS_IN",
+    "FITTED_IN",
     "Counts",
     "find_counts",
-    "fit_bytes",
     "read_counts",
     "slim_from",
     "warn_of_empty",
+    "warn_of_other_features",
     "warn_of_unmeasured",
 ]
 
@@ -34,24 +35,19 @@ logger = logging.getLogger("spatialpdvi")
 CANDIDATES = (layer_address("count"), layer_address("counts"), "X", "raw.X")
 
 COUNTS_IN = "counts_in"  # field of uns[key] in a file without counts: the name of the file that has them
+FITTED_IN = "fitted_in"  # and that of the file that was fitted, where that had no counts either
 
 _WHAT = "raw counts (whole numbers, none negative)"
 COUNTS_ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
 # Larger whole numbers are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
-SPOT_BYTES = 1_500  # that a fit takes for each spot besides: features, posteriors, edges
-_VALUE_BYTES = 8  # that it takes for each value of the selected genes, where these are in memory
-FIXED_BYTES = 500_000_000  # that any fit takes: libraries and a few blocks of counts
+_FEATURE_TYPES = "feature_types"  # column of var in which 10x Genomics says what each feature is
+_GENES = "Gene Expression"  # its value for genes
 _FEW_SPOTS = 10  # of a section, on average
 _SURELY = 20  # counts of a gene that are expected in a section; by chance there is none in one of 5e8
 _LACKING = 0.1  # of these genes may be missing: domains that a section lacks may have genes of their own
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
-
-
-def fit_bytes(n_spots: int, n_values: int = 0) -> int:
-    """Return what a fit takes beside its counts, with so many values of the selected genes in memory."""
-    return FIXED_BYTES + SPOT_BYTES * n_spots + _VALUE_BYTES * n_values
 
 
 class CheckedRows:
@@ -74,7 +70,9 @@ class CheckedRows:
             yield block
         self._checked = True
 
-    def columns(self, chosen: np.ndarray, check: Check | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def columns(
+        self, chosen: np.ndarray, check: Check | None = None, own: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Do as `spatialpdvi.runtime.rows.columns_of`."""
 
         def expect_counts(values: np.ndarray) -> None:
@@ -84,7 +82,7 @@ class CheckedRows:
             if check is not None:
                 check(values)
 
-        return columns_of(self._rows, chosen, expect_counts)
+        return columns_of(self._rows, chosen, expect_counts, own)
 
 
 class Counts(NamedTuple):
@@ -174,7 +172,7 @@ def slim_from(source: Source) -> str | None:
 
 
 def _named(source: Source, layer: str, *, memory: int | None, advice: str) -> Counts:
-    where = layer if layer in {"X", "raw.X"} else layer_address(layer)
+    where = matrix_address(layer)
     if not source.has_matrix(where):
         raise InputError(
             f"{where} to be in {source.name}", _present(source), f"Name one of these with {option('layer')}."
@@ -274,6 +272,28 @@ def _warn_of_repeated(gene_names: pd.Index) -> None:
             f"{str(gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def warn_of_other_features(source: Source, where: str) -> None:
+    """Warn of proteins, control probes and the like in the matrix at `where`, if its table says what features are."""
+    if _FEATURE_TYPES not in source.var_keys(where):
+        return
+    types = source.var(_FEATURE_TYPES, where).astype(object)
+    if not (types == _GENES).any():  # a matrix of proteins alone is fitted on purpose, other words are the user's own
+        return
+    others = types[types != _GENES].fillna("no type").astype(str).value_counts()
+    if others.empty:
+        return
+    n = int(others.sum())
+    named = ", ".join(f"{count:,} {kind!r}" for kind, count in sorted(others.items()))
+    table, whole = ("raw.var", "adata.raw.to_adata()") if where == "raw.X" else ("var", "adata")
+    genes = f'{whole}[:, adata.{table}["{_FEATURE_TYPES}"] == "{_GENES}"].copy()'
+    text = (
+        f"{n:,} of {types.size:,} features in {where} {'is no gene' if n == 1 else 'are no genes'} by "
+        f"{table}[{_FEATURE_TYPES!r}]: {named}. They are fitted like genes, and a bright protein can decide the "
+        f"domains. Leave them out with `{genes}`."
+    )
+    warnings.warn(InputWarning(text), stacklevel=3)
 
 
 def warn_of_unmeasured(counts: sp.csr_matrix, samples: pd.Categorical) -> None:

@@ -20,9 +20,10 @@ __all__ = ["IMAGES", "SIZES", "TissueImage", "read_images"]
 
 IMAGES = "spatial"  # key of uns
 SIZES = ("hires", "lowres")  # of an image, the larger one first
+# the second sentence is left out where the image is all that is drawn (`own_names`)
 _MAKE = (
-    "`spatialpdvi bin`, scanpy and squidpy write it there; draw "
-    f"without {option('image')}, or read the section again with its image."
+    "`spatialpdvi bin`, scanpy and squidpy write it there: read the section again with its image. "
+    f"Or draw without {option('image')}."
 )
 
 

@@ -14,7 +14,8 @@ from spatialpdvi.runtime.rows import CountRows, JoinedRows
 __all__ = ["join_sections"]
 
 _HARDLY = 0.2  # share of the genes of the section with the fewest: if fewer are common, something is wrong
-_MOSTLY = 0.8  # if fewer are common, a warning says so
+_MOSTLY = 0.8  # share of the genes of the section with the most: if fewer are common, a warning says so
+_NAMED = 3  # sections that lack genes, in that warning
 
 
 def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
@@ -90,9 +91,8 @@ def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[Cou
             f"{found} (the first gene of {names[0]!r} is {first!r}, that of {names[1]!r} is {second!r})",
             "Give all files the same kind of gene names.",
         )
-    if common.size < _MOSTLY * fewest:
-        text = f"The sections share only {found} genes, and only these are used."
-        warnings.warn(InputWarning(text), stacklevel=3)
+    if common.size < _MOSTLY * max(section.gene_names.size for section in sections):
+        _warn_of_lost_genes([section.gene_names for section in sections], names, common)
     parts = []
     for section in sections:
         assert section.counts is not None  # read with the same options as the first
@@ -101,6 +101,23 @@ def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[Cou
     if all(isinstance(counts, sp.csr_matrix) for counts, _ in parts):
         return sp.csr_matrix(sp.vstack(list(joined.blocks()))), common
     return joined, common
+
+
+def _warn_of_lost_genes(genes: Sequence[pd.Index], names: Sequence[str], common: pd.Index) -> None:
+    """Warn that the ``common`` genes are few of those of the section with the most, and say which sections lack them.
+
+    A section that was filtered by itself, or a smaller panel, takes genes away from all others.
+    """
+    most = max(range(len(genes)), key=lambda i: genes[i].size)
+    lacking = {name: int((~genes[most].isin(own)).sum()) for name, own in zip(names, genes, strict=True)}
+    worst = sorted((name for name in lacking if lacking[name]), key=lambda name: -lacking[name])
+    told = ", ".join(f"{name!r} lacks {lacking[name]:,}" for name in worst[:_NAMED])
+    more = f", and {len(worst) - _NAMED:,} more lack some" if len(worst) > _NAMED else ""
+    text = (
+        f"The sections share only {common.size:,} of {genes[most].size:,} genes, and only these are used. Of the genes "
+        f"of {names[most]!r}, {told}{more}. Give files with all their genes, or leave out the sections that lack them."
+    )
+    warnings.warn(InputWarning(text), stacklevel=4)
 
 
 def _join_features(sections: Sequence[Section], names: Sequence[str]) -> np.ndarray | sp.csr_matrix:

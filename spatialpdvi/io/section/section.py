@@ -46,6 +46,10 @@ class Section(NamedTuple):
         """Return the spots (ascending) of each section, in the order of the categories."""
         return _blocks(self.samples, self.coordinates.shape[0])
 
+    def names_of_samples(self) -> list[str]:
+        """Return the names of the sections; none where all spots are one section."""
+        return [] if self.samples is None else [str(name) for name in self.samples.categories]
+
     def blocks(self, *, across: bool) -> list[np.ndarray]:
         """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
         return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
@@ -107,7 +111,7 @@ def read_section(
         Which spots are left out, as if the source did not have them. Without one, a warning is given where spots seem
         to be off the tissue.
     expression
-        Whether counts are read where ``rep`` names no features.
+        Whether counts are read where ``rep`` names no features. Without them nothing is fitted.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def read_section(
         source = select_spots(source, np.flatnonzero(kept))
     samples = None if sample is None else read_samples(source, sample)
     if samples is not None:
-        _warn_of_single_spots(samples, str(sample))
+        _check_single_spots(samples, str(sample), is_fitted=expression)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     labels, found_key = read_labels(source, label_key)
     init_labels = None if init is None else read_initial(source, init)
@@ -147,7 +151,7 @@ def read_section(
         warn_of_unmeasured(section.counts, samples)
     if expression and kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
         totals = np.asarray(section.counts.sum(axis=1, dtype=np.float64)).ravel()
-        warn_of_background(totals, coordinates, section.spots_of_samples())
+        warn_of_background(totals, coordinates, section.spots_of_samples(), section.names_of_samples())
     return section
 
 
@@ -189,10 +193,14 @@ def _blocks(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
     return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
 
 
-def _warn_of_single_spots(samples: pd.Categorical, key: str) -> None:
-    single = int((np.bincount(samples.codes) == 1).sum())
+def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -> None:
+    """Warn of sections of one spot; raise where a fit has no others, since no spot has a neighbour then."""
+    single, n = int((np.bincount(samples.codes) == 1).sum()), len(samples.categories)
+    if is_fitted and single == n > 1:
+        found = f"{n:,} sections in obs[{key!r}] for {n:,} spots, so that none has a neighbour in its own"
+        advice = f"Name a column of sections with {option('sample_key')}, and none of the IDs of spots."
+        raise InputError("sections of several spots", found, advice)
     if single:
-        n = len(samples.categories)
         which = f"{single:,} of {n:,} sections in obs[{key!r}] {'has' if single == 1 else 'have'} a single spot"
         text = f"{which}, which has no neighbours. Check {option('sample_key')}."
         warnings.warn(InputWarning(text), stacklevel=3)

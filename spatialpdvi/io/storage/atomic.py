@@ -26,7 +26,8 @@ from spatialpdvi.io.storage.temporary import create, hidden_name, remove_abandon
 __all__ = [
     "check_distinct",
     "check_ending",
-    "check_folder",
+    "check_makes_files",
+    "check_output_folder",
     "check_space",
     "check_writable",
     "clear_errors",
@@ -44,6 +45,7 @@ __all__ = [
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLONE = 0x40049409  # FICLONE of Linux, on all but a few kinds of processors, which do not know this number
+_DEVICE = "a pipe or device"
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -67,11 +69,48 @@ def check_writable(path: AnyPath, option: str | None = "output", *, as_store: bo
     location = locate(path)
     target = resolve(location, option=option)
     found = _not_a_store(target) if as_store else _not_a_file(target)
+    if location.kind == "device":
+        found = _DEVICE
     if found:
         what = "a zarr store of an AnnData" if as_store else "a file"
         raise InputError(f"{location.given!r} to be {what} to write", found, f"Choose {another(option)}.")
     _check_outside(location, option)
-    check_folder(target.parent, location.given, option)
+    check_makes_files(target.parent, location.given, option)
+
+
+def check_output_folder(path: str | os.PathLike[str], file: str, *, others: Sequence[AnyPath] = ()) -> Path:
+    """Return the folder that the option ``output`` names, after a check that results can be written into it.
+
+    Parameters
+    ----------
+    path
+        The folder. It need not exist, but its parent must.
+    file
+        The name of one of the results.
+    others
+        Files that the command reads; a zarr store among them must not be the folder.
+
+    Raises
+    ------
+    InputError
+        Where they cannot.
+    """
+    folder = Path(path)
+    check_is_folder(folder)
+    check_distinct(folder, "output", others)
+    check_writable(folder / file if folder.is_dir() else folder)
+    return folder
+
+
+def check_is_folder(folder: Path) -> None:
+    """Raise an `InputError` where a folder of the option ``output`` is something else; it need not exist."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise not_a_folder(folder)
+
+
+def not_a_folder(path: Path) -> InputError:
+    """Return the error for a file in the place of a folder of the option ``output``."""
+    return InputError("a folder", f"the file {str(path)!r}", option="output")
 
 
 def check_space(path: AnyPath, n_bytes: int) -> None:
@@ -313,7 +352,7 @@ def _not_a_file(target: Path) -> str:
     if target.is_dir():
         return "a folder"
     if not target.is_file():
-        return "a pipe or device"
+        return _DEVICE
     return "" if os.access(target, os.W_OK) else "a file that is write-protected"
 
 
@@ -337,7 +376,7 @@ def _check_outside(location: Location, option: str | None) -> None:
         )
 
 
-def check_folder(folder: Path, shown: str, option: str | None = "output") -> None:
+def check_makes_files(folder: Path, shown: str, option: str | None = "output") -> None:
     """Raise an `InputError` where no file, which messages call ``shown``, can be made in a folder."""
     if not folder.is_dir():
         advice = f"Create it, or choose {another(option)}."
@@ -353,6 +392,9 @@ def check_folder(folder: Path, shown: str, option: str | None = "output") -> Non
             cause = error
         else:
             return
+    if cause is not None and cause.errno == errno.ENOENT and folder.is_dir():  # as /proc answers
+        problem = f"No file can be made in the folder {str(folder)!r}."
+        raise ResourceError(problem, f"Choose {another(option)}.") from cause
     failure = None if cause is None else disk_error(cause, shown, option=option)
     raise failure or ResourceError(f"The folder {str(folder)!r} is read-only.", f"Choose {another(option)}.") from cause
 

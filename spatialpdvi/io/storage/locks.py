@@ -21,6 +21,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.storage.atomic import check_makes_files
 from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.io.storage.temporary import lock_name
 
@@ -51,7 +52,7 @@ def claimed(*outputs: AnyPath | None) -> Iterator[None]:
     Raises
     ------
     InputError
-        Where another run has claimed one of them.
+        Where another run has claimed one of them, or no file can be made in its folder.
     """
     with contextlib.ExitStack() as stack:
         for output in outputs:
@@ -87,6 +88,8 @@ def _acquired(file: Path, shown: str) -> BaseFileLock | None:
         lock.acquire()
     except Timeout as error:
         owner = _owner(file)
+        if owner is None and not os.path.lexists(file):  # no other run, or one that has just ended
+            check_makes_files(file.parent, shown)
         raise InputError(
             f"{shown!r} to be free",
             f"another run at work on it{f' ({owner})' if owner else ''}",

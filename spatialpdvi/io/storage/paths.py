@@ -149,7 +149,7 @@ def locate(path: AnyPath) -> Location:
         if path.suffix == ".zarr" and not os.path.lexists(path) and path.parent.is_dir():
             remove_abandoned(path.parent)  # a process that was killed may have left the store under another name
         real = path.resolve()
-        kind = _kind(real)
+        kind = _kind(path)
     except (OSError, RuntimeError, ValueError) as error:
         return Location(given, path, path, problem=_problem(error))
     store = next((folder for folder in real.parents if is_node(folder)), None)
@@ -169,9 +169,16 @@ def resolve(path: AnyPath, *, option: str | None = "output") -> Path:
     Raises
     ------
     InputError
-        Where no file can have this path.
+        Where no file can have this path, or it is ``-``, which other programs take for standard output.
     """
     location = locate(path)
+    if location.given == "-":
+        raise InputError(
+            "a file to write to",
+            "'-'",
+            f"Results are not written to standard output, which has the summary of a command alone. Choose "
+            f"{another(option)}, the name of a file.",
+        )
     if location.problem:
         raise InputError(f"{location.given!r} to be the path of a file", location.problem, f"Choose {another(option)}.")
     return location.real
@@ -224,9 +231,10 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     return [location.table(table) for location in locations]
 
 
-def _kind(real: Path) -> str:
+def _kind(path: Path) -> str:
+    """What there is at a path, with its links: those of /dev/stdout end in the name of a pipe, at which nothing is."""
     try:
-        mode = real.stat().st_mode
+        mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "device"

@@ -1,0 +1,56 @@
+"""Coordinates that are not those of the spots: nothing but how little neighbours are alike gives them away."""
+
+import anndata
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spatialpdvi import InputWarning, fit, predict
+from spatialpdvi.graph.build import warn_of_places
+from spatialpdvi.synthetic import simulate
+
+FAST = {"k": 3, "n_init": 1, "n_top_genes": 60, "states": "off"}
+
+
+@pytest.fixture(scope="module")
+def section():
+    return simulate(n_spots=1_200, n_genes=80, k=3, signal=2.0, easy=True)
+
+
+def _shuffled(adata, rows=slice(None)):
+    """The same spots, some of which have the places of others."""
+    moved = adata.copy()
+    moved.obsm["spatial"][rows] = np.random.default_rng(0).permutation(moved.obsm["spatial"][rows])
+    return moved
+
+
+def test_shuffled_places_are_warned_of_in_a_fit_and_a_prediction(section):
+    result = fit(section.copy(), **FAST)
+    with pytest.warns(
+        InputWarning, match="^Neighbouring spots are hardly more alike than others .* Check that `spatial"
+    ):
+        fit(_shuffled(section), **FAST | {"k": 2})
+    far, places = "are farther from every domain", "^Neighbouring spots are hardly more alike than others"
+    with pytest.warns(InputWarning, match=far), pytest.warns(InputWarning, match=places):
+        predict(_shuffled(section), model=result.model)
+    predict(section.copy(), model=result.model)
+
+
+def test_the_section_whose_places_are_shuffled_is_named(section):
+    both = anndata.concat({"right": section, "wrong": _shuffled(section)}, label="slice", index_unique="_")
+    with pytest.warns(InputWarning, match="^Neighbouring spots of 'wrong' are hardly more alike"):
+        fit(both, **FAST, sample_key="slice")
+
+
+def test_a_given_graph_that_joins_others_is_named(section):
+    adata, n = section.copy(), section.n_obs
+    order = np.random.default_rng(1).permutation(n)
+    ring = sp.csr_matrix((np.ones(n), (order, np.roll(order, 1))), shape=(n, n))
+    adata.obsp["ring"] = ring + ring.T
+    with pytest.warns(InputWarning, match="Check that `spatial_key` and the graph given by `graph` have"):
+        fit(adata, **FAST, graph="ring")
+
+
+def test_few_spots_and_sparse_features_say_nothing(section):
+    fit(_shuffled(section)[:900].copy(), **FAST)
+    warn_of_places(None, sp.csr_matrix((5, 5)), sp.csr_matrix((5, 5)))

@@ -1,0 +1,68 @@
+"""What a fit has written, read again."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import spatialpdvi as spv
+from spatialpdvi import InputError, InputWarning, Merge
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.fitted import read_composition, read_fitted, read_own_colours
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.stored import fitted_features
+
+
+@pytest.fixture(scope="module")
+def fits():
+    section = spv.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True)
+    spv.fit(section, k=3, n_top_genes=60, n_init=1, states="off", save_graph=True)
+    return section
+
+
+@pytest.mark.parametrize("value", [-0.5, 1.5])
+def test_a_confidence_outside_of_its_range_is_told(fits, value):
+    fits = fits.copy()
+    fits.obs["pdvi_confidence"] = np.where(np.arange(400) == 7, value, fits.obs["pdvi_confidence"])
+    with pytest.raises(InputError, match=rf"found {value}, which is not between 0 and 1\."):
+        read_fitted(AnnDataSource(fits), Keys())
+
+
+def test_too_few_colours_of_labels_are_not_used(fits):
+    fits = fits.copy()
+    fits.uns["annotation_colors"] = np.array(["#111111"], dtype=object)
+    with pytest.warns(InputWarning, match=r"^uns\['annotation_colors'\] is not used: it does not hold a colour"):
+        assert read_fitted(AnnDataSource(fits), Keys()).label_colours is None
+
+
+def test_the_number_of_fitted_domains_is_that_before_edits(fits):
+    some = fits[fits.obs["pdvi_domain"] != "2"].copy()
+    some.obs["pdvi_domain"] = some.obs["pdvi_domain"].cat.remove_unused_categories()
+    assert read_fitted(AnnDataSource(some), Keys()).n_fitted == 2
+    fits = fits.copy()
+    spv.label(fits, Merge(["0", "1"]))
+    assert read_fitted(AnnDataSource(fits), Keys()).n_fitted == 3
+
+
+def test_compositions_are_those_of_the_domains_that_have_spots(fits):
+    some = fits.copy()
+    some.obs["pdvi_domain"] = pd.Categorical(np.where(np.arange(400) % 2, "2", "0"), categories=["0", "1", "2"])
+    shares = np.array([[1.0, 0.0], [0.5, 0.5], [0.25, 0.75]])
+    domains = some.obs["pdvi_domain"].cat.remove_unused_categories().array
+    found = read_composition(AnnDataSource(some), Keys(), {"composition": shares}, domains)
+    np.testing.assert_array_equal(found, shares[[0, 2]])
+
+
+def test_colours_that_the_fit_wrote_are_not_the_users(fits):
+    some = fits.copy()
+    assert read_own_colours(AnnDataSource(some), Keys()) is None
+    some.uns["pdvi_domain_colors"] = np.array(["#111111", "#222222", "#333333"], dtype=object)
+    assert list(read_own_colours(AnnDataSource(some), Keys()).values()) == ["#111111", "#222222", "#333333"]
+
+
+def test_the_features_that_the_fit_wrote_come_before_those_that_it_was_given(fits):
+    some = fits.copy()
+    some.obsm["given"] = np.ones((400, 2))
+    summary = {"params": {"rep": "given"}}
+    np.testing.assert_array_equal(fitted_features(AnnDataSource(some), Keys(), summary), some.obsm["X_pdvi"])
+    del some.obsm["X_pdvi"]
+    np.testing.assert_array_equal(fitted_features(AnnDataSource(some), Keys(), summary), some.obsm["given"])

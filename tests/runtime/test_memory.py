@@ -1,0 +1,43 @@
+"""Sizes as users write them."""
+
+import pytest
+
+from spatialpdvi.errors import InputError
+from spatialpdvi.runtime.memory import parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("1500000000", 1_500_000_000),
+        ("2000KB", 2_000_000),
+        ("500 MB", 500_000_000),
+        ("1.5GB", 1_500_000_000),
+        ("2T", 2_000_000_000_000),
+        ("4096KiB", 4_194_304),
+        ("1MiB", 1_048_576),
+        (" 2gib ", 2_147_483_648),
+        ("1TiB", 1_099_511_627_776),
+    ],
+)
+def test_sizes_are_decimal_unless_they_say_that_they_are_binary(text, n_bytes):
+    assert parse_size(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0GB", "0.5", "0.0001K", "-1GB", "1e9", "1,5GB", "8XB", "GB", None, 8])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(InputError, match=r"^Expected `memory` to be a size such as 8GB or 500MB, found "):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["4", " 4 ", "999999"])
+def test_a_number_that_was_meant_to_have_a_unit_is_refused(text):
+    """``--memory 4`` was four bytes, and the fit read its counts block by block without need."""
+    with pytest.raises(InputError) as error:
+        parse_size(text)
+    number = text.strip()
+    assert str(error.value) == (
+        f"Expected `memory` to be a size such as 8GB or 500MB, found {text!r}, which is {int(number):,} bytes. Give "
+        f"the unit as well, '{number}GB' for example."
+    )
+    assert (parse_size("1000000"), parse_size("4B")) == (1_000_000, 4)
