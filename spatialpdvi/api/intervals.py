@@ -292,7 +292,6 @@ def intervals_file(
 
 def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> "Intervals":
     """Return the intervals of a fitted section."""
-    from spatialpdvi.fitting.fit import library_versions
     from spatialpdvi.io.results.expression import read_gene_counts
     from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
@@ -300,6 +299,7 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
     from spatialpdvi.io.section.coordinates import read_coordinates
     from spatialpdvi.uncertainty.methods import Evidence, estimate
     from spatialpdvi.uncertainty.tables import Intervals, contrast_table, expression_table
+    from spatialpdvi.version import library_versions
 
     check_free(source, keys)
     source = select_fitted(source, keys)

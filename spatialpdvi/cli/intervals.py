@@ -113,11 +113,12 @@ def intervals(
     limit_threads(threads)
     with importing():
         from spatialpdvi.api import intervals_file
+        from spatialpdvi.api.folders import LAST_FILES
         from spatialpdvi.io.results.keys import Keys
         from spatialpdvi.io.results.slim import check_number
 
     pairs = [_pair(text) for text in contrasts]
-    written = (section if store else None, None if output is None else output / "intervals.png")
+    written = (section if store else None, None if output is None else output / LAST_FILES["intervals"])
     with name_written(*written):
         with display(quiet=quiet, verbose=verbose) as progress:
             found = intervals_file(

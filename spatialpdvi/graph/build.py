@@ -122,9 +122,10 @@ def layered_edges(
 
 
 def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: sp.csr_matrix) -> None:
-    """Warn of sections in which spots are no more like their neighbours than like any others: their places are wrong.
+    """Warn of sections in which spots are hardly more like their neighbours than like any others.
 
-    Nothing else says so: a fit of shuffled coordinates, or of fields of view that lie over each other, converges.
+    Their places are wrong, or their molecules too few. Nothing else says so: a fit of shuffled coordinates, or of
+    fields of view that lie over each other, converges.
 
     Parameters
     ----------
@@ -155,7 +156,8 @@ def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: 
         f"Neighbouring spots{which} are hardly more alike than others (correlation of at most "
         f"{max(found.values()):.2f} between a spot's features and the mean of its neighbours'), so domains may say "
         f"nothing. Check that {places} the places of these spots in their order, in one system for the whole section, "
-        f"and that {option('sample_key')} names the sections if there are several."
+        f"and that {option('sample_key')} names the sections if there are several. Where all this is right, single "
+        f"spots have too few molecules for domains, and larger bins tell more."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
 

@@ -18,7 +18,7 @@ __all__ = ["composition_figure", "contacts_figure", "contacts_size", "draw_conta
 
 _MOST = 20  # sections of one picture
 _CELL, _NARROWEST = 0.36, 1.6  # inches
-_LETTERS = 6  # of the largest number that fits into a cell at the usual size of text
+_LETTERS = 5  # of the largest number that fits into a cell at the usual size of text
 _LEGEND = 30  # lines of a column of the legend
 
 

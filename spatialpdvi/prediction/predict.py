@@ -14,7 +14,6 @@ from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
 from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.fitting.certificate import Certificate, certify
-from spatialpdvi.fitting.fit import library_versions
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult, state_result
@@ -38,6 +37,7 @@ from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.fixed_globals import FixedGlobals
+from spatialpdvi.version import library_versions
 
 __all__ = ["predict_options", "predict_section", "read_new"]
 

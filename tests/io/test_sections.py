@@ -96,7 +96,7 @@ def test_a_section_for_each_spot_is_refused_in_a_fit(adata, source_of) -> None:
             read_section(source, sample="cell_id", **options)
         assert str(caught.value) == (
             "Expected sections of several spots, found 12 sections in obs['cell_id'] for 12 spots, so that none has a "
-            "neighbour in its own. Name a column of sections with `sample_key`, and none of the IDs of spots."
+            "neighbour in its own. Name a column of sections with `sample_key`, not one of the IDs of spots."
         )
     with pytest.warns(InputWarning, match=r"^12 of 12 sections in obs\['cell_id'\] have a single spot"):
         read_section(source, sample="cell_id", expression=False)

@@ -198,7 +198,7 @@ def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -
     single, n = int((np.bincount(samples.codes) == 1).sum()), len(samples.categories)
     if is_fitted and single == n > 1:
         found = f"{n:,} sections in obs[{key!r}] for {n:,} spots, so that none has a neighbour in its own"
-        advice = f"Name a column of sections with {option('sample_key')}, and none of the IDs of spots."
+        advice = f"Name a column of sections with {option('sample_key')}, not one of the IDs of spots."
         raise InputError("sections of several spots", found, advice)
     if single:
         which = f"{single:,} of {n:,} sections in obs[{key!r}] {'has' if single == 1 else 'have'} a single spot"
