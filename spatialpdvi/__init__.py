@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         write_domain_table,
     )
     from spatialpdvi.api.estimator import PottsGMM
-    from spatialpdvi.api.transfer import TransferResult
     from spatialpdvi.checkpoints import Checkpoint
     from spatialpdvi.editing.edits import Levels, Merge, Pieces, Rename, Split
     from spatialpdvi.errors import InputError, InputWarning
@@ -106,7 +105,7 @@ _HOME = {
     "PottsGMM": "api.estimator",
     "Rename": "editing.edits",
     "Split": "editing.edits",
-    "TransferResult": "api.transfer",
+    "TransferResult": "prediction.carried",
     "bin_file": "api",
     "describe": "api",
     "describe_files": "api",

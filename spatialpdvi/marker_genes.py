@@ -1,7 +1,9 @@
 """Marker genes: the genes that a domain, or a cell state, expresses more than the rest of the section."""
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.moments import SPOT_TOTAL, GroupMoments, moments_by_group
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.expression import Expression, read_expression
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.options.validation import check_of, read_kind
 from spatialpdvi.runtime.rows import CountRows, row_blocks
 
 __all__ = [
@@ -18,7 +24,9 @@ __all__ = [
     "expression_tenths",
     "log_normalised",
     "marker_genes",
+    "markers_of",
     "rank_markers",
+    "unique_markers",
 ]
 
 COLUMNS = ("domain", "gene", "score", "log_fold_change", "p_adjusted", "share_in", "share_out")
@@ -93,6 +101,66 @@ def rank_markers(
         columns = {name: values[best] for name, values in found.items()}
         parts.append(pd.DataFrame({of: str(domains.categories[group]), "gene": names[best], **columns}))
     return pd.concat(parts, ignore_index=True)[names_of_columns]
+
+
+def markers_of(
+    source: Source,
+    keys: Keys,
+    *,
+    n: int,
+    of: str = "domain",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    memory: int | None = None,
+) -> tuple[Expression, pd.DataFrame]:
+    """Return the counts of a fitted section, and the table of `rank_markers`.
+
+    Parameters
+    ----------
+    source, keys
+        The section, and the keys that the fit wrote.
+    n, of
+        As for `rank_markers`.
+    layer, gene_key, memory
+        As for `spatialpdvi.io.results.expression.read_expression`.
+    """
+    check_of(of)
+    read_kind("n", n, int)
+    check_free(source, keys)
+    found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
+    return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
+
+
+def unique_markers(table: pd.DataFrame, genes: Iterable[Any]) -> list[str]:
+    """Return the markers in their order, each once, whose names no other gene has.
+
+    Parameters
+    ----------
+    table
+        From `rank_markers`.
+    genes
+        Names of all genes.
+
+    Raises
+    ------
+    InputError
+        Where there is none.
+    """
+    times = Counter(map(str, genes))
+    found = [gene for gene in dict.fromkeys(map(str, table["gene"])) if times[gene] == 1]
+    if not found and len(table):
+        raise InputError(
+            "marker genes whose names no other gene has",
+            f"only names that repeat (first: {str(table['gene'].iloc[0])!r})",
+            f"Make the names unique, or name another column of them with {option('gene_key')}.",
+        )
+    if not found:
+        raise InputError(
+            "marker genes",
+            "none, since no gene is higher in one domain than elsewhere",
+            "Name the genes to compare.",
+        )
+    return found
 
 
 def marker_genes(table: pd.DataFrame, domains: pd.Categorical) -> dict[str, list[str]]:

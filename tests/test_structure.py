@@ -25,7 +25,7 @@ HOMES = {
     "numba": {"kernels", "runtime"},
     "pandas": {
         *("api", "binning", "description", "editing", "features", "fitting", "io", "marker_genes", "metrics"),
-        *("plotting", "report", "synthetic", "uncertainty"),
+        *("plotting", "prediction", "report", "synthetic", "uncertainty"),
     },
     "psutil": {"runtime"},
     "rich": {"runtime"},

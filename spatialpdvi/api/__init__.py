@@ -15,10 +15,9 @@ from spatialpdvi.api.plotting import plot_file
 from spatialpdvi.api.prediction import load_model, predict, predict_file, save_model
 from spatialpdvi.api.report import report_files
 from spatialpdvi.api.tables import check_table, domain_table, write_domain_table
-from spatialpdvi.api.transfer import TransferResult, transfer, transfer_file
+from spatialpdvi.api.transfer import transfer, transfer_file
 
 __all__ = [
-    "TransferResult",
     "bin_file",
     "check_table",
     "describe",

@@ -423,7 +423,7 @@ def _with_intervals(
     A file's counts are read block by block (a ``memory`` of 0), because those of the fit are still in memory. A fit
     for which there are no intervals is not lost: a warning says why.
     """
-    from spatialpdvi.api.intervals import Choices, intervals_of
+    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
 
     with progress.stage("intervals"):
         try:

@@ -1,86 +1,22 @@
 """Intervals of the expression and the composition of the domains of a fitted section, in memory or on disk."""
 
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
-from spatialpdvi.io.formats.sources import AnnDataSource, Source
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.validation import check_of, check_seed, listed, read_kind
+from spatialpdvi.options.validation import listed
 from spatialpdvi.runtime.memory import memory_limit
-from spatialpdvi.runtime.progress import NO_STAGE, Progress, Stage, progress_of
+from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-    from spatialpdvi.io.results.stored import StoredFit
-    from spatialpdvi.uncertainty.methods import Estimate, Evidence
     from spatialpdvi.uncertainty.tables import Intervals
 
-__all__ = ["Choices", "intervals", "intervals_file", "intervals_of"]
-
-_MOST_GENES = 1000  # whose counts are dense in memory
-_UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What the caller chose, which is checked before anything is read: the arguments of `intervals`.
-
-    Raises
-    ------
-    InputError
-        Where one is out of its range.
-    """
-
-    genes: tuple[str, ...] = ()
-    n_genes: int = 3
-    contrasts: tuple[tuple[str, str], ...] = ()
-    by: str | None = None
-    of: str = "domain"
-    method: str = "blocks"
-    level: float = 0.9
-    seed: int = 0
-    spatial_key: str | None = None
-    sample_key: str | None = None
-    layer: str | None = None
-    gene_key: str | None = None
-    memory: int | None = None
-
-    def __post_init__(self) -> None:
-        from spatialpdvi.uncertainty.methods import METHODS
-
-        check_of(self.of)
-        if self.method not in METHODS:
-            raise InputError(", ".join(METHODS), repr(self.method), "Choose one of them.", option="method")
-        if not 0.0 < read_kind("level", self.level, float) < 1.0:
-            raise InputError("above 0 and below 1", f"{self.level}", f"Give {option('level', 0.9)}.", option="level")
-        if read_kind("n_genes", self.n_genes, int) < 1:
-            raise InputError("at least 1", f"{self.n_genes}", option="n_genes")
-        check_seed(self.seed)
-        if len(self.genes) > _MOST_GENES:
-            raise InputError(f"at most {_MOST_GENES:,} genes", f"{len(self.genes):,}", "Ask for them in parts.")
-        repeated = [gene for position, gene in enumerate(self.genes) if gene in self.genes[:position]]
-        if repeated:
-            raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
-        if self.by is not None and self.of == "state":
-            wanted = f"no {option('by')} with {option('of', 'state')}"
-            raise InputError(wanted, repr(self.by), "Shares are those of types in domains.")
-
-
-class _Groups(NamedTuple):
-    """The domains, or states, of n spots."""
-
-    names: tuple[str, ...]  # (K,)
-    codes: np.ndarray  # (n,)
-    posterior: np.ndarray  # (n, K)
-    calibrated: np.ndarray  # (n, K)
+__all__ = ["intervals", "intervals_file"]
 
 
 def intervals(
@@ -164,6 +100,7 @@ def intervals(
     True
     """
     from spatialpdvi.io.results.writing import apply_elements
+    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
 
     progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
@@ -255,6 +192,7 @@ def intervals_file(
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.atomic import name_earlier
     from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
 
     progress, keys = progress_of(progress), Keys(key_added)
     choices = Choices(
@@ -288,191 +226,3 @@ def intervals_file(
                 with progress.stage("write"):
                     write_elements(location, location, {("uns", keys.intervals): found.stored()})
     return found
-
-
-def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> "Intervals":
-    """Return the intervals of a fitted section."""
-    from spatialpdvi.io.results.expression import read_gene_counts
-    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
-    from spatialpdvi.io.results.left_out import select_fitted
-    from spatialpdvi.io.results.stored import read_stored
-    from spatialpdvi.io.section.coordinates import read_coordinates
-    from spatialpdvi.uncertainty.methods import Evidence, estimate
-    from spatialpdvi.uncertainty.tables import Intervals, contrast_table, expression_table
-    from spatialpdvi.version import library_versions
-
-    check_free(source, keys)
-    source = select_fitted(source, keys)
-    stored = read_stored(source, keys)
-    groups = _groups(source, keys, stored, choices.of)
-    pairs = _pairs(choices.contrasts, groups)
-    genes = _genes(source, keys, choices)
-    values, totals = read_gene_counts(source, keys, genes, layer=choices.layer, gene_key=choices.gene_key)
-    samples = samples_of_fit(source, stored.summary, choices.sample_key)
-    spatial_key = spatial_key_of_fit(stored.summary, choices.spatial_key)
-    coordinates = read_coordinates(source, spatial_key, samples=samples)
-    spots = np.arange(groups.codes.size)
-    sections = [spots] if samples is None else [spots[samples.codes == code] for code in range(len(samples.categories))]
-    evidence = Evidence(
-        values=values,
-        exposure=totals,
-        codes=groups.codes,
-        posterior=groups.posterior,
-        calibrated=groups.calibrated,
-        coordinates=coordinates,
-        sections=[section for section in sections if section.size],
-        seed=choices.seed,
-    )
-    if choices.method in {"linear-response", "implicit"}:
-        evidence = _with_response(evidence, source, keys, stored, choices)
-    found = estimate(evidence, choices.method, stage)
-    _warn_of_few(found, groups, choices.of)
-    k = len(groups.names)
-    sums = np.zeros((k, len(genes)))
-    np.add.at(sums, groups.codes, values)
-    totals_of = np.bincount(groups.codes, weights=totals, minlength=k)
-    names: dict[str, Any] = {"of": choices.of, "names": groups.names, "genes": genes, "level": choices.level}
-    return Intervals(
-        expression=expression_table(found, (sums, totals_of), **names),
-        contrasts=contrast_table(found, pairs, **names),
-        composition=_composition(source, keys, stored, evidence, choices, stage=stage),
-        params={
-            "key_added": keys.prefix,
-            "of": choices.of,
-            "method": choices.method,
-            "level": choices.level,
-            "seed": choices.seed,
-            "by": choices.by,
-            "layer": choices.layer,
-            "gene_key": choices.gene_key,
-            "block_size": found.block_size or None,
-            "versions": library_versions("pandas"),
-        },
-    )
-
-
-def _groups(source: Source, keys: Keys, stored: "StoredFit", of: str) -> _Groups:
-    """The domains or the states, and what the fit says about each spot."""
-    from spatialpdvi.io.results.fitted import read_states
-
-    if of == "state":
-        states = read_states(source, keys)
-        names = tuple(str(state) for state in range(states.shape[1]))
-        return _Groups(names, states.argmax(axis=1), states, states)
-    if stored.calibrated is None:
-        text = (
-            "The fit has no calibrated posterior, so that the intervals take its own posterior for the probability "
-            "that a spot belongs to its domain, which is too sure. A fit with several restarts "
-            f"({option('n_init')}) has one."
-        )
-        warnings.warn(InputWarning(text), stacklevel=4)
-    calibrated = stored.posterior if stored.calibrated is None else stored.calibrated
-    return _Groups(stored.names, stored.codes, stored.posterior, calibrated)
-
-
-def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[int, int]]:
-    """The positions of the pairs of domains that are compared: the given ones, or all that have spots."""
-    position = {name: number for number, name in enumerate(groups.names)}
-    if not contrasts:
-        filled = np.unique(groups.codes)
-        return [(int(a), int(b)) for i, a in enumerate(filled) for b in filled[i + 1 :]]
-    found = []
-    for pair in contrasts:
-        is_one = isinstance(pair, str) or not isinstance(pair, Iterable)  # a text is one name, not a pair of letters
-        pair_names = [str(name) for name in ([pair] if is_one else pair)]
-        if len(set(pair_names)) != 2 or len(pair_names) != 2 or not set(pair_names) <= set(position):
-            example = "A pair is in brackets of its own, as in [('0', '1')]. " if is_one else ""
-            raise InputError(
-                "pairs of two domains",
-                list_keys(pair_names),
-                f"{example}The names are {list_keys(list(groups.names))}.",
-            )
-        found.append((position[pair_names[0]], position[pair_names[1]]))
-    return found
-
-
-def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
-    """The names of the genes: those that were asked for, or the first markers of each domain with unique names."""
-    from spatialpdvi.api.marker_genes import ranked, unique_markers
-
-    if choices.genes:
-        return list(choices.genes)
-    expression, table = ranked(
-        source,
-        keys,
-        n=choices.n_genes,
-        of=choices.of,
-        layer=choices.layer,
-        gene_key=choices.gene_key,
-        memory=choices.memory,
-    )
-    return unique_markers(table, expression.genes)[:_MOST_GENES]
-
-
-def _with_response(
-    evidence: "Evidence", source: Source, keys: Keys, stored: "StoredFit", choices: Choices
-) -> "Evidence":
-    """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
-    from spatialpdvi.io.results.fitted import read_connectivities
-    from spatialpdvi.io.results.stored import fitted_features
-    from spatialpdvi.uncertainty.linear_response import Coupling
-    from spatialpdvi.uncertainty.methods import MOST_IMPLICIT
-
-    if choices.of == "state":
-        raise InputError(f"a method for states, not {choices.method!r}", "states", "Choose another method.")
-    if choices.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
-        raise InputError(
-            f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", "Choose another method."
-        )
-    graph = read_connectivities(source, keys)
-    summary = stored.summary
-    mean = np.asarray(summary.get("domain_mean", ()))
-    coupling = None
-    # the means of states that domains share, and those of domains that were edited, are held
-    if "state_mean" not in summary and mean.ndim == 2 and mean.shape[0] == len(stored.names) and "edits" not in summary:
-        features = fitted_features(source, keys, summary)
-        dense = features if isinstance(features, np.ndarray) else features.toarray()
-        precision = 1.0 / np.asarray(summary["noise_sd"]) ** 2
-        coupling = Coupling(dense.astype(np.float64), mean, np.asarray(summary["log_variance"]), precision)
-    return evidence._replace(graph=graph, coupling=coupling)
-
-
-def _composition(
-    source: Source, keys: Keys, stored: "StoredFit", evidence: "Evidence", choices: Choices, *, stage: Stage
-) -> Any:
-    """The table of shares of types, or of states, in domains; None where there are neither."""
-    from spatialpdvi.io.results.fitted import read_states
-    from spatialpdvi.io.section.labels import read_column
-    from spatialpdvi.uncertainty.methods import estimate
-    from spatialpdvi.uncertainty.tables import share_table
-
-    if choices.of == "state" or (choices.by is None and keys.state not in source.obsm_keys()):
-        return None
-    if choices.by is None:
-        values = read_states(source, keys)
-        types = [str(state) for state in range(values.shape[1])]
-        exposure = np.ones(len(values))
-    else:
-        column = read_column(source, choices.by, name="by")
-        types = [str(name) for name in column.categories]
-        if not types:
-            raise InputError(f"obs[{choices.by!r}] to have labels", "none", f"Name another column with {option('by')}.")
-        values = np.eye(len(types))[column.codes]
-        exposure = (column.codes >= 0).astype(np.float64)
-        values[column.codes < 0] = 0.0  # a spot without a type says nothing
-    shares = evidence._replace(values=values, exposure=exposure, are_shares=True)
-    found = estimate(shares, choices.method, stage)
-    return share_table(found, names=stored.names, types=types, level=choices.level)
-
-
-def _warn_of_few(found: "Estimate", groups: _Groups, of: str) -> None:
-    """Warn of domains that lie in too few blocks for a variance to be measured."""
-    sizes = np.bincount(groups.codes, minlength=len(groups.names))
-    few = (sizes > 0) & (np.isnan(found.freedom) | (found.freedom < _UNRELIABLE - 1.0))
-    if few.any() and found.block_size:
-        names = ", ".join(repr(name) for name, is_few in zip(groups.names, few, strict=True) if is_few)
-        text = (
-            f"Some {of}s lie in fewer than {_UNRELIABLE:.0f} blocks of {found.block_size} spots, so that their "
-            f"intervals are wide, or NaN below one and a half: {names}."
-        )
-        warnings.warn(InputWarning(text), stacklevel=4)

@@ -1,15 +1,11 @@
 """Find the marker genes of the domains or states of a fitted section, in memory or on disk."""
 
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.formats.sources import AnnDataSource, Source
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.validation import check_of, read_kind
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -17,9 +13,8 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from pandas import DataFrame
 
-    from spatialpdvi.io.results.expression import Expression
 
-__all__ = ["markers", "markers_file", "ranked", "stored_columns", "unique_markers"]
+__all__ = ["markers", "markers_file", "stored_columns"]
 
 
 def markers(
@@ -78,12 +73,13 @@ def markers(
     True
     """
     from spatialpdvi.io.results.writing import apply_elements
+    from spatialpdvi.marker_genes import markers_of
 
     progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata)
     if store:
         source.check_takes_results()
     with progress.stage("markers"):
-        _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
+        _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
         apply_elements(adata, stored_columns(table, keys, of))
     return table
@@ -139,6 +135,7 @@ def markers_file(
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.marker_genes import markers_of
 
     progress, keys = progress_of(progress), Keys(key_added)
     most = memory_limit(memory)
@@ -147,64 +144,11 @@ def markers_file(
         with progress.stage("markers"), opened_with_counts(location, counts) as source:
             if store:
                 check_output(location, location)
-            _, table = ranked(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
+            _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
                 write_elements(location, location, stored_columns(table, keys, of))
     return table
-
-
-def ranked(
-    source: Source,
-    keys: Keys,
-    *,
-    n: int,
-    of: str = "domain",
-    layer: str | None = None,
-    gene_key: str | None = None,
-    memory: int | None = None,
-) -> "tuple[Expression, DataFrame]":
-    """Return the counts that `markers` compares, and its table."""
-    from spatialpdvi.io.results.expression import read_expression
-    from spatialpdvi.marker_genes import rank_markers
-
-    check_of(of)
-    read_kind("n", n, int)
-    check_free(source, keys)
-    found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
-    return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
-
-
-def unique_markers(table: "DataFrame", genes: Iterable[Any]) -> list[str]:
-    """Return the markers in their order, each once, whose names no other gene has.
-
-    Parameters
-    ----------
-    table
-        From `ranked`.
-    genes
-        Names of all genes.
-
-    Raises
-    ------
-    InputError
-        Where there is none.
-    """
-    times = Counter(map(str, genes))
-    found = [gene for gene in dict.fromkeys(map(str, table["gene"])) if times[gene] == 1]
-    if not found and len(table):
-        raise InputError(
-            "marker genes whose names no other gene has",
-            f"only names that repeat (first: {str(table['gene'].iloc[0])!r})",
-            f"Make the names unique, or name another column of them with {option('gene_key')}.",
-        )
-    if not found:
-        raise InputError(
-            "marker genes",
-            "none, since no gene is higher in one domain than elsewhere",
-            "Name the genes to compare.",
-        )
-    return found
 
 
 def stored_columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:

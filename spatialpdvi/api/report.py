@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spatialpdvi.api.marker_genes import ranked
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location, locate, locate_all
@@ -221,6 +220,7 @@ def _markers(
     without counts holds its marker genes.
     """
     from spatialpdvi.io.results.slim import opened_with_counts, read_markers
+    from spatialpdvi.marker_genes import markers_of
 
     if not choices.n_genes:
         return None, [], "Marker genes were not requested."
@@ -228,7 +228,7 @@ def _markers(
     options: dict[str, Any] = {"n": choices.n_genes, "layer": choices.layer, "gene_key": choices.gene_key}
     with progress.stage("markers"), opened_with_counts(file, counts) as source:
         try:
-            found, table = ranked(source, choices.keys, memory=memory, **options)
+            found, table = markers_of(source, choices.keys, memory=memory, **options)
         except InputError as error:
             if choices.layer is not None or choices.gene_key is not None:
                 raise

@@ -1,0 +1,311 @@
+"""Domains of a fitted file carried to the spots of another one: both read, their sections matched, and the result."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from spatialpdvi.errors import InputError, list_keys, option
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.left_out import select_fitted
+from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored, stored_params
+from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.section import Section, read_section
+from spatialpdvi.metrics.section import scores_by_section
+from spatialpdvi.options.validation import read_kind
+from spatialpdvi.prediction.transfer import BORDERS, Carried, FittedSpots, carry
+from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.version import library_versions
+
+__all__ = ["Choices", "FittedDomains", "TransferResult", "carry_domains", "read_fitted"]
+
+# of uns: what belongs to the domains, wherever their spots are; features, states and scans belong to the fit's spots
+_OF_DOMAINS = (
+    *("domain_mean", "log_variance", "state_mean", "composition", "prior_weight", "noise_sd", "prior_sd", "prior_mean"),
+    *("trace", "certificate", "edits"),
+)
+_OF_FIT = ("k", "temperature")  # of params
+
+
+@dataclass(frozen=True, eq=False)
+class TransferResult:
+    """Domains that were carried to the n spots of another file, bin size or segmentation.
+
+    Parameters
+    ----------
+    domains
+        (n,) int64, the position of each spot's domain in ``names``; -1 for a spot without one.
+    names
+        (K,) of the domains, those of the fit in its order.
+    posterior
+        (n, K) float32, interpolated; NaN for a spot without a domain.
+    calibrated
+        The same for the calibrated posterior; None where the fit has none.
+    sections
+        A row for each section: its name ``section`` (empty where there is one), its ``spots``, how many of them are
+        ``assigned``, and ``max_distance``, the largest distance to a fitted spot, in the unit of the fit.
+    scores
+        As of a fit, over the spots that have a domain.
+
+    Examples
+    --------
+    >>> result = spv.transfer(adata, other)
+    >>> result.posterior.shape
+    (400, 3)
+    """
+
+    domains: np.ndarray
+    names: tuple[str, ...]
+    posterior: np.ndarray
+    calibrated: np.ndarray | None
+    sections: pd.DataFrame
+    scores: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"TransferResult({self.domains.size:,} spots, {(self.domains >= 0).sum():,} with a domain)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the caller chose, which is checked before anything is read: the arguments of `spatialpdvi.transfer`.
+
+    Raises
+    ------
+    InputError
+        Where one is out of its range.
+    """
+
+    key_added: str = "pdvi"
+    new_key: str | None = None
+    borders: str = "spots"
+    max_distance: float | None = None
+    scale: float = 1.0
+    spatial_key: str | None = None
+    sample_key: str | None = None
+    label_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.borders not in BORDERS:
+            raise InputError(
+                f"one of {', '.join(BORDERS)}", repr(self.borders), "Choose one of them.", option="borders"
+            )
+        for name in ("max_distance", "scale"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(read_kind(name, value, float)) and value > 0):
+                wanted = "a number above 0" if math.isfinite(value) else "a finite number above 0"
+                raise InputError(wanted, f"{value:g}", "Give it in the unit of the fit.", option=name)
+        _ = self.keys, self.new_keys  # which check their prefixes
+
+    @property
+    def keys(self) -> Keys:
+        """Those of the fit."""
+        return Keys(self.key_added)
+
+    @property
+    def new_keys(self) -> Keys:
+        """Those that are written."""
+        if self.new_key is None:
+            return self.keys
+        try:
+            return Keys(self.new_key)
+        except InputError as error:
+            raise error.renamed({"key_added": "new_key"}) from error
+
+
+class FittedDomains(NamedTuple):
+    """The fit whose domains are carried."""
+
+    name: str  # of its file; empty in memory
+    stored: StoredFit
+    coordinates: np.ndarray  # (n, 2|3)
+    samples: pd.Categorical | None
+    params: Mapping[str, Any]
+
+
+def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDomains:
+    """Read the domains of a fit, and where its spots are."""
+    source = select_fitted(everything, chosen.keys)
+    stored = read_stored(source, chosen.keys)
+    params = stored_params(stored.summary)
+    lost = lost_sample_key(source, stored.summary)
+    if lost is not None:
+        raise InputError(
+            f"obs[{lost!r}], by which the fit told sections apart, in {source.name}",
+            f"columns: {list_keys(source.obs_keys())}",
+            "Put it back: spots of different sections may lie at the same place.",
+        )
+    samples = samples_of_fit(source, stored.summary, None)
+    try:
+        coordinates = read_coordinates(source, spatial_key_of_fit(stored.summary, None), samples=samples)
+    except InputError as error:
+        raise error.but(advice="The fit has had them there: put them back, or run `spatialpdvi fit` again.") from error
+    return FittedDomains(name, stored, coordinates, samples, params)
+
+
+def carry_domains(
+    fit: FittedDomains, target: Source, chosen: Choices, progress: Progress
+) -> tuple[TransferResult, dict[tuple[str, str], Any]]:
+    """Return the result, and what is written into the file of the other spots."""
+    with progress.stage("read") as stage:
+        sample_key = _sample_key(fit, target, chosen.sample_key)
+        spatial_key = spatial_key_of_fit(fit.stored.summary, chosen.spatial_key)
+        label_key = chosen.label_key
+        section = read_section(
+            target, spatial_key=spatial_key, label_key=label_key, sample=sample_key, expression=False
+        )
+        pairs = _matched(fit, section, target)
+        stage.note(f"{section.coordinates.shape[0]:,} spots to give a domain")
+    places, stored = section.coordinates * chosen.scale, fit.stored
+    parts: list[Carried] = []
+    with progress.stage("transfer") as stage:
+        for name, of_fit, spots in pairs:
+            near = FittedSpots(
+                fit.coordinates[of_fit],
+                stored.codes[of_fit],
+                stored.posterior[of_fit],
+                None if stored.calibrated is None else stored.calibrated[of_fit],
+            )
+            parts.append(carry(near, places[spots], borders=chosen.borders, limit=chosen.max_distance, section=name))
+        domains = np.full(places.shape[0], -1, dtype=np.int64)
+        for (_, _, spots), part in zip(pairs, parts, strict=True):
+            domains[spots] = part.codes
+        kept = domains >= 0
+        stage.note(f"{kept.sum():,} spots have a domain")
+    posterior = _joined([part.posterior for part in parts], pairs, places.shape[0])
+    calibrated = None
+    if stored.calibrated is not None:
+        calibrated = _joined([part.calibrated for part in parts], pairs, places.shape[0])
+    columns = {
+        "section": np.array([name or "" for name, _, _ in pairs], dtype=object),
+        "spots": np.array([spots.size for _, _, spots in pairs]),
+        "assigned": np.array([int((part.codes >= 0).sum()) for part in parts]),
+        "max_distance": np.array([part.limit for part in parts]),
+    }
+    with progress.stage("scores"):
+        chosen_spots = section._replace(
+            coordinates=section.coordinates[kept],
+            labels=None if section.labels is None else section.labels[kept],
+            samples=None if section.samples is None else section.samples[kept].remove_unused_categories(),
+        )
+        scores = scores_by_section(chosen_spots, domains[kept])
+    result = TransferResult(domains, stored.names, posterior, calibrated, pd.DataFrame(columns), scores)
+    params = {
+        "spatial_key": spatial_key,
+        "sample_key": sample_key,
+        "label_key": section.label_key,
+        "max_distance": chosen.max_distance,
+        "n_spots": int(kept.sum()),
+        "n_excluded": int((~kept).sum()),
+    }
+    return result, _elements(result, fit, chosen, params, columns)
+
+
+def _joined(parts: list[Any], pairs: list[tuple[str | None, Any, Any]], n: int) -> np.ndarray:
+    """Return the rows of all sections in the order of the file; those of one section are not copied."""
+    if len(parts) == 1:
+        return np.asarray(parts[0])
+    rows = np.empty((n, parts[0].shape[1]), dtype=np.float32)
+    for (_, _, spots), part in zip(pairs, parts, strict=True):
+        rows[spots] = part
+    return rows
+
+
+def _sample_key(fit: FittedDomains, target: Source, given: str | None) -> str | None:
+    """Return the column with the sections of the other spots; None where the fit has one section."""
+    if fit.samples is None:
+        if given is None:
+            return None
+        raise InputError(
+            f"a fit of several sections with {option('sample_key')}",
+            "a fit of one",
+            "Leave it out, or take the spots of the section that was fitted.",
+        )
+    key = given or str(fit.params["sample_key"])
+    if key not in target.obs_keys():
+        raise InputError(
+            f"a column {key!r} with the section of each spot in obs of {target.name}, as the fit has several sections",
+            f"columns: {list_keys(target.obs_keys())}",
+            f"Name one of these with {option('sample_key')}, or add it.",
+        )
+    return key
+
+
+def _matched(
+    fit: FittedDomains, section: Section, target: Source
+) -> list[tuple[str | None, np.ndarray | slice, np.ndarray]]:
+    """Return the name of each section, its spots in the fit, and its other spots."""
+    axes, others = fit.coordinates.shape[1], section.coordinates.shape[1]
+    if axes != others:
+        raise InputError(
+            f"coordinates of {axes} axes in {target.name}, as in the fit",
+            f"{others} axes",
+            f"Name coordinates of {axes} columns with {option('spatial_key')}.",
+        )
+    if fit.samples is None or section.samples is None:
+        return [(None, slice(None), np.arange(section.coordinates.shape[0]))]
+    known = {str(name): code for code, name in enumerate(fit.samples.categories)}
+    names = [str(name) for name in section.samples.categories]
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(
+            f"sections of the fit in {target.name}: {list_keys(known)}",
+            f"{', '.join(map(repr, strange[:4]))}{' and others' if len(strange) > 4 else ''}",
+            f"Rename these sections, leave them out, or name another column with {option('sample_key')}.",
+        )
+    codes = np.asarray(fit.samples.codes)
+    return [
+        (name, np.flatnonzero(codes == known[name]), spots)
+        for name, spots in zip(names, section.spots_of_samples(), strict=True)
+    ]
+
+
+def _elements(
+    result: TransferResult, fit: FittedDomains, chosen: Choices, params: dict[str, Any], columns: dict[str, Any]
+) -> dict[tuple[str, str], Any]:
+    """Return the value of each (group, key) that is written (docs/outputs.md)."""
+    keys, summary = chosen.new_keys, fit.stored.summary
+    source = fit.name or "an AnnData in memory"
+    before = summary.get("transfer")  # where the domains had been carried over before
+    fit_source = str(before.get("fit", source)) if isinstance(before, Mapping) else source
+    params = {
+        "transferred_from": source,
+        "transferred_key": chosen.keys.prefix,
+        **{name: fit.params[name] for name in _OF_FIT if name in fit.params},
+        "borders": chosen.borders,
+        "scale": float(chosen.scale),
+        "key_added": keys.prefix,
+        **params,
+    }
+    stated = {
+        "source": source,
+        "key": chosen.keys.prefix,
+        "fit": fit_source,
+        "certificate": f"The certificate and the trace are those of the fit of {fit_source}. The domains were carried "
+        "over by place, which is no fit and has no certificate of its own.",
+        "sections": columns,
+    }
+    own = np.arange(result.domains.size), np.maximum(result.domains, 0)  # a spot without a domain has NaN in its row
+    elements: dict[tuple[str, str], Any] = {
+        ("obs", keys.domain): pd.Categorical.from_codes(result.domains, list(result.names)),
+        ("obs", keys.confidence): result.posterior[own],
+        ("obs", keys.entropy): entropies(result.posterior),
+        ("obsm", keys.posterior): result.posterior,
+        ("uns", keys.uns): {
+            "params": {name: value for name, value in params.items() if value is not None}
+            | {"versions": library_versions()},
+            **{name: summary[name] for name in _OF_DOMAINS if name in summary},
+            "scores": result.scores,
+            "transfer": stated,
+        },
+    }
+    if result.calibrated is not None:
+        elements["obs", keys.calibrated_confidence] = result.calibrated[own]
+        elements["obsm", keys.calibrated] = result.calibrated
+    if fit.stored.colours is not None:
+        elements["uns", keys.colours] = np.array(fit.stored.colours, dtype=object)
+    return elements
