@@ -265,6 +265,8 @@ class TestImage:
         adata.write_h5ad(tmp_path / "a.h5ad")
         with pytest.raises(InputError, match=r"kinds of pictures for `genes`, .* Name panels with `kinds`, such as"):
             plot_file(tmp_path / "a.h5ad", kinds="overview", genes="TTR")
+        with pytest.raises(InputError, match="^Expected `genes` with `counts`, found none. Only genes are read"):
+            plot_file(tmp_path / "a.h5ad", counts=tmp_path / "other.h5ad")
 
 
 class TestGene:

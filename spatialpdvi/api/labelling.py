@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["label", "label_file"]
 
 # an edit has no options for what the fit has read
-_NAMES = {"spatial_key": None, f"Name one of these with {option('sample_key')}.": "The fit has read it: put it back."}
+_NAMES = {
+    "spatial_key": None,
+    f"Name yours with {option('spatial_key')}.": "The fit has read them: put them back.",
+    f"Name the columns, or a key of obsm, with {option('spatial_key')}.": "The fit has read them: put them back.",
+    f"Name one of these with {option('sample_key')}.": "The fit has read it: put it back.",
+}
 
 
 def label(

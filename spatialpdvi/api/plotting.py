@@ -82,7 +82,7 @@ def plot_file(
     names = listed(genes)
     chosen = _chosen(None if kinds is None else listed(kinds), genes=bool(names), image=image)
     check_alpha(alpha, image=image)
-    for name, given in (("layer", layer), ("gene_key", gene_key)):
+    for name, given in (("layer", layer), ("gene_key", gene_key), ("counts", counts)):
         if given is not None and not names:
             raise InputError(f"{option('genes')} with {option(name)}", "none", "Only genes are read from the counts.")
     keys, location = Keys(key_added), locate(path)
