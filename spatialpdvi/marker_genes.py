@@ -165,7 +165,7 @@ def unique_markers(table: pd.DataFrame, genes: Iterable[Any]) -> list[str]:
 
 def marker_genes(table: pd.DataFrame, domains: pd.Categorical) -> dict[str, list[str]]:
     """Return the genes of each domain by its name, the highest score first; an empty list for one without markers."""
-    return {str(name): table["gene"][table["domain"] == name].tolist() for name in domains.categories}
+    return {name: table["gene"][table["domain"] == name].tolist() for name in map(str, domains.categories)}
 
 
 def empty_table(columns: Sequence[str], *, texts: Collection[str]) -> pd.DataFrame:

@@ -203,7 +203,7 @@ class Model:
                 OutlierLimit(
                     _array(arrays, "limit_centre", d),
                     _array(arrays, "limit_spread", d, positive=True),
-                    _positive(facts["limit"]),
+                    _positive(facts, "limit"),
                 ),
                 _array(arrays, "prior_weight", n_means, positive=True),
                 _flag(facts["detrend"]),
@@ -240,7 +240,7 @@ class Model:
             rotation=_array(arrays, "rotation", d, d),
             lam=lam,
             hyperparameters=hyperparameters,
-            reach=float(facts["reach"]),
+            reach=_positive(facts, "reach"),
             options={name: facts["options"][name] for name in (_STORED_WITH_STATES if shared else _STORED)},
             version=str(facts["version"]),
             colours=_colours(arrays, k),
@@ -281,9 +281,10 @@ def _colours(arrays: Mapping[str, np.ndarray], k: int) -> tuple[str, ...]:
     return tuple(map(str, colours))
 
 
-def _positive(value: Any) -> float:
+def _positive(facts: Mapping[str, Any], name: str) -> float:
+    value = facts[name]
     if isinstance(value, bool) or not 0.0 < float(value) < np.inf:
-        msg = f"limit {value!r}"
+        msg = f"{name} {value!r}"
         raise ValueError(msg)
     return float(value)
 

@@ -19,7 +19,9 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.expression import read_gene_counts
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
+from spatialpdvi.io.section.images import TissueImage
 from spatialpdvi.marker_genes import expression_tenths, log_normalised
+from spatialpdvi.plotting.histology import _range, check_image
 from spatialpdvi.plotting.spots import SpotCollection
 
 pytestmark = pytest.mark.cli
@@ -184,6 +186,46 @@ class TestImage:
         ):
             pl.domains(adata, image=True)
 
+    @pytest.mark.parametrize(
+        ("columns", "rows", "fits"),
+        [
+            ((350, 699), (0, 299), True),  # of 700 columns and 300 rows
+            ((-0.5, 699.5), (-0.5, 299.5), True),
+            ((-200, 200), (0, 299), True),  # half of the spots
+            ((-210, 200), (0, 299), False),
+            ((0, 699), (290, 400), False),
+        ],
+    )
+    def test_most_spots_lie_within_the_columns_and_rows_of_their_image(self, columns, rows, fits):
+        place = np.column_stack([np.linspace(*ends, 100) for ends in (columns, rows)]) / SCALE
+        image = TissueImage(np.zeros((300, 700, 3), dtype=np.uint8), SCALE, None)
+        if fits:
+            check_image(place, image, "V1")
+            return
+        with pytest.raises(InputError, match="spots of 'V1' within their image of 700 x 300 pixels, found"):
+            check_image(place, image, "V1")
+
+    @pytest.mark.parametrize(
+        ("low", "high", "scale", "pixels"),
+        [
+            (10.4, 20.4, 1.0, (10, 21)),
+            (10.5, 20.7, 1.0, (11, 22)),
+            (21.2, 41.2, 0.5, (11, 22)),
+            (-9, 900, 0.5, (0, 100)),
+        ],
+    )
+    def test_the_pixels_of_a_range_are_those_whose_squares_it_meets(self, low, high, scale, pixels):
+        assert _range(low, high, scale, 100) == pixels  # the centre of pixel i is at i / scale
+
+    @pytest.mark.parametrize(("reach", "warned"), [(34.9, True), (35.1, False)])
+    def test_spots_in_a_twentieth_of_the_longer_side_are_told(self, reach, warned):
+        place = np.array([[100.0, 100.0], [100.0 + reach, 110.0]]) / SCALE
+        image = TissueImage(np.zeros((300, 700, 3), dtype=np.uint8), SCALE, None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check_image(place, image, "")
+        assert [issubclass(one.category, InputWarning) for one in caught] == [True] * warned
+
     def test_every_map_can_be_drawn_over_it(self, adata, tmp_path):
         adata.obs["annotation"] = pd.Categorical(["a", "b"] * 36)
         adata.obs["pdvi_entropy"] = 0.3
@@ -265,7 +307,7 @@ class TestImage:
         adata.write_h5ad(tmp_path / "a.h5ad")
         with pytest.raises(InputError, match=r"kinds of pictures for `genes`, .* Name panels with `kinds`, such as"):
             plot_file(tmp_path / "a.h5ad", kinds="overview", genes="TTR")
-        with pytest.raises(InputError, match="^Expected `genes` with `counts`, found none. Only genes are read"):
+        with pytest.raises(InputError, match=r"^Expected `genes` with `counts`, found none\. Only genes are read"):
             plot_file(tmp_path / "a.h5ad", counts=tmp_path / "other.h5ad")
 
 

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import run
 from reference import assert_is_scanpys, scanpy_markers
+from scipy.stats import false_discovery_control, ttest_ind
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
@@ -99,6 +100,13 @@ def test_sums_do_not_depend_on_threads_or_on_how_rows_are_cut(monkeypatch):
             np.testing.assert_array_equal(found.present[group], (y[spots] > 0).sum(axis=0))
 
 
+def test_expression_is_rounded_to_32_bits_for_large_counts_as_for_small_ones():
+    counts = np.array([[200.0, 3.0, 100.0, 1.0, 7000.0]])
+    sums = moments.moments_by_group(sp.csr_matrix(counts), np.zeros(1, dtype=np.int64), 1, target_sum=1e4).sums
+    np.testing.assert_array_equal(sums, sums.astype(np.float32))
+    np.testing.assert_allclose(sums, np.log1p(1e4 * counts / 7304), rtol=1e-7)
+
+
 def test_spots_without_counts_and_zeros_that_are_stored_express_nothing():
     counts, domains = make_counts()
     empty = sp.csr_matrix(sp.diags(np.r_[np.zeros(40), np.ones(260)]) @ counts)
@@ -135,6 +143,8 @@ def test_domains_of_one_spot_are_named_and_the_others_ranked():
     assert list(genes) == ["a", "b", "c", "lonely", "empty"]
     assert genes["b"][0] == "gene1"
     assert genes["lonely"] == genes["empty"] == []
+    numbered = domains.rename_categories([7, 8, 9])
+    assert marker_genes(rank_markers(counts, names(40), numbered, n=2), numbered)["8"] == genes["b"]
 
 
 def test_where_nothing_can_be_compared_there_are_no_rows():
@@ -145,6 +155,15 @@ def test_where_nothing_can_be_compared_there_are_no_rows():
     assert list(table) == list(COLUMNS)
     with pytest.raises(InputError, match="at least 1 gene per domain, found 0"):
         rank_markers(counts, names(40), domains, n=0)
+
+
+def test_a_gene_that_all_spots_express_alike_is_no_marker_and_one_of_those_that_are_compared():
+    some = np.array([3, 4, 5, 4, 1, 2, 1, 2])
+    counts = np.column_stack([np.full(8, 2), some, 8 - some])
+    table = rank_markers(sp.csr_matrix(counts), names(3), pd.Categorical(list("aaaabbbb")))
+    assert table["gene"].tolist() == ["gene1", "gene2"]
+    p = ttest_ind(*np.split(np.log1p(1e3 * counts[:, 1:]), 2), equal_var=False).pvalue
+    np.testing.assert_allclose(table["p_adjusted"], false_discovery_control([*p, 1.0])[:2], rtol=1e-5)
 
 
 def test_counts_are_never_made_dense():

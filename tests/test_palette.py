@@ -1,5 +1,7 @@
 """A domain has one colour wherever it is drawn, and those that touch in space are told apart."""
 
+import itertools
+
 import anndata as ad
 import numpy as np
 import pytest
@@ -35,6 +37,10 @@ def test_borders_are_pairs_of_neighbours_within_a_section():
     assert one[0, 3] == one[0, 2] == one[1, 1] == 0
     two = border_lengths(np.tile(domains, 2), np.tile(points, (2, 1)), 4, samples=[np.arange(80), 80 + np.arange(80)])
     np.testing.assert_array_equal(two, 2 * one)
+    line = np.column_stack([np.arange(20.0), np.zeros(20)])
+    across = border_lengths((line[:, 0] >= 10).astype(int), line, 2, samples=[np.arange(20)])
+    # the six nearest are three on each side: six pairs, each from both its ends, and in both orders of the domains
+    np.testing.assert_array_equal(across, [[0, 12], [12, 0]])
 
 
 @pytest.mark.parametrize("k", [2, 7, 20, 33])
@@ -53,6 +59,21 @@ def test_neighbouring_domains_are_farther_apart_than_in_the_palettes_order(k):
     if k >= 20:
         assert after.min() > 1.3 * before.min()
     assert domain_colours(length) == dealt
+
+
+def test_no_exchange_of_two_colours_lowers_the_sum_over_shares_of_borders():
+    length = np.triu(np.random.default_rng(0).gamma(0.3, 100, size=(9, 9)), 1)
+    length += length.T
+    share = length / length.sum(axis=1, keepdims=True)
+
+    def total(colours):
+        return ((share + share.T) / (distances(colours) ** 2 + 1e-4))[~np.eye(9, dtype=bool)].sum()
+
+    dealt = list(domain_colours(length))
+    for a, b in itertools.combinations(range(9), 2):
+        exchanged = dealt.copy()
+        exchanged[a], exchanged[b] = dealt[b], dealt[a]
+        assert total(exchanged) > total(dealt) - 1e-6
 
 
 def test_domains_without_a_border_have_colours_of_their_own():
@@ -77,6 +98,17 @@ def test_labels_take_the_colours_that_domains_have():
     assert of_labels[0] == "#00ff00"
     assert of_labels[2] == "#ff0000"
     assert of_labels[1] not in of_domains
+    (first,) = further_colours(1, taken=())
+    _, of_labels = match_colours(domains, annotation * 2, colours=["red", "#00ff00", first])
+    assert of_labels[1] not in ("#ff0000", "#00ff00", first)
+
+
+def test_a_domain_without_a_label_has_none_of_the_colours_that_the_labels_have():
+    (first,) = further_colours(1, taken=())
+    of_domains, of_labels = match_colours(np.array([0, 1, 2]), np.array([1, 0, -1]), label_colours=["red", first])
+    assert of_labels == ["#ff0000", first]
+    assert of_domains[:2] == [first, "#ff0000"]
+    assert of_domains[2] not in of_labels
 
 
 class TestOfAFit:

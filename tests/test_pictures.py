@@ -25,10 +25,11 @@ from spatialpdvi.api import plot_file
 from spatialpdvi.cli import main
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.palette import palette
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.charts import count_confusion
-from spatialpdvi.plotting.fields import choose_edges
+from spatialpdvi.plotting.fields import _thin, choose_edges
 from spatialpdvi.plotting.kinds import KINDS
 from spatialpdvi.plotting.labels import read_labels
 from spatialpdvi.plotting.spots import place_spots
@@ -272,6 +273,21 @@ class TestMaps:
         adata.write_h5ad(file)
         assert "before its domains were edited" in heading(panels(plot_file(file))["Convergence"])[1]
 
+    def test_the_convergence_of_domains_from_another_section_names_it(self, adata):
+        adata.uns["pdvi"]["transfer"] = {"fit": "bin50\n.h5ad"}
+        assert heading(pl.trace(adata)) == ["Convergence", "of the fit of bin50?.h5ad"]
+
+    def test_the_scan_marks_the_number_that_was_fitted_although_domains_were_edited(self, adata):
+        assert list(pl.scan(adata).lines[0].get_xdata()) == [3, 3]
+        adata.uns["pdvi"]["edits"] = {"action": ["merge"], "detail": ["'0', '1' to 'x'"], "n_domains": [3]}
+        adata.uns["pdvi"]["params"]["k"] = 4
+        assert list(pl.scan(adata).lines[0].get_xdata()) == [4, 4]
+
+    def test_pictures_of_a_section_in_space_say_that_two_axes_are_drawn(self, adata, file):
+        adata.obsm["spatial"] = np.column_stack([adata.obsm["spatial"], np.arange(120.0)])
+        adata.write_h5ad(file)
+        assert plot_file(file, kinds=["domains"]).get_suptitle() == "embryo (first 2 of 3 axes)"
+
     @pytest.mark.parametrize(
         ("kind", "limits", "label"),
         [
@@ -377,6 +393,18 @@ class TestFields:
         pairs = np.linalg.norm(arrows.get_offsets()[:, None] - arrows.get_offsets()[None], axis=2)
         assert pairs[~np.eye(arrows.N, dtype=bool)].min() >= 2
 
+    def test_the_arrow_of_a_square_is_that_of_the_spot_nearest_to_its_middle(self):
+        rng = np.random.default_rng(0)
+        position, defined = 10 * rng.random((400, 2)), rng.random(400) < 0.7
+        middles = np.array(list(np.ndindex(7, 7))) * 1.7 + position.min(axis=0)
+        expected = set()
+        for middle in middles:
+            inside = defined & (np.abs(position - middle) < 0.85).all(axis=1)
+            if inside.any():
+                off = np.linalg.norm(position - middle, axis=1)
+                expected.add(int(np.flatnonzero(inside)[off[inside].argmin()]))
+        assert _thin(position, defined, 1.7).tolist() == sorted(expected)
+
     def test_normals_in_space_are_arrows_as_long_as_they_are_seen(self, adata):
         adata.obsm["pdvi_flow"] = np.tile([0.6, 0.0, 0.8], (120, 1))
         adata.obsm["pdvi_flow"][60:] = [0.0, 1.0, 0.0]
@@ -404,6 +432,7 @@ class TestFields:
         edges = choose_edges(place_tissue(coordinates), graph)
         assert len(edges.weights) == 30
         assert (np.diff(edges.weights) > 0).all()
+        assert edges.weights[-1] > 100  # chosen among all, not the first of them, which are the weakest here
         np.testing.assert_array_equal(np.asarray(graph[edges.ends[:, 0], edges.ends[:, 1]]).ravel(), edges.weights)
         assert edges.note == "30 of 119 edges"
 
@@ -431,6 +460,24 @@ class TestCharts:
         np.testing.assert_allclose(curves["posteriors"], [0.5, 0.1])
         assert set(curves["tolerance"]) == {1e-3}
         assert right.get_yscale() == "log"
+
+    def test_what_is_stationary_from_the_start_does_not_press_the_rest_together(self, adata):
+        adata.uns["pdvi"]["trace"]["stationarity_posterior"] = np.full(4, 1e-14)
+        axes = pl.trace(adata)
+        (right,) = [other for other in axes.figure.axes if other.get_ylabel() == "stationarity"]
+        assert right.get_ylim()[0] == pytest.approx(1e-6)
+
+    def test_the_trace_of_domains_that_are_compositions_has_these_instead_of_means(self, adata):
+        adata.uns["pdvi"]["trace"]["stationarity_composition"] = [0.4, 0.3, 0.2, 0.1]
+        axes = pl.trace(adata)
+        (right,) = [other for other in axes.figure.axes if other.get_ylabel() == "stationarity"]
+        curves = {line.get_label(): line.get_ydata() for line in right.lines}
+        assert list(curves) == ["compositions", "posteriors", "tolerance"]
+        np.testing.assert_array_equal(curves["compositions"], [0.4, 0.3, 0.2, 0.1])
+
+    def test_reliability_has_a_curve_before_and_after_calibration(self, adata):
+        texts = pl.reliability(adata).child_axes[0].get_legend().get_texts()
+        assert [text.get_text().split(",")[0] for text in texts] == ["posterior", "calibrated"]
 
     def test_charts_need_no_coordinates(self, adata):
         del adata.obsm["spatial"]
@@ -590,6 +637,11 @@ class TestStates:
     def test_the_map_shows_the_likeliest(self, adata):
         (drawn,) = (one for one in pl.states(adata).collections if one.get_array() is not None)
         np.testing.assert_array_equal(np.sort(drawn.get_array()), np.sort(np.arange(adata.n_obs) % 3))
+
+    def test_states_that_are_nowhere_the_likeliest_leave_the_others_their_colours(self, adata):
+        adata.obsm["pdvi_state"] = np.float32([[0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])[np.arange(120) % 2]
+        colours = {name: to_hex(colour) for name, colour in legend_colours(pl.states(adata)).items()}
+        assert colours == dict(zip("12", palette(3)[1:], strict=True))
 
     @pytest.mark.parametrize(("kind", "name"), [("states", "obsm"), ("composition", "uns")])
     def test_a_fit_without_states_says_so(self, adata, kind, name):

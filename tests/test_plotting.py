@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_hex, to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Annotation
@@ -20,10 +20,11 @@ from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting import plot_section, save_figure
 from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.charts import composition_size
-from spatialpdvi.plotting.description import composition_figure
+from spatialpdvi.plotting.description import composition_figure, contacts_figure
 from spatialpdvi.plotting.intervals import intervals_figure
-from spatialpdvi.plotting.labels import match_colours, read_labels
+from spatialpdvi.plotting.labels import check_colours, match_colours, read_labels
 from spatialpdvi.plotting.spots import place_spots, side_by_side
+from spatialpdvi.plotting.tissue import place_tissue
 
 TRACE = {
     "epoch": np.arange(6),
@@ -261,6 +262,7 @@ class TestMaps:
         figure = plot_section([[3.0, 4.0]], ["a"], confidence=[1.0])
         figure.canvas.draw()
         assert list(panels(figure)) == ["Domains", "Confidence"]
+        assert panels(figure)["Confidence"].collections[0].get_clim() == (pytest.approx(0.9), 1)
 
 
 class TestTrace:
@@ -316,6 +318,13 @@ class TestReliability:
         places = [bar.get_x() + bar.get_width() / 2 for bar in lower.patches]
         np.testing.assert_array_equal(np.floor(10 * np.array(places)), [5, 9, 6, 7, 8])
 
+    @pytest.mark.parametrize(("spots", "joined"), [(9, 1), (10, 2)])
+    def test_bins_of_fewer_than_ten_spots_do_not_join_the_curve(self, section, spots, joined):
+        table = {"confidence": [0.55, 0.98], "correct": [0.5, 0.8], "spots": [spots, 240 - spots]}
+        figure = plot_section(section[0], section[1], calibration={"ece": 0.1, "reliability": table})
+        curve, pale = panels(figure)["Reliability"].child_axes[0].lines[1:]
+        assert (len(curve.get_xdata()), len(pale.get_xdata())) == (joined, 2 - joined)
+
     def test_without_calibration_one_curve(self, section):
         known = {key: CALIBRATION[key] for key in ("accuracy", "ece", "reliability")}
         figure = plot_section(section[0], section[1], calibration=known)
@@ -347,6 +356,13 @@ class TestScan:
         assert left.get_ylabel() == "domains found again (net)"
         (right,) = [axes for axes in figure.axes if axes.get_ylabel() == "complete negative ELBO ($10^{3}$ nats)"]
         np.testing.assert_allclose(right.lines[0].get_ydata(), [5, 4, 3.5, 3.4])
+
+    def test_the_evidence_is_drawn_where_there_is_any_since_it_decides(self, section):
+        evidence = [0.1, 0.6, 0.2, 0.1]
+        figure = plot_section(section[0], section[1], k_scan=SCAN | {"evidence": evidence}, k=3)
+        left = panels(figure)["Number of domains"]
+        assert list(left.lines[1].get_ydata()) == evidence
+        assert left.get_ylabel() == "share of the evidence"
 
     def test_nothing_is_marked_where_nothing_was_chosen(self, section):
         figure = plot_section(section[0], section[1], k_scan=SCAN)
@@ -396,6 +412,71 @@ class TestIntervals:
         assert not any(label.get_text() for label in axes.get_xticklabels(minor=True))
         inside = [label.get_window_extent() for label in labels if label.get_text() in written]
         assert all(one.x1 < other.x0 for one, other in itertools.pairwise(inside))
+
+    def test_contrasts_say_which_domain_is_higher_and_pale_ones_hold_no_difference(self):
+        rows = [("a", "0", "1", 1.0, 0.6, 1.4), ("b", "1", "2", -0.9, -1.2, -0.3), ("c", "0", "2", 0.1, -0.2, 0.4)]
+        columns = ["gene", "domain", "other", "log2_fold_change", "lower", "upper"]
+        table = pd.DataFrame(rows, columns=columns)
+        figure = intervals_figure({"contrasts": table}, {"level": 0.95, "method": "blocks"})
+        (axes,) = figure.axes
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["a  0 / 1", "b  1 / 2", "c  0 / 2"]
+        lines, dots = axes.collections
+        np.testing.assert_array_equal(dots.get_offsets(), [[1.0, 0], [-0.9, 1], [0.1, 2]])
+        np.testing.assert_array_equal(
+            lines.get_segments(), [[[low, row], [high, row]] for row, (*_, low, high) in enumerate(rows)]
+        )
+        dark, also_dark, pale = (tuple(colour) for colour in lines.get_color())
+        assert dark == also_dark == to_rgba("#3f6fb5") != pale
+        assert heading(axes) == ["Contrasts", "95 % intervals, blocks"]
+
+    def test_of_many_rows_the_first_are_drawn(self, monkeypatch):
+        monkeypatch.setattr("spatialpdvi.plotting.intervals._MOST", 2)
+        axes = self._of_expression([(3.0, 2.0, 4.0), (5.0, 4.0, 6.0), (7.0, 6.0, 8.0)])
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["gene 0  0", "gene 1  0"]
+        assert heading(axes)[1] == "90 % intervals, blocks; the first 2 of 3"
+
+    def test_shares_are_named_by_their_type(self):
+        table = pd.DataFrame({"domain": ["0"], "type": ["neuron"], "share": [0.4], "lower": [0.3], "upper": [0.5]})
+        figure = intervals_figure({"composition": table}, {"level": 0.9, "method": "blocks"})
+        assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["neuron  0"]
+
+
+def test_rows_of_contacts_are_the_domains_whose_borders_they_share():
+    rows = [
+        *(("s", "b", "b", 70, np.nan), ("s", "b", "a", 8, 0.8), ("s", "b", "c", 2, 0.2)),
+        *(("s", "a", "b", 8, 1.0), ("s", "a", "a", 30, np.nan), ("s", "a", "c", 0, 0.0)),
+        *(("s", "c", "b", 2, 1.0), ("s", "c", "a", 0, 0.0), ("s", "c", "c", 9, np.nan)),
+    ]
+    table = pd.DataFrame(rows, columns=["section", "domain", "other", "contacts", "border_share"])
+    (axes,) = contacts_figure(table).axes
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[0, 0.8, 0.2], [1, 0, 0], [1, 0, 0]])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["b", "a", "c"]
+    texts = axes.texts[:-2]  # without the heading
+    assert [(*text.get_position(), text.get_text()) for text in texts] == [  # column, row
+        *((1, 0, "8"), (2, 0, "2"), (0, 1, "8"), (0, 2, "2")),
+        *((0, 0, "–"), (1, 1, "–"), (2, 2, "–")),
+    ]
+    cells = {text.get_position(): text for text in texts}
+    assert cells[1, 0].get_color() == "white"  # on a dark cell
+    assert cells[2, 0].get_color() == "#333333"
+
+
+def test_bars_of_a_composition_have_the_colours_of_their_types(monkeypatch):
+    monkeypatch.setattr("spatialpdvi.plotting.description._MOST", 2)
+    rows = [
+        *(("one", "x", "glia", 0.7), ("one", "x", "axon", 0.3), ("one", "y", "glia", 0.1), ("one", "y", "axon", 0.9)),
+        *(("two", "x", "glia", 0.2), ("two", "x", "axon", 0.8), ("two", "y", "glia", np.nan)),
+        ("three", "x", "glia", 1.0),
+    ]
+    figure = composition_figure(pd.DataFrame(rows, columns=["section", "domain", "type", "share"]), "cell_type")
+    assert figure.get_suptitle() == "The first 2 of 3 sections"
+    one, two = figure.axes
+    bars = [(round(bar.get_width(), 9), to_hex(bar.get_facecolor())) for bar in one.patches]
+    glia, axon = palette(2)
+    assert bars == [(0.7, glia), (0.1, glia), (0.3, axon), (0.9, axon)]
+    assert [text.get_text() for text in two.get_yticklabels()] == ["x"]  # the section has no y
+    assert one.get_legend() is None
+    assert [text.get_text() for text in legend_of(two).get_texts()] == ["glia", "axon"]
 
 
 def test_every_type_of_a_composition_is_in_its_legend():
@@ -461,6 +542,9 @@ class TestColours:
         of_domains, of_labels = match_colours(np.array([0, -1]), np.array([-1, 0]))
         assert set(of_domains).isdisjoint(of_labels)
 
+    def test_names_with_signs_that_no_font_has_keep_their_colours(self):
+        assert check_colours({"a\n": "red", "b": "#00ff00"}, ["a?", "b"]) == ["#ff0000", "#00ff00"]
+
     def test_without_labels(self):
         assert match_colours(np.array([1, 0, 2])) == (list(palette(3)), [])
 
@@ -524,6 +608,24 @@ class TestSpots:
         np.testing.assert_array_equal(moved[24:] - moved[24], other - other[0])
         assert (moved[24:].min(axis=0) > one.max(axis=0)).any()
         np.testing.assert_array_equal(side_by_side(other, [np.arange(9)]), other)
+
+    def test_sections_stand_in_rows_in_reading_order(self):
+        sections = np.arange(36).reshape(4, 9)
+        moved = side_by_side(np.tile(lattice(3, 3), (4, 1)), sections)
+        places = [moved[spots].min(axis=0) for spots in sections]
+        np.testing.assert_allclose(places, [[0, 0], [2.2, 0], [0, 2.2], [2.2, 2.2]])
+
+    @pytest.mark.parametrize("room", [None, (5.0, 3.0)])
+    def test_maps_of_sections_lie_beside_one_another_within_their_room(self, room):
+        tissue = place_tissue(np.tile(lattice(6, 4), (5, 1)), np.repeat(list("abcde"), 24))
+        tissue = tissue if room is None else tissue.within(room)
+        assert 1 < tissue.columns < 5
+        cells = tissue.cells()
+        boxes = [(cell.left, cell.top, cell.left + cell.spots.size[0], cell.top + cell.spots.size[1]) for cell in cells]
+        assert (np.min(boxes, axis=0)[:2] >= 0).all()
+        assert np.max(boxes, axis=0)[2:] == pytest.approx(tissue.size)
+        for one, other in itertools.combinations(boxes, 2):
+            assert one[2] < other[0] or other[2] < one[0] or one[3] < other[1] or other[3] < one[1]
 
     def test_duplicates_do_not_shrink_the_spacing(self):
         assert place_spots(np.repeat(lattice(5, 5), 3, axis=0)).spacing == 1

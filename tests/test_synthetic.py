@@ -421,3 +421,9 @@ def test_the_truth_is_what_the_counts_are_on_average(easy):
     for k in np.flatnonzero(np.bincount(domain) > 200):
         own = truth.cell_share[domain == k].mean(axis=0)
         np.testing.assert_allclose(own, truth.composition[k], atol=0.08)
+
+
+def test_an_expectation_over_more_sections_is_another_one_and_the_section_stays():
+    few, more = (simulation_truth(n_spots=100, n_genes=40, k=4, n_sections=n) for n in (1, 2))
+    assert np.abs(few.expected_mean - more.expected_mean).max() > 1.0
+    np.testing.assert_array_equal(few.section_mean, more.section_mean)

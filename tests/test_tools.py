@@ -33,6 +33,42 @@ def test_tools_write_into_the_section_or_into_a_copy(adata):
     assert set(marked.uns["mine_markers"]["domain"]) == {"0", "1", "2"}
 
 
+@pytest.mark.parametrize("name", spv.tl.__all__)
+@pytest.mark.parametrize("copy", [False, True])
+def test_tools_hand_every_argument_on(monkeypatch, name, copy):
+    handed = {}
+    in_api = {"domains": "fit"}.get(name, name)
+    monkeypatch.setattr(f"spatialpdvi.api.{in_api}", lambda *args, **kwargs: handed.update(kwargs, args=args))
+    tool, adata = getattr(spv.tl, name), anndata.AnnData(np.zeros((2, 2)))
+    given = {parameter: object() for parameter in inspect.signature(tool).parameters} | {"adata": adata, "copy": copy}
+    found = tool(**given)
+    written = found if copy else adata
+    assert found is (written if copy else None)
+    assert (written is adata) != copy
+    assert not written.is_view
+    names = {"n_domains": "k", "library_key": "sample_key"} | ({"n_genes": "n"} if name == "markers" else {})
+    expected = {names.get(own, own): value for own, value in given.items() if own not in ("adata", "copy")}
+    expected["args"] = (expected.pop("fitted"), written) if name == "transfer" else (written,)
+    if name in ("markers", "describe", "intervals"):
+        expected["store"] = True
+    assert handed == expected
+
+
+def test_binning_in_memory_hands_every_argument_on_and_leaves_no_file(monkeypatch):
+    handed = {}
+
+    def bin_file(path, written, **options):
+        handed.update(options, path=path, written=written)
+        anndata.AnnData(np.eye(3, dtype=np.float32)).write_h5ad(written)
+
+    monkeypatch.setattr("spatialpdvi.api.bin_file", bin_file)
+    given = {parameter: object() for parameter in inspect.signature(spv.pp.bin).parameters}
+    np.testing.assert_array_equal(spv.pp.bin(**given).X, np.eye(3))
+    written = handed.pop("written")
+    assert handed == given
+    assert not written.parent.exists()
+
+
 def test_progress_is_shown_where_it_is_wanted(adata, capsys):
     assert spv.tl.domains(adata, 3, **FAST) is None
     assert capsys.readouterr() == ("", "")

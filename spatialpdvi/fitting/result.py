@@ -100,7 +100,7 @@ class FitResult:
     marker_table
         The same with scores and shares (`spatialpdvi.markers`).
     samples
-        (n,) the section of each spot, where several were fitted together; None for one section.
+        (n,) the section of each spot, where several were fitted or predicted together; None for one section.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class FitResult:
         return np.bincount(self.domains, minlength=self.n_domains)
 
     def sizes_by_section(self) -> pd.DataFrame | None:
-        """Return the spots of each domain in each section, (S, K) by their names; None for a fit of one section."""
+        """Return the spots of each domain in each section, (S, K) by their names; None for one section."""
         if self.samples is None:
             return None
         shape = (len(self.samples.categories), self.n_domains)

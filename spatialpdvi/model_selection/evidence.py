@@ -95,7 +95,8 @@ def levels(
 def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """At most 10,000 spots (ascending) of a larger section, in connected pieces.
 
-    Half of the pieces are random. The others belong to each domain of the labels in turn, so that none is missing.
+    Half of the pieces are random. Then each domain of the labels names one of its own in turn, which may be among them
+    already, until there are enough: so none is missing.
     """
     pieces = [np.arange(coordinates.shape[0])]
     while pieces[0].size > _PIECE:

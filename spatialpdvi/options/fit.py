@@ -447,7 +447,7 @@ _IDLE_WITHOUT_STATES = ("detrend", "anisotropy", "search")
 
 def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     """Return the options that were set but have no effect, each with the option that is the reason, by name."""
-    chosen = [name for name in _IDLE if getattr(options, name) not in (None, "auto", "off")]
+    chosen = [name for name in _IDLE if getattr(options, name) is not None]
     found = [(idle, name) for name in chosen for idle in _set_among(options, _IDLE[name])]
     if options.states != "auto":
         found += [(idle, "states") for idle in idle_options_of(options, with_states=options.states != "off")]

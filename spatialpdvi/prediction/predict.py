@@ -194,6 +194,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         seconds=progress.seconds,
         colours=model.colours,
         kept=section.kept,
+        samples=section.samples,
     )
 
 

@@ -102,7 +102,7 @@ def carry(
         distance, spots = tree.query(places[block], k=np.arange(1, min(_NEAREST, tree.n) + 1))
         inside = distance[:, 0] <= near
         rows, distance, spots = block.start + np.flatnonzero(inside), distance[inside], spots[inside]
-        weights, own = _weights(distance), _nearest(distance, spots)
+        weights, own = _weights(distance), _nearest(tree, places[rows], distance, spots)
         smooth = _interpolated(fit.posterior, spots, weights)
         codes[rows] = smooth.argmax(axis=1) if borders == "smooth" else fit.codes[own]
         posterior[rows] = smooth if borders == "smooth" else _towards(fit.posterior[own], smooth, codes[rows])
@@ -150,10 +150,15 @@ def _weights(distance: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _nearest(distance: np.ndarray, spots: np.ndarray) -> np.ndarray:
+def _nearest(tree: cKDTree, places: np.ndarray, distance: np.ndarray, spots: np.ndarray) -> np.ndarray:
     """The nearest spot (b,), of equally near ones the first, whatever the order in which the tree returns them."""
-    tied = distance <= distance[:, :1] * (1.0 + _SAME)
-    return np.asarray(np.where(tied, spots, np.iinfo(spots.dtype).max).min(axis=1))
+    reach = distance[:, 0] * (1.0 + _SAME)
+    tied = distance <= reach[:, None]
+    nearest = np.asarray(np.where(tied, spots, np.iinfo(spots.dtype).max).min(axis=1))
+    more = np.flatnonzero(tied.all(axis=1)) if spots.shape[1] < tree.n else np.zeros(0, dtype=np.int64)
+    if more.size:  # as many spots lie at one place, and there may be others there
+        nearest[more] = [min(found) for found in tree.query_ball_point(places[more], reach[more])]
+    return nearest
 
 
 def _interpolated(values: np.ndarray, spots: np.ndarray, weights: np.ndarray) -> np.ndarray:

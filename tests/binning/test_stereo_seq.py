@@ -98,6 +98,16 @@ def test_coarser_bins_of_the_file_are_used_where_they_fit(tmp_path, molecules):
         _bin(path, tmp_path, bin_size=7)
 
 
+def test_places_between_the_bins_of_the_file_are_refused(tmp_path, molecules):
+    path = write_gef(tmp_path / "in.gef", molecules, bins=(50,))
+    with h5py.File(path, "r+") as file:
+        records = file["geneExp/bin50/expression"]
+        records[3] = (51, 50, 2)
+    text = r"places in /geneExp/bin50/expression of .* to be multiples of 50, found 51\."
+    with pytest.raises(InputError, match=text):
+        _bin(path, tmp_path, bin_size=100)
+
+
 def test_names_of_columns_of_older_gems(tmp_path, molecules):
     for count in ("MIDCounts", "UMICount"):
         path = write_gem(tmp_path / "in.gem", molecules, count=count, comments=())
@@ -137,6 +147,23 @@ def test_cells_of_a_cell_bin_gef(tmp_path, molecules, monkeypatch):
     narrow = _bin(path, tmp_path, cell_bin=True)
     np.testing.assert_array_equal(narrow.X.toarray(), wide.X.toarray())
     assert narrow.obs.equals(wide.obs)
+
+
+def test_a_cell_in_which_all_counts_are_0_is_no_spot(tmp_path, molecules):
+    path = write_cell_gef(tmp_path / "in.cellbin.gef", molecules)
+    with h5py.File(path, "r+") as file:
+        cell, values = file["cellBin/cell"][0], file["cellBin/cellExp"][:]
+        values["count"][: int(cell["geneCount"]) + 1] = 0  # of the first cell, and the first gene of the second
+        file["cellBin/cellExp"][:] = values
+    adata = _bin(path, tmp_path, cell_bin=True)
+    assert adata.X.data.min() > 0
+    assert adata.X.nnz == np.count_nonzero(values["count"])
+    assert str(cell["id"]) not in adata.obs_names
+
+
+def test_cells_may_be_those_of_a_gem_of_coarser_bins(tmp_path, molecules):
+    path = write_gem(tmp_path / "in.gem", molecules, cells="CellID", comments=("#BinSize=50",))
+    assert as_dict(_bin(path, tmp_path, cell_bin=True)) == molecules.expected_cells()
 
 
 @pytest.mark.parametrize("column", ["CellID", "cell", "label"])

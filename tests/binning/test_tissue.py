@@ -9,6 +9,7 @@ import tifffile
 from binning_samples import draw, write_cell_gef, write_gef, write_gem, write_images, write_space_ranger
 
 from spatialpdvi import InputError, InputWarning, bin_file, pl
+from spatialpdvi.binning.images import expect_inside
 from spatialpdvi.binning.tiff import Tiff
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.background import read_mask
@@ -79,6 +80,20 @@ def test_a_square_that_reaches_beyond_the_mask_is_judged_by_its_part_within(tmp_
     adata = ad.read_h5ad(tmp_path / "out.h5ad")
     assert adata.obs["in_tissue"].tolist() == [edge in corner for corner in _corners(adata)]
     assert adata.obs["in_tissue"].any()
+
+
+def test_a_square_of_which_exactly_half_is_tissue_is_on_it(tmp_path):
+    mask = np.ones((SIDE, SIDE), dtype=np.uint8)
+    mask[:, :10] = 0
+    gef = write_gef(tmp_path / "SN.gef", MOLECULES)
+    bin_file(gef, tmp_path / "out.h5ad", bin_size=20, tissue=_save(tmp_path / "mask.tif", mask))
+    assert ad.read_h5ad(tmp_path / "out.h5ad").obs["in_tissue"].all()
+
+
+def test_one_spot_in_a_hundred_may_lie_outside():
+    expect_inside(2, 200, "the image")
+    with pytest.raises(InputError, match=r"spots within the image, .* found 3 of 200 outside"):
+        expect_inside(3, 200, "the image")
 
 
 @pytest.mark.parametrize("ending", ["gem", "gem.gz"])
@@ -254,6 +269,21 @@ class TestImage:
             block = image[3 * row : 3 * row + 3, 3 * column : 3 * column + 3]
             assert hires[row, column, 0] == np.rint(block.mean())
         assert library["images"]["lowres"].shape == (22, 22, 3)
+
+    def test_the_brightest_of_16_bits_is_white_however_few_pixels_are_lit(self, tmp_path):
+        image = np.zeros((SIDE, SIDE), dtype=np.uint16)
+        image[5, :4] = 1000, 5000, 5000, 5000
+        gef = write_gef(tmp_path / "SN.gef", MOLECULES)
+        bin_file(gef, tmp_path / "out.h5ad", bin_size=10, image=_save(tmp_path / "r.tif", image))
+        hires = ad.read_h5ad(tmp_path / "out.h5ad").uns["spatial"]["SN"]["images"]["hires"]
+        assert hires[5, :5, 0].tolist() == [51, 255, 255, 255, 0]
+
+    def test_squares_may_end_beyond_it(self, tmp_path):
+        gef = write_gef(tmp_path / "SN.gef", MOLECULES)
+        bin_file(gef, tmp_path / "out.h5ad", bin_size=100, image=_save(tmp_path / "r.tif", _mask(200)))
+        adata = ad.read_h5ad(tmp_path / "out.h5ad")
+        assert adata.obsm["spatial"].max() == 149.5 > SIDE
+        assert adata.uns["spatial"]["SN"]["images"]["hires"].shape == (SIDE, SIDE, 3)
 
     def test_a_gem_with_an_offset_and_cells(self, tmp_path):
         far = MOLECULES._replace(x=MOLECULES.x + 40, y=MOLECULES.y + 7)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import anndata
 import click
@@ -16,6 +18,7 @@ from conftest import interrupt_at, run
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.cli import main
+from spatialpdvi.cli.common import print_calibration, print_scores
 from spatialpdvi.runtime.progress import LiveProgress, PlainProgress
 from spatialpdvi.version import __version__
 
@@ -233,6 +236,26 @@ def test_evaluate_scores_any_two_columns(toy_file, tmp_path):
     assert "Expected obs['leiden']" in result.stderr
 
 
+def test_scores_stand_in_columns_and_those_that_there_are_not_are_free(capsys):
+    domains = {"n_scored": 1_200, "n_spots": 3_000, "ari": 0.5, "homogeneity": 0.25, "pas": 0.125, "other": 1.0}
+    print_scores({"domains": domains, "start of it": {"ari": 0.75, "pas": 1.0}})
+    assert capsys.readouterr().out.splitlines() == [
+        "1,200 of 3,000 spots have a label and are scored",
+        "                ARI  homogeneity     PAS",
+        "domains       0.500        0.250   0.125",
+        "start of it   0.750                1.000",
+    ]
+
+
+def test_the_calibration_error_is_told_before_and_after(capsys):
+    found = SimpleNamespace(scores={"calibration": {"ece": 0.2, "ece_calibrated": 0.031}}, params={"temperature": 2.46})
+    print_calibration(found)
+    said = "expected calibration error: 0.200, calibrated 0.031 (temperature 2.5)\n"
+    assert capsys.readouterr().out == said
+    print_calibration(SimpleNamespace(scores={"calibration": {"ece": 0.2}}, params={}))
+    assert capsys.readouterr().out == ""
+
+
 def test_simulate_then_fit(tmp_path):
     path = tmp_path / "embryo.h5ad"
     run("simulate", path, "--n-spots", "300", "--n-genes", "60", "--k", "3", "--seed", "2")
@@ -242,6 +265,67 @@ def test_simulate_then_fit(tmp_path):
     run("fit", path, "--k", "3", "--n-top-genes", "50")
     assert "Expected" in run("simulate", tmp_path / "no" / "x.h5ad", code=2).stderr
     assert "--k" in run("simulate", path, "--k", "1", code=2).stderr
+
+
+# what does the work of a command, and what it calls an option by another name
+WORK = {
+    "bin": ("spatialpdvi.api.bin_file", {}),
+    "describe": ("spatialpdvi.api.describe_files", {}),
+    "evaluate": ("spatialpdvi.api.evaluate_file", {}),
+    "intervals": ("spatialpdvi.api.intervals_file", {}),
+    "markers": ("spatialpdvi.api.markers_file", {"n_genes": "n"}),
+    "plot": ("spatialpdvi.api.plot_file", {"kind": "kinds"}),
+    "predict": ("spatialpdvi.api.predict_file", {}),
+    "report": ("spatialpdvi.api.report_files", {}),
+    "simulate": ("spatialpdvi.synthetic.simulate_file", {}),
+    "transfer": ("spatialpdvi.api.transfer_file", {}),
+}
+NOT_HANDED = {"quiet", "verbose", "threads", "table", "output", "report", "labels", "to", "dpi", "help_all"}
+
+
+def _chosen(command, option):
+    """Words that set an option to another value than its default, and what is to be handed on."""
+    flag = option.opts[0]
+    if option.name == "contrasts":
+        return [flag, "a, b", flag, "c,d"], [("a", "b"), ("c", "d")]
+    if option.name == "kind":
+        return [flag, "domains, trace"], ["domains", "trace"]
+    if option.is_flag:
+        return [option.secondary_opts[0] if option.default is True else flag], option.default is not True
+    if isinstance(option.type, click.Choice):
+        return [flag, option.type.choices[-1]], option.type.choices[-1]
+    value = {"integer": 7, "float": 0.75}.get(option.type.name, "2GB" if option.name == "memory" else option.name)
+    handed = Path(value) if isinstance(option.type, click.Path) else value
+    is_one = not option.multiple or (option.name == "counts" and command not in ("describe", "report"))
+    return [flag, value], handed if is_one else (handed,)
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_every_option_of_a_command_reaches_what_does_the_work(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    where, names = WORK[name]
+    handed = {}
+
+    def work(*_, **options):
+        handed.update(options)
+        return "" if name == "report" else SimpleNamespace(certificate=SimpleNamespace(converged=True))
+
+    monkeypatch.setattr(where, work)
+    monkeypatch.setattr("spatialpdvi.plotting.save_figure", lambda *_, **__: None)
+    words, expected = [name, "new.h5ad" if name == "simulate" else "a.h5ad", "--quiet"], {}
+    for option in main.commands[name].params:
+        if isinstance(option, click.Option) and option.name not in NOT_HANDED:
+            chosen, expected[names.get(option.name, option.name)] = _chosen(name, option)
+            words += chosen
+    if name == "report":  # without markers there are no genes
+        assert expected.pop("markers") is False
+        expected["n_genes"] = 0
+    if name == "transfer":
+        words += ["--to", "b.h5ad"]
+    if name in ("bin", "plot", "report"):
+        words += ["-o", {"bin": "b.h5ad", "plot": "b.png", "report": "b.html"}[name]]
+    run(*words)
+    assert {key: handed[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

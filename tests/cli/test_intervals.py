@@ -1,5 +1,7 @@
 """`spatialpdvi intervals` end to end: what it prints, its folder, what it stores, and what it refuses."""
 
+from types import SimpleNamespace
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ from zarr_samples import write_zarr
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
+from spatialpdvi.cli.intervals import _print_table
 
 pytestmark = pytest.mark.cli
 FIT = ("--k", 4, "--n-top-genes", 100, "--n-init", 2)
@@ -69,6 +72,33 @@ def test_tables_are_printed_with_an_empty_line_between_them(fitted):
     assert printed("--store").startswith(f"{shown}\nwritten: ")
     with pd.option_context("future.infer_string", True):  # the texts of pandas 3
         assert printed() == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "where"), [([], "-o or --store writes them"), (["--store"], "all are in the output")]
+)
+def test_shares_are_percentages_and_of_many_rows_the_first_are_printed(tmp_path, monkeypatch, words, where):
+    shares = {"share": [0.25, 0.5, 0.75], "lower": [0.2, 0.4, 0.7], "upper": [0.3, 0.625, 0.8]}
+    tables = {
+        "expression": {"domain": ["0"], "gene": ["g"], "mean": [1234.5], "lower": [0.0123456], "upper": [20.0]},
+        "composition": {"domain": ["0", "0", "1"], "type": ["a", "bcd", "a"], **shares},
+    }
+    frames = {name: pd.DataFrame(columns) for name, columns in tables.items()}
+    found = SimpleNamespace(tables=lambda: frames)
+    monkeypatch.setattr("spatialpdvi.api.intervals_file", lambda *_, **__: found)
+    monkeypatch.setitem(_print_table.__globals__, "_MOST", 2)
+    lines = run("intervals", tmp_path / "a.h5ad", *words).stdout.splitlines()
+    assert lines[:8] == [
+        "domain  gene      mean      interval",
+        "0       g     1.23e+03  0.0123 to 20",
+        "",
+        "domain  type  share        interval",
+        "0       a     25.0%  20.0% to 30.0%",
+        "0       bcd   50.0%  40.0% to 62.5%",
+        f"... and 1 more rows; {where}.",
+        *([""] if words else []),
+    ]
+    assert len(lines) == (9 if words else 7)
 
 
 def test_a_folder_holds_the_tables_of_one_command(fitted, tmp_path):

@@ -6,8 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
+from contextlib import contextmanager
 
 import anndata
+import click
 import h5py
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from click.testing import CliRunner
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import common, main
+from spatialpdvi.errors import InputWarning
 
 pytestmark = pytest.mark.cli
 
@@ -77,6 +81,8 @@ def test_a_picture_never_replaces_the_section(fitted, tmp_path):
     section = fitted.rename(tmp_path / "section.png")
     before = _contents(tmp_path)
     assert "Expected `--output` to be another file than" in _refusal("plot", section, "-o", section)
+    words = ("plot", "slim.h5ad", "--gene", "Mbp", "--counts", section, "-o", section)
+    assert "Expected `--output` to be another file than" in _refusal(*words)
     assert _contents(tmp_path) == before
 
 
@@ -165,6 +171,20 @@ def test_a_report_that_fails_does_not_deny_the_result(toy_file, tmp_path, monkey
 
 def test_quiet_and_verbose_at_once(toy_file):
     assert "Expected at most one of --quiet and --verbose, found both." in _refusal("fit", toy_file, *FIT, "-q", "-v")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_warnings_about_locks_are_printed_unless_all_is_to_be_quiet(monkeypatch, capsys, quiet):
+    @contextmanager
+    def claimed(*_):
+        warnings.warn(InputWarning("There are no locks here."), stacklevel=2)
+        yield
+
+    monkeypatch.setattr("spatialpdvi.io.storage.locks.claimed", claimed)
+    with click.Context(main, info_name="fit") as context:
+        context.params["quiet"] = quiet
+        with common.name_written():
+            assert capsys.readouterr().err == ("" if quiet else "Warning: There are no locks here.\n")
 
 
 def test_a_display_without_stderr(monkeypatch):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import anndata
 import pytest
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from conftest import interrupt_at
 
 from spatialpdvi.cli import main
+from spatialpdvi.cli.checkpoint import explain_how_to_resume
 from spatialpdvi.cli.signals import TerminatedError, stop_on_sigterm
 
 FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1")
@@ -64,6 +66,17 @@ def test_a_stop_says_how_to_go_on_and_ends_the_workers(toy_file, tmp_path, dask)
     assert "Traceback" not in stderr, stderr
     assert toy_file.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "section.h5ad"]
+
+
+@pytest.mark.parametrize("given", [[], ["--resume"]])
+def test_the_command_to_go_on_with_resumes_once(monkeypatch, given):
+    monkeypatch.setattr(sys, "argv", ["spatialpdvi", "fit", "a b.h5ad", *given])
+    said = "The checkpoint holds the fit up to epoch 4. Resume it with: spatialpdvi fit 'a b.h5ad' --resume"
+    with (
+        pytest.raises(KeyboardInterrupt, match=rf"^It was written\. {re.escape(said)}$"),
+        explain_how_to_resume(SimpleNamespace(folder=None, saved="epoch 4")),
+    ):
+        raise KeyboardInterrupt("It was written.")
 
 
 def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short():

@@ -111,6 +111,9 @@ def test_what_cannot_be_written_is_refused_before_the_fit(files, tmp_path, monke
         ("one.h5ad", "another file than"),
     ):
         assert said in " ".join(run("fit", files[0], *FIT, "--labels", tmp_path / name, code=2).output.split())
+    for flag in ("--json", "--save-model"):
+        others = (flag, tmp_path / "labels.csv", "--labels", tmp_path / "labels.csv")
+        assert "Expected `--labels` to be another file than" in run("fit", files[0], *FIT, *others, code=2).output
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("spatialpdvi.api.tables.find_spec", lambda _: None)
     assert "pip install pyarrow" in run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2).output

@@ -1,10 +1,50 @@
-"""The search for a step size."""
+"""A run from a prepared start, and the search for a step size."""
 
 import math
 
 import pytest
 
-from spatialpdvi.compare.runs import COARSE, FINE, Tuning, search_step
+from spatialpdvi import FitOptions
+from spatialpdvi.compare.bench import Bench
+from spatialpdvi.compare.comparison import _Job, _run_one, _tune_one
+from spatialpdvi.compare.plan import ComparisonPlan
+from spatialpdvi.compare.runs import COARSE, FINE, Tuning, run_solver, search_step
+from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.fitting.loop import StopRule
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.metrics.clustering import adjusted_rand_index
+from spatialpdvi.runtime.progress import NO_STAGE, Progress
+
+BRIEF = StopRule(1e-9, 1e-12, 3)
+
+
+@pytest.fixture
+def bench(toy_file):
+    options = FitOptions(k=4, rep="X_pca", n_init=1, smooth=4)
+    with H5adSource(toy_file) as source:
+        return Bench(read_inputs(source, options), options, Progress())
+
+
+def test_domains_of_a_run_are_in_the_order_of_the_file(bench, toy_section):
+    run = run_solver(bench.prepared(0), "cavi", seed=0, rule=BRIEF)
+    assert adjusted_rand_index(run.domains, toy_section.obs["annotation"].cat.codes) == pytest.approx(run.ari)
+    assert run.ari > 0.3
+
+
+def test_the_seed_of_a_run_is_that_of_its_random_numbers(bench):
+    traces = [run_solver(bench.prepared(0), "p2dvi", seed=seed, rule=BRIEF).trace["neg_elbo"] for seed in (0, 1, 0)]
+    assert traces[0] == traces[2] != traces[1]
+    assert traces[0][0] == traces[1][0]
+
+
+def test_duals_are_those_of_the_plan_in_runs_and_trials(bench):
+    runs, trials = [], []
+    for duals in (None, "zero"):
+        plan = ComparisonPlan(options=FitOptions(k=4, duals=duals, max_epochs=2), tune_epochs=1)
+        runs.append(_run_one(_Job("p2dvi", 0), plan, bench, step=None, stage=NO_STAGE, warm={"p2dvi"}))
+        trials.append(_tune_one("pdvi", plan, bench, stage=NO_STAGE, place=(0, 1)).trials[0])
+    assert runs[0].neg_elbo != runs[1].neg_elbo
+    assert trials[0].neg_elbo != trials[1].neg_elbo
 
 
 def test_it_finds_the_best_step_to_a_quarter_of_a_power_of_ten():

@@ -27,6 +27,8 @@ def test_a_result_comes_back_for_the_same_identity_alone(tmp_path, section):
     assert other.load("a", step=0.1) is None
     assert other.changes("a", step=0.1) == {"k": (3, 4)}
     assert store.changes("a", step=0.1) == store.changes("b") == {}
+    later = Store(tmp_path / "out", identity | {"new_option": 2})
+    assert later.changes("a", step=0.1) == {"new_option": (None, 2)}
 
 
 def test_a_touched_or_changed_input_is_another_one(tmp_path, section):

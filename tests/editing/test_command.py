@@ -8,7 +8,7 @@ import pytest
 from conftest import run, run_apart
 
 import spatialpdvi as spv
-from spatialpdvi import InputWarning, Levels, Merge, Split
+from spatialpdvi import InputWarning, Levels, Merge, Pieces, Rename, Split
 
 pytestmark = pytest.mark.cli
 
@@ -86,6 +86,26 @@ def test_errors_leave_the_file_alone(path, tmp_path, monkeypatch, arguments, sai
     before = path.read_bytes()
     assert said in run("label", arguments[0], path, *arguments[1:], code=2).output
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "edit", "memory"),
+    [
+        (["rename", "--from", "annotation", "--merge"], Rename(None, "annotation", merge=True), None),
+        (["merge", "-d", "0", "-d", "2", "--name", "x"], Merge(("0", "2"), "x"), None),
+        (["split", "-d", "0", "--into", 3, "--seed", 7, "--memory", "2GB"], Split("0", 3, 7), "2GB"),
+        (["pieces", "-d", "0", "--min-spots", 50], Pieces("0", 50), None),
+        (["levels", "--levels", "2:3"], Levels("2:3"), None),
+    ],
+)
+def test_every_option_reaches_the_edit(tmp_path, monkeypatch, words, edit, memory):
+    handed = []
+    monkeypatch.setattr("spatialpdvi.api.label_file", lambda *args, **options: handed.append((args, options)))
+    section, out = tmp_path / "a.h5ad", tmp_path / "b.h5ad"
+    run("label", words[0], section, *words[1:], "--key-added", "dom", "-o", out, "-q")
+    ((args, options),) = handed
+    assert args == (section, edit)
+    assert (options["output"], options["key_added"], options["memory"]) == (out, "dom", memory)
 
 
 def test_the_table_of_names_is_not_replaced(path, tmp_path):

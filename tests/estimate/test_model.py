@@ -93,6 +93,17 @@ def test_blocks_take_less_memory_and_are_decompressed_once_as_well():
     assert 10 < in_blocks["genes"] - at_once["genes"] < at_once["read"]
 
 
+def test_values_that_are_not_held_are_read_again_in_both_passes_of_the_components():
+    held, read = (replace(SECTION, holds_kept=holds).terms()["PCA"]["values again"] for holds in (True, False))
+    assert (held, read) == (0.0, 2 * SECTION.values)
+
+
+def test_a_smoothing_scale_that_is_given_is_not_looked_for():
+    found = replace(SECTION, smooth=40).terms()["smooth"]
+    assert (found["scale queries"], found["neighbours"]) == (0, 20_000 * (2 * 40 + 16))
+    assert SECTION.terms()["smooth"]["scale queries"] > 0
+
+
 def test_copies_of_the_counts_are_in_memory_only_while_they_are_read():
     once, twice = SECTION.memory_terms(), replace(SECTION, copies=2).memory_terms()
     assert twice["read"].pop("counts") == 2 * once["read"].pop("counts") == 2 * SECTION.counts_bytes

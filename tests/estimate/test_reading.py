@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi import FitOptions, InputError, InputWarning
+from spatialpdvi.estimate.estimate import estimate_file
+from spatialpdvi.estimate.machine import REFERENCE
 from spatialpdvi.estimate.plan import plan_fit
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.io.formats.h5ad import H5adSource
@@ -78,6 +80,31 @@ def test_features_that_are_ready(toy_file):
     assert plan(toy_file, rep="X_pca", n_pcs=3).work.width == 3
 
 
+def test_columns_are_components_where_their_key_says_so(toy_section, tmp_path):
+    section = toy_section.copy()
+    section.obsm["X_pca"] = section.obsm["X_other"] = np.zeros((600, 40))
+    section.write_h5ad(tmp_path / "section.h5ad")
+    widths = [plan(tmp_path / "section.h5ad", rep=rep).work.width for rep in ("X_pca", "X_other")]
+    assert widths == [15, 40]  # a fit takes the first of many components, and all of other columns
+
+
+def test_blocks_of_a_tall_section_hold_the_values_that_are_kept_where_memory_allows_it(store, monkeypatch):
+    path = store(sp.csr_matrix)
+    assert not plan(path, memory="1KB", n_top_genes=3).work.holds_kept
+    for options in ({"n_top_genes": 4}, {"n_top_genes": 3, "n_pcs": 0}):  # not tall, or genes themselves
+        assert plan(path, memory="1KB", **options).work.holds_kept
+    monkeypatch.setattr("spatialpdvi.estimate.plan.fit_bytes", lambda n, values: n)
+    assert plan(path, memory="1KB", n_top_genes=3).work.holds_kept
+
+
+def test_the_range_of_epochs_ends_where_the_fit_must(toy_file, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.estimate.estimate.measure_speed", lambda: REFERENCE)
+    for most, expected in ((5, (5, 5)), (30, (8, 30)), (500, (8, 60))):
+        found = estimate_file(toy_file, FitOptions(k=4, max_epochs=most))
+        assert found.epochs_range == expected
+        assert (found.seconds_range[0] < found.seconds_range[1]) == (most > 8)
+
+
 def test_a_fit_of_genes_does_more_and_holds_them(toy_file):
     components, genes = plan(toy_file, n_top_genes=75).work, plan(toy_file, n_pcs=0, n_top_genes=75).work
     assert genes.gene_wise
@@ -94,6 +121,8 @@ def test_options_are_in_it(toy_file):
     assert plan(toy_file, restarts="best").work.starts == 1 + 24
     assert plan(toy_file, restarts="best", n_init=1).work.starts == 1 + 6
     assert plan(toy_file, init="annotation").work.restarts == 0
+    # a search has other starts too, so that few restarts are enough
+    assert [plan(toy_file, states=states).work.n_init for states in ("off", 8)] == [192, 6]
     assert plan(toy_file, states=8, search=3).work.states == 8
     assert plan(toy_file, states=8, search=3).work.search == 3
     assert plan(toy_file, states="off").work.states == plan(toy_file, n_pcs=0).work.states == 0

@@ -167,6 +167,9 @@ def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):
     arrays, facts = result.model.parts()
     model = Model.from_parts(arrays, facts, name="again")
     assert model.n_domains == 4
+    np.testing.assert_allclose(model.domain_means, arrays["composition"] @ arrays["state_mean"])
+    np.testing.assert_array_equal(model.states.spot_mean, arrays["spot_mean"])
+    assert (arrays["spot_mean"] != arrays["state_mean"]).any()
     assert repr(model) == "Model(4 domains, 15 features of 100 genes)"
     same = predict_file(folder / "section.h5ad", model=model, output=tmp_path / "same.h5ad")
     assert same.certificate.converged
@@ -186,6 +189,7 @@ def test_a_model_predicts_its_own_section_and_half_of_it(fitted, tmp_path):
     [
         (lambda a, f: a.update(composition=-a["composition"]), "composition with impossible values"),
         (lambda a, f: a.pop("prior_weight"), "no 'prior_weight'"),
+        (lambda a, f: a.update(prior_weight=0 * a["prior_weight"]), "prior_weight with impossible values"),
         (lambda a, f: a.update(limit_spread=0 * a["limit_spread"]), "limit_spread with impossible values"),
         (lambda a, f: f.update(limit=-1.0), r"limit -1\.0"),
         (lambda a, f: f.update(detrend="no"), "detrend 'no'"),
@@ -300,6 +304,7 @@ def test_spots_that_a_model_itself_draws_have_no_shift(bands):
     domains, x = draw()
     assert similarity_to_model(x, x, domains, model).shift < 0.05
     assert similarity_to_model(x + 1.5, x, domains, model).shift > 0.5
+    assert similarity_to_model(x, x, 1 - domains, model).shift > 0.5  # the same states in other proportions
 
 
 def test_every_section_has_trends_of_its_own():

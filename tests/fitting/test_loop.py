@@ -38,16 +38,17 @@ class _Scripted:
 
     def __init__(self, values):
         self.values, self.fallback, self.replaced, self.clock = iter(values), self, 0, 0.0
+        self.smaller = []  # of which epochs steps became smaller
 
     def evaluate(self, lam):
         return _evaluation(*np.atleast_1d(next(self.values)).tolist())
 
     def begin(self, solver, start):
-        return SimpleNamespace(lam="start")
+        return SimpleNamespace(lam="start", ends=None)
 
     def restart(self, solver, lam, *, kept):
         self.replaced += kept
-        return SimpleNamespace(lam=lam)
+        return SimpleNamespace(lam=lam, ends=None)
 
     def keep(self, phi=None):
         pass
@@ -57,9 +58,10 @@ class _Scripted:
         return []
 
     def begin_epoch(self, problem, shared, evaluation, patch_states):
-        return shared
+        return SimpleNamespace(lam=shared.lam, ends=self.clock)
 
     def with_smaller_steps(self, shared, failed):
+        self.smaller.append((shared.ends, failed.ends))
         return shared
 
     def patch_states(self):
@@ -73,20 +75,22 @@ def _run(values, max_epochs, monkeypatch):
     run = _Scripted(values)
     monkeypatch.setattr("spatialpdvi.fitting.loop.time.perf_counter", lambda: run.clock)
     end = optimise(run, run, (None, None), rule=StopRule(max_epochs=max_epochs), rng=np.random.default_rng(0))
-    return end, [row.evaluation.neg_elbo for row in end.trace], run.replaced
+    assert len(run.smaller) == run.replaced
+    return end, [row.evaluation.neg_elbo for row in end.trace], run
 
 
 def test_an_epoch_that_gives_up_half_of_what_was_gained_is_replaced(monkeypatch):
     """7.4 is less than half of the way from 5 back to 10; 7.6 is more, and 4.9 comes in its place."""
-    _, trace, replaced = _run([10.0, 5.0, 7.4, 7.6, 4.9, 4.8], 4, monkeypatch)
-    assert (trace, replaced) == ([10.0, 5.0, 7.4, 4.9, 4.8], 1)
+    _, trace, run = _run([10.0, 5.0, 7.4, 7.6, 4.9, 4.8], 4, monkeypatch)
+    assert (trace, run.replaced) == ([10.0, 5.0, 7.4, 4.9, 4.8], 1)
+    assert run.smaller == [(None, 2.0)]  # of the epoch that began after two others; the one in its place has none yet
 
 
 def test_a_run_does_not_converge_above_its_best_point(monkeypatch):
     values = [10.0, (5.0, 1.0), (6.0, 1.0), (6.0, 0.0), (4.0, 1.0), (4.0, 0.0)]
-    end, trace, replaced = _run(values, 9, monkeypatch)
+    end, trace, run = _run(values, 9, monkeypatch)
     assert end.stop is Stop.CONVERGED
-    assert (trace, replaced) == ([10.0, 5.0, 6.0, 4.0, 4.0], 1)
+    assert (trace, run.replaced) == ([10.0, 5.0, 6.0, 4.0, 4.0], 1)
 
 
 def test_seconds_hold_the_epoch_that_was_replaced_and_the_one_in_its_place(monkeypatch):

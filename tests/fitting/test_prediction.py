@@ -121,6 +121,7 @@ def test_f_never_rises_and_posteriors_end_stationary(section, fit):
     found = predict(section.copy(), model=fit.model)
     f = found.trace["neg_elbo"]
     assert len(f) > 2
+    assert found.scores["baseline"]["ari"] < found.scores["ari"]  # what spots say without their neighbours
     assert (np.diff(f) <= 1e-9 * np.abs(f[0])).all()
     certificate = found.certificate
     assert certificate.stationarity_posterior <= 1e-4
@@ -241,17 +242,21 @@ def test_a_few_spots_are_enough(section, fit, n):
     assert np.isfinite(found.posterior).all()
 
 
-def test_features_that_are_given_need_no_genes(section, tmp_path):
+@pytest.mark.parametrize(("width", "offset", "options"), [(4, 0.0, {}), (6, 1e3, {"n_pcs": 4})])
+def test_features_that_are_given_need_no_genes(section, tmp_path, width, offset, options):
+    """Only the first columns may be fitted, and they may lie far from zero."""
     rng = np.random.default_rng(0)
     section = section.copy()
-    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 3.0 + rng.normal(size=(900, 4))
-    fit = spatialpdvi.fit(section, k=4, rep="X_emb", n_init=2)
+    groups = np.eye(4, width)[section.obs["annotation"].cat.codes % 4]
+    section.obsm["X_emb"] = groups * 3.0 + rng.normal(size=(900, width)) + offset
+    fit = spatialpdvi.fit(section, k=4, rep="X_emb", n_init=2, **options)
     save_model(fit, tmp_path / "model.npz")
     again = predict(section.copy(), model=tmp_path / "model.npz")
     assert (fit.domains == again.domains).mean() > 0.98
+    np.testing.assert_allclose(again.features, fit.features, atol=1e-3)
     wide = section.copy()
     wide.obsm["X_emb"] = np.hstack([wide.obsm["X_emb"]] * 2)
-    with pytest.raises(InputError, match=r"Expected 'X_emb' to have the 4 columns .* found 8"):
+    with pytest.raises(InputError, match=rf"Expected 'X_emb' to have the {width} columns .* found {2 * width}"):
         predict(wide, model=fit.model)
     del wide.obsm["X_emb"]
     with pytest.raises(InputError, match=r"Expected obsm\['X_emb'\] in the AnnData, .* found keys: .*'spatial'"):
@@ -281,6 +286,10 @@ def test_several_sections_stay_apart(section, fit):
     assert (found.domains[900:] == alone.domains).mean() > 0.99
     samples = found.scores["samples"]
     assert list(samples["sample"]) == ["a", "b"]
+    sizes = found.sizes_by_section()
+    assert sizes.index.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(sizes.loc["b"], np.bincount(found.domains[900:], minlength=4))
+    assert alone.sizes_by_section() is None
     assert samples["shift"].shape == samples["outside"].shape == (2,)
     assert samples["shift"][0] == pytest.approx(alone.params["shift"], abs=1e-3)
 
@@ -440,6 +449,8 @@ def _rewritten(path, change):
         (lambda a, f: f.update(options=3), r"damaged"),
         (lambda a, f: f["recipe"].update(transform="pearson"), r"damaged"),
         (lambda a, f: f.update(reach="far"), r"damaged"),
+        (lambda a, f: f.update(reach=float("nan")), r"damaged \(reach nan\)"),
+        (lambda a, f: f.update(reach=-1.0), r"damaged \(reach -1\.0\)"),
         (lambda a, f: a.pop("colours"), r"damaged \(no 'colours'\)"),
         (lambda a, f: a.update(colours=np.array(["#00ff00"])), r"damaged \(colours other than 4 hexadecimal ones\)"),
     ],

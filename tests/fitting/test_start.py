@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import spatialpdvi
@@ -25,6 +26,20 @@ def test_a_start_by_kmeans_is_one_clustering_of_what_is_fitted(toy_section, how)
     np.testing.assert_array_equal(result.posterior, given.posterior)
     assert result.agreement is None  # there are no restarts that could agree
     assert result.params["init"] == "kmeans"
+
+
+@pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked
+def test_what_a_clustering_without_a_model_reaches_is_the_mean_over_five_seeds(toy_section):
+    """Spots without a known label count for nothing."""
+    section = toy_section.copy()
+    section.obs["annotation"] = section.obs["annotation"].astype(object).where(np.arange(section.n_obs) >= 50)
+    kept = {"k": 4, "rep": "X_pca", "smooth": 0, "states": "off", "init": "kmeans", "max_epochs": 1, "n_patches": 5}
+    result = spatialpdvi.fit(section, label_key="annotation", **kept)
+    x, truth = in_unit_range(section.obsm["X_pca"]), toy_section.obs["annotation"][50:]
+    with threadpool_limits(1):
+        ari = [adjusted_rand_score(truth, kmeans_labels(x, 4, seed=seed, n_init=1)[50:]) for seed in range(5)]
+    expected = {"ari": np.mean(ari), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": 5}
+    assert result.scores["trivial"] == pytest.approx(expected)
 
 
 def test_a_column_of_that_name_is_refused(toy_section):

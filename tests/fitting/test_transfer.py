@@ -154,13 +154,18 @@ def test_places_on_a_border_belong_to_the_first_spot_in_any_unit():
         np.testing.assert_array_equal(found.codes, fit.codes[expected])
 
 
-def test_how_far_a_spot_reaches_follows_from_the_spacing():
+def test_how_far_a_spot_reaches_follows_from_the_spacing(monkeypatch):
     square, cube = lattice(10), lattice(6, axes=3)
     hexagons = square * [1.0, np.sqrt(0.75)] + np.where(np.arange(100) % 2, 50.0, 0.0)[:, None] * [1.0, 0.0]
     for coordinates in (square, hexagons, cube):
         assert by_place._reach(cKDTree(coordinates)) == pytest.approx(SPACING)
     twice = np.repeat(square, 6, axis=0)
     assert by_place._reach(cKDTree(twice)) == pytest.approx(SPACING)
+    for scale in (1.0, 0.3, 1 / 7):  # a place just as far has a domain, whatever the rounding
+        assert (carry(random_fit(square * scale), (square + np.array([SPACING, 0.0])) * scale).codes >= 0).all()
+    monkeypatch.setattr(by_place, "_SAMPLE", 100)  # of the spots, evenly among all: the first ones may be nearer
+    assert by_place._reach(cKDTree(np.concatenate([lattice(12, spacing=10.0), lattice(30) + 1e4]))) == SPACING
+    monkeypatch.undo()
     scattered = np.random.default_rng(0).uniform(0, 1000, size=(1000, 2))
     assert by_place._reach(cKDTree(scattered)) == pytest.approx(1.13 * np.sqrt(1000), rel=0.1)
 
@@ -189,6 +194,11 @@ def test_exchanged_axes_are_told():
         InputWarning, match=r"^Only 70.0% of the spots are within .* 100.0% would be with x and y exchanged"
     ):
         spv.transfer(as_section(random_fit(places)), exchanged)
+    given = np.ascontiguousarray(places[:, ::-1])
+    kept = given.copy()
+    with pytest.warns(InputWarning, match="with x and y exchanged"):
+        carry(random_fit(places), given)
+    np.testing.assert_array_equal(given, kept)
 
 
 def test_spots_at_one_place_and_few_spots():
@@ -203,6 +213,15 @@ def test_spots_at_one_place_and_few_spots():
     np.testing.assert_allclose(
         carry(two, np.array([[0.5, 0.3]]), borders="smooth").posterior[0], two.posterior.mean(axis=0), atol=1e-7
     )
+
+
+def test_of_many_spots_at_one_place_the_first_one_counts():
+    rng = np.random.default_rng(0)
+    places = lattice(6)
+    at = rng.permutation(np.repeat(np.arange(36), 25))
+    fit = random_fit(places[at])
+    found = carry(fit, places + 7.0)
+    np.testing.assert_array_equal(found.codes, [fit.codes[np.flatnonzero(at == own)[0]] for own in range(36)])
 
 
 def test_a_domain_that_an_edit_gave_stays_although_another_one_is_likelier():

@@ -49,6 +49,35 @@ def test_there_are_as_many_communities_as_asked_for_and_none_is_tiny(k):
     assert sizes.min() >= 8
 
 
+def test_where_no_resolution_gives_about_as_many_those_of_the_fewest_above_are_united(monkeypatch):
+    x, tried, counts = np.arange(240.0)[:, None], [], iter([20, 9, 3, 12, *[4] * 8])
+
+    def found(graph, resolution, seed):
+        tried.append(resolution)
+        return np.arange(240) * next(counts) // 240
+
+    monkeypatch.setattr("spatialpdvi.initialization.communities._louvain", found)
+    labels, resolution = communities(shared_neighbors(x), x, 5, seed=0)
+    assert len(tried) == 12
+    assert resolution == tried[1]
+    assert np.unique(labels).size == 5
+    of_nine = np.arange(240) * 9 // 240
+    assert all(np.unique(labels[of_nine == own]).size == 1 for own in range(9))
+
+
+def test_the_search_for_a_resolution_begins_where_that_of_the_set_before_ended(monkeypatch):
+    truth, x = _groups(n=400)
+    begun = []
+
+    def found(*_, resolution, **__):
+        begun.append(resolution)
+        return truth, 2.0 * resolution
+
+    monkeypatch.setattr(module, "communities", found)
+    states_of_communities(x, 6, seeds=[0, 1, 2])
+    assert begun == [1.0, 2.0, 4.0]
+
+
 def test_spots_of_tiny_communities_join_the_nearest_mean():
     """Five spots beside the largest group are joined to each other alone, so that they are a community of their own."""
     truth, x = _groups(n=600)

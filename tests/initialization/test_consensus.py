@@ -112,8 +112,10 @@ def test_the_similarity_of_many_restarts_is_that_of_some_among_all():
 
 def test_empty_classes_are_fine():
     said = np.array([0, 0, 1, 1, 1, 0])
-    found = consensus([said, said, 1 - said], 4)
-    assert adjusted_rand_score(found.labels, said) == 1.0
+    for k in (4, 8):
+        found = consensus([said, said, 1 - said], k)
+        assert adjusted_rand_score(found.labels, said) == 1.0
+        assert found.collapsed is None  # there are as many classes as a restart has
 
 
 def test_where_restarts_agree_on_next_to_nothing_the_most_typical_is_taken():
@@ -127,6 +129,25 @@ def test_where_restarts_agree_on_next_to_nothing_the_most_typical_is_taken():
     assert np.argmax(mean_ari) in (3, 4)
     expected = np.mean([match_labels(said, found.labels, 60)[said] == found.labels for said in restarts], axis=0)
     np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+
+
+def test_of_some_restarts_that_are_compared_the_most_typical_is_taken(monkeypatch):
+    """Of nine every other one is compared, and the last two of these are alike."""
+    monkeypatch.setattr(module, "_ALIKE", 5)
+    rng = np.random.default_rng(0)
+    restarts = [rng.integers(60, size=120) for _ in range(9)]
+    restarts[8] = np.where(rng.random(120) < 0.5, restarts[6], restarts[8])
+    found = consensus(restarts, 60)
+    assert found.collapsed < 30
+    assert any(np.array_equal(found.labels, restarts[own]) for own in (6, 8))
+
+
+def test_the_first_restart_does_not_decide_where_it_says_nothing():
+    """EM that starts from a single label cannot tell classes apart; the run of the highest likelihood is taken."""
+    truth, restarts = _restarts(wrong=0.2)
+    for place in (0, 8):
+        found = consensus([*restarts[:place], np.zeros_like(truth), *restarts[place:]], 4)
+        assert adjusted_rand_score(truth, found.labels) > 0.95
 
 
 def test_a_consensus_that_merges_some_classes_stays():

@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from spatialpdvi.initialization import kmeans_labels, mixture_labels
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels
 from spatialpdvi.initialization import restarts as module
 from spatialpdvi.initialization.clustering import _means, fit_mixture
 from spatialpdvi.runtime.threads import single_threaded
@@ -37,6 +37,20 @@ def test_a_common_covariance_finds_long_clusters_that_kmeans_cuts_across():
         by_kmeans = max(adjusted_rand_score(truth, kmeans_labels(x, 3, seed=s)) for s in range(20))
     assert by_mixture > 0.9
     assert by_kmeans < 0.6
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e5])
+def test_the_labels_of_a_mixture_do_not_depend_on_the_unit(unit):
+    x, _ = _long_clusters()
+    with single_threaded():
+        np.testing.assert_array_equal(mixture_labels(unit * x, 3, seed=2), mixture_labels(x, 3, seed=2))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_features_are_scaled_by_how_far_they_lie_from_their_mean(offset):
+    scaled = in_unit_range(_long_clusters()[0] + offset)
+    assert np.abs(scaled).max() == 1.0
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
 
 
 def test_a_mixture_of_spots_that_are_all_alike_or_fewer_than_clusters():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from spatialpdvi.fitting.prepare import Initialization, Prepared
 from spatialpdvi.initialization import one_hot, start_from_labels
 
 
@@ -45,6 +46,12 @@ def test_an_empty_cluster_and_a_constant_feature_stay_finite():
     x[:, 2] = 7.0
     start = start_from_labels(x, labels, 5)
     np.testing.assert_allclose(start.lam.m[4], x.mean(axis=0))
+    np.testing.assert_allclose(start.hyperparameters.prior_sd[:2], start.lam.m[:3, :2].std(axis=0))  # of the others
+    x[:, 1:] = 7.0
+    mostly = start_from_labels(x, labels, 5)
+    for part in (*mostly.lam, *mostly.hyperparameters):
+        assert np.isfinite(part).all()
+    assert mostly.hyperparameters.noise_sd[1] == pytest.approx(1e-3 * np.sqrt(x[:, 0].var()), rel=0.2)
     for part in (*start.lam, *start.hyperparameters):
         assert np.isfinite(part).all()
     assert start.hyperparameters.noise_sd.min() > 0
@@ -60,6 +67,16 @@ def test_given_hyperparameters_are_kept_and_the_globals_follow_them():
     np.testing.assert_allclose(second.lam.m, np.stack([x[other == k].mean(axis=0) for k in range(3)]))
     precision = np.bincount(other)[:, None] / first.hyperparameters.noise_sd**2 + 1 / first.hyperparameters.prior_sd**2
     np.testing.assert_allclose(second.lam.rho, -np.log(precision))
+
+
+def test_starts_from_restarts_have_the_hyperparameters_of_their_consensus():
+    x, labels = _data()
+    restarts = tuple(np.roll(labels, by).astype(np.uint8) for by in (1, 2))
+    first = start_from_labels(x, labels, 3)
+    prepared = Prepared(None, Initialization(first, x, None, restarts, None), None, None, None, None)
+    for own, start in zip(restarts, prepared.other_starts(), strict=True):
+        assert start.hyperparameters is first.hyperparameters
+        np.testing.assert_array_equal(start.labels, own)
 
 
 def test_one_hot_is_sure():

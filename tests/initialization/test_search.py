@@ -199,7 +199,9 @@ def test_a_fit_never_raises_the_objective():
     rng = np.random.default_rng(1)
     fit = landscape.fit(rng.integers(4, size=landscape.n), rounds=1)
     for _ in range(30):
+        before = fit.phi.copy()
         after = landscape.go_on(fit, rounds=1)
+        np.testing.assert_array_equal(fit.phi, before)  # a fit that is continued stays as it is
         assert after.neg_elbo <= fit.neg_elbo + 1e-9 * abs(fit.neg_elbo)
         fit = after
 
@@ -285,6 +287,88 @@ def _searching(landscape, fits):
     return searching
 
 
+def test_rounds_go_on_from_the_next_best_fit_where_the_best_gives_no_better_one(monkeypatch):
+    landscape, *_ = _landscape()
+    fit, bases = landscape.fit(np.random.default_rng(0).integers(4, size=landscape.n), rounds=1), []
+    searching = _searching(landscape, [fit._replace(neg_elbo=fit.neg_elbo + more) for more in (2.0, 0.0, 1.0)])
+    monkeypatch.setattr(searching, "_improve", lambda base: bases.append(base.neg_elbo - fit.neg_elbo))
+    searching.propose(5)
+    np.testing.assert_allclose(bases, [0.0, 1.0, 2.0])
+
+
+def test_of_fits_that_are_the_same_the_best_is_kept():
+    landscape, _, truth, *_ = _landscape()
+    fit = landscape.fit(truth[landscape.order], rounds=1)
+    searching = _searching(landscape, [])
+    for more in (0.0, 0.4, 0.0):
+        searching._keep(fit._replace(neg_elbo=fit.neg_elbo + more))
+    assert [own.neg_elbo for own in searching.fits] == [fit.neg_elbo]
+    searching._keep(fit._replace(neg_elbo=fit.neg_elbo + 0.6))  # too far above
+    searching._keep(fit._replace(labels=3 - fit.labels))  # other domains
+    assert len(searching.fits) == 3
+
+
+@pytest.mark.parametrize(("better", "accepted"), [(1.5, 0), (0.5, 1)])
+def test_a_proposal_is_accepted_where_it_is_better_than_every_fit(better, accepted, monkeypatch):
+    """It may be better than the fit that it changes, and no more."""
+    landscape, _, truth, *_ = _landscape()
+    fit = landscape.fit(truth[landscape.order], rounds=1)
+    best, base = (fit._replace(neg_elbo=value) for value in (1.0, 2.0))
+    searching = _searching(landscape, [best, base])
+    proposal = search._Proposal(-1.0, fit.labels == 3, 0, 1)
+    monkeypatch.setattr(searching, "_proposals", lambda _: [proposal])
+    monkeypatch.setattr(landscape, "fit", lambda *_, **__: fit._replace(neg_elbo=better, labels=3 - fit.labels))
+    assert searching._improve(base)
+    assert (searching.n_proposed, searching.n_accepted) == (1, accepted)
+
+
+def test_a_domain_of_another_fit_is_new_where_it_is_a_part_of_one():
+    landscape, _, truth, *_ = _landscape()
+    united = np.where(truth == 1, 0, truth)[landscape.order]
+    base, other = landscape.fit(united), landscape.fit(truth[landscape.order])
+    regions = [region for _, _, region in search._inserted(landscape, base, [other])]
+    assert [np.unique(other.labels[region]).tolist() for region in regions] == [[0], [1]]
+
+
+def test_cuts_are_at_another_scale_every_round_and_leave_no_tiny_domain(monkeypatch):
+    landscape, _, truth, *_ = _landscape()
+    base = landscape.fit(truth[landscape.order])
+    searching, clustered = _searching(landscape, [base]), []
+    second = [9, 10, -9, -10]  # spots of a half of each domain, or of its other half
+
+    def cut(landscape, base, domain, spots, half):
+        return -1.0, np.arange(spots.size) < second[domain] % spots.size
+
+    monkeypatch.setattr(search, "_cluster", lambda profile, *_: clustered.append(profile) or np.zeros(len(profile)))
+    monkeypatch.setattr(search, "_cut", cut)
+    for _ in range(4):
+        assert [domain for _, domain, _ in searching._cuts(base)] == [1, 3]
+    scales = list(profiles(landscape, (8, 20, 45)))
+    for turn in range(4):
+        np.testing.assert_array_equal(clustered[4 * turn], scales[turn % 3][base.labels == 0])
+
+
+@pytest.mark.parametrize(("promised", "n_made"), [(0.019, 1), (0.021, 0)])
+def test_what_promises_a_much_higher_f_is_not_proposed(promised, n_made, monkeypatch):
+    landscape, _, truth, *_ = _landscape()
+    base = landscape.fit(truth[landscape.order], rounds=1)
+    searching, region = _searching(landscape, [base]), base.labels == 3
+    monkeypatch.setattr(searching, "_cuts", lambda _: [(promised * landscape.n - 3.0, 0, region)])
+    monkeypatch.setattr(searching, "_foreign", lambda _: [(promised * landscape.n - 2.0, -1, region)])
+    monkeypatch.setattr(search, "unions", lambda *_: {(1, 0): 2.0, (3, 2): 3.0})
+    made = searching._proposals(base)
+    assert [(own.kept, own.freed) for own in made] == [(3, 2), (1, 0)][: 2 * n_made]  # not the domain that is cut
+
+
+def test_a_proposal_is_made_once():
+    landscape, _, truth, *_ = _landscape()
+    base = landscape.fit(np.random.default_rng(0).integers(4, size=landscape.n))
+    searching = _searching(landscape, [base, landscape.fit(truth[landscape.order])])
+    first, again = (searching._proposals(base) for _ in range(2))
+    assert first
+    assert not {own.key for own in first} & {own.key for own in again}
+
+
 def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeypatch):
     """They have a lower F than the best fit, so that every proposal would be given up."""
     landscape, _, truth, *_ = _landscape()
@@ -345,12 +429,24 @@ def test_a_fit_far_above_the_limit_is_cut_short(monkeypatch):
     landscape, *_ = _landscape()
     labels = np.random.default_rng(1).integers(4, size=landscape.n)
     rounds, sweep_ = [], landscape_module.sweep_relative
-    for limit in (np.inf, -1e9):
+    near = landscape.fit(labels, rounds=16).neg_elbo - 0.005 * landscape.n
+    for limit in (np.inf, -1e9, near):
         monkeypatch.setattr(
             landscape_module, "sweep_relative", lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
         )
         landscape.fit(labels, give_up_above=limit)
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
+    assert rounds.count(near) > 16  # it may still come down to the limit
+
+
+def test_a_look_at_f_on_the_way_changes_no_fit(monkeypatch):
+    landscape, *_ = _landscape()
+    labels = np.random.default_rng(1).integers(4, size=landscape.n)
+    found = landscape.fit(labels)
+    monkeypatch.setattr(landscape_module, "_BEHIND", {})
+    expected = landscape.fit(labels)
+    np.testing.assert_array_equal(found.phi, expected.phi)
+    assert found.neg_elbo == expected.neg_elbo
 
 
 def _unite_two_domains_of_the_consensus(monkeypatch):
@@ -383,6 +479,33 @@ def test_a_consensus_is_fitted_to_see_whether_it_keeps_its_domains_where_a_fit_f
     landscape = SimpleNamespace(k=4, order=np.arange(100), fit=lambda labels: SimpleNamespace(labels=labels % 3))
     own = module.Searched(SimpleNamespace(labels=agreed), None, landscape)
     assert module._keeps_domains(agreed, own, fitted=fitted) is not fitted
+
+
+def test_a_search_starts_from_the_first_labels_and_from_six_others_of_the_seed(monkeypatch):
+    _, states, truth, xy, graph = _landscape()
+    rng, chosen = np.random.default_rng(1), []
+    labels = [rng.integers(4, size=truth.size).astype(np.int8) for _ in range(20)]
+
+    def noted(landscape, starts, **settings):
+        assert len(starts) == 9 + 7  # compositions at three scales, three times each
+        chosen.append([next(i for i, own in enumerate(labels) if np.array_equal(own, one)) for one in starts[9:]])
+        return lowest(landscape, starts[9:10], **settings)
+
+    monkeypatch.setattr(module, "lowest", noted)
+    for seed in (0, 0, 1):
+        search_compositions(states, Places(xy), graph, 4, labels=labels, rounds=0, seed=seed)
+    assert chosen[0] == chosen[1] != chosen[2]
+    for own in chosen:
+        assert own[0] == 0
+        assert own[1:] != sorted(own[1:])
+        assert len(set(own)) == 7
+
+
+def test_a_start_knows_how_many_spots_each_composition_is_of():
+    _, states, truth, *_ = _landscape()
+    start = module.start_from_composition(states, truth, 4)
+    spots = np.bincount(truth) + start.prior_weight.sum()
+    np.testing.assert_allclose(np.exp(start.lam.theta).sum(axis=1), spots)
 
 
 def test_a_part_of_a_section_has_that_part_of_the_prior():
@@ -450,6 +573,21 @@ def test_sets_of_states_are_searched_and_the_one_nearest_to_their_consensus_is_t
     mean = np.mean([own.posterior[:, np.argsort(to)] for to, (_, own) in zip(matched, alone, strict=True)], axis=0)
     np.testing.assert_allclose(found.posterior, mean, atol=1e-6)
     assert (found.posterior.argmax(axis=1) == start.labels).mean() > 0.95
+
+
+def test_proposals_of_all_searches_are_counted(monkeypatch):
+    xy, truth, x = _section()
+    sets, searched = [learn_states(x, 6, seed=seed) for seed in range(3)], module.search_compositions
+
+    def counted(states, *given, **settings):
+        number = next(i for i, own in enumerate(sets) if own is states)
+        own = searched(states, *given, **settings)
+        return own._replace(found=own.found._replace(n_proposed=10 + number, n_accepted=1 + number))
+
+    monkeypatch.setattr(module, "search_compositions", counted)
+    graphs = [scale_weights(mutual_knn(xy, 10), beta=1.0)] * 3
+    _, _, found = search_sets(sets, xy, graphs, 4, labels=(truth,), rounds=0, seed=0)
+    assert (found.n_proposed, found.n_accepted) == (33, 6)
 
 
 def test_in_a_section_that_is_not_small_brief_fits_vote_as_well(monkeypatch):
@@ -598,8 +736,10 @@ def test_neither_a_sample_nor_the_fits_of_all_spots_decide_alone(large, monkeypa
         monkeypatch.setattr(module, "lowest", poor)
     else:
         labels = [np.zeros(truth.size, dtype=np.int8)] * 3
-    start, *_ = search_compositions(*given, labels=labels, rounds=1, seed=0, sample=sample)
+    start, found, landscape = search_compositions(*given, labels=labels, rounds=1, seed=0, sample=sample)
     assert adjusted_rand_index(truth, start.labels) > 0.8
+    brief = [landscape.fit(own[landscape.order].astype(np.int64), rounds=4).neg_elbo for own in labels]
+    assert found.started_at <= min(brief)
 
 
 def test_a_single_fit_is_taken_for_a_lower_f_and_as_many_domains(large, monkeypatch):
@@ -643,7 +783,8 @@ def test_the_sample_of_a_joint_fit_joins_no_spots_of_two_sections(monkeypatch):
     codes = (np.arange(len(xy)) % 3 == 0).astype(int)  # two sections that lie upon each other
     categories = pd.Categorical.from_codes(codes, ["a", "b"])
     empty = dict.fromkeys(Section._fields)
-    section = Section(**empty | {"coordinates": xy, "samples": categories})
+    given = sp.csr_matrix((len(xy), len(xy)))  # a graph of all spots says nothing of those of a sample
+    section = Section(**empty | {"coordinates": xy, "samples": categories, "graph": given})
     monkeypatch.setattr(prepare, "SAMPLED", 300)
     spots, graph = prepare._sample(section, learn_states(x, 6, seed=0), GraphSettings.of(FitOptions(k=4)), seed=1)
     assert spots.size == 300

@@ -103,6 +103,8 @@ def test_of_fits_that_are_about_as_good_the_one_whose_domains_vary_within_is_cho
     landscape = Landscape(relative, Places(xy), scale_weights(mutual_knn(xy, 10), beta=1.0), 3, _A)
     true, other = (landscape.fit(labels[landscape.order]) for labels in (layer, halved))
     assert other.neg_elbo < true.neg_elbo < other.neg_elbo + 0.015 * landscape.n
+    change = change_by_variation(relative, smooth_functions(xy), landscape.as_given(true.labels), 3, _A)
+    assert landscape.varied(true) == pytest.approx(true.neg_elbo + change, rel=1e-9)
     assert (true.rank[0], landscape.varied(true)) < (other.rank[0], landscape.varied(other))
     found = lowest(landscape, [layer, halved], rounds=0, seed=0)
     assert found.ended_at == pytest.approx(other.neg_elbo, abs=0.5)

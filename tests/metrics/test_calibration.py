@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 import spatialpdvi
-from spatialpdvi.metrics.calibration import calibrate, calibration_error, is_of_majority, reliability, temper
+from spatialpdvi.metrics.calibration import (
+    calibrate,
+    calibration_error,
+    calibration_scores,
+    is_of_majority,
+    reliability,
+    temper,
+)
 
 
 def _posterior(n=2000, k=5, sharpness=8.0, seed=0):
@@ -91,6 +98,18 @@ def test_the_calibration_error_is_the_mean_distance_over_bins():
 def test_a_spot_is_correct_where_it_has_the_most_frequent_label_of_its_domain():
     domains, labels = np.array([0, 0, 0, 1, 1]), np.array([2, 2, 1, 1, 1])
     np.testing.assert_array_equal(is_of_majority(domains, labels), [True, True, False, True, True])
+
+
+def test_spots_without_a_label_are_left_out_of_the_calibration():
+    domains, codes = np.array([0, 0, 0, 1, 1, 1]), np.array([1, -1, 1, 0, 1, -1], dtype=np.int8)
+    confidence, calibrated = np.array([0.9, 0.4, 0.7, 1.0, 0.8, 0.6]), np.array([0.5, 0.4, 0.5, 0.6, 0.5, 0.4])
+    found = calibration_scores(domains, codes, confidence=confidence, calibrated=calibrated)
+    known = codes >= 0
+    labelled = {"confidence": confidence[known], "calibrated": calibrated[known]}
+    np.testing.assert_equal(found, calibration_scores(domains[known], codes[known], **labelled))
+    assert found["accuracy"] == 0.75
+    assert found["reliability"]["spots"].sum() == 4
+    assert calibration_scores(domains, np.full(6, -1), confidence=confidence) == {}
 
 
 def test_what_is_written_can_be_recomputed(toy_section):

@@ -150,8 +150,9 @@ class TestChaos:
         value = chaos(labels, coordinates)
         assert chaos(2 - labels, 1e-3 * coordinates - 5) == pytest.approx(value, rel=1e-9)
 
-    def test_constant_axis_whose_mean_rounds(self):
-        coordinates = np.column_stack([np.arange(7.0), np.full(7, 0.1)])
+    @pytest.mark.parametrize("other", [0.1, 0.3 - 0.2])
+    def test_an_axis_that_is_constant_but_for_rounding_has_no_spread(self, other):
+        coordinates = np.column_stack([np.arange(7.0), np.where(np.arange(7) % 2, other, 0.1)])
         assert chaos(np.zeros(7, int), coordinates) == pytest.approx(1 / np.arange(7).std())
 
     def test_unlabelled_spots_are_left_out(self, rng):

@@ -26,6 +26,7 @@ from spatialpdvi.model_selection.evidence import (
     strength_of_evidence,
 )
 from spatialpdvi.model_selection.recommend import recommend_by_evidence
+from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 
 
@@ -55,7 +56,9 @@ def test_it_is_a_bound_of_the_sum_over_all_domains_and_states(strength):
     coordinates = np.column_stack([np.arange(n), np.zeros(n)]).astype(float)
     landscape = Landscape(likelihood, Places(coordinates), chain, k, prior)
     fit = landscape.fit(np.repeat([0, 1], 3)[landscape.order])
+    before = fit.phi.copy()
     bound = complete_evidence(landscape, fit)
+    np.testing.assert_array_equal(fit.phi, before)  # domains are united from the fit afterwards
     assert exact <= bound < exact + 3.0
     # one domain: the posterior of the domains is exact, and the bound tighter than any mean field of two
     one = landscape.with_domains(1)
@@ -127,6 +130,31 @@ def test_levels_are_nested_and_the_same_again(stripes):
         assert table.max(axis=0).sum() / coarse.labels.size > 0.8  # two domains become one; some spots at borders move
 
 
+def test_of_two_unions_the_one_with_the_lower_f_after_a_fit_is_kept(stripes, monkeypatch):
+    """What is promised the other way around does not decide."""
+    tried, bases = [], []
+    united, promised = module._united, module.unions
+
+    def exchanged(landscape, base):
+        bases.append(base.neg_elbo)
+        costs = promised(landscape, base)
+        best, *_ = ranked = sorted(costs, key=costs.__getitem__)
+        return {best: 1.0, ranked[-1]: 0.0}
+
+    def fitted(*given):
+        tried.append(united(*given))
+        return tried[-1]
+
+    monkeypatch.setattr(module, "unions", exchanged)
+    monkeypatch.setattr(module, "_united", fitted)
+    coordinates, _, x = stripes
+    monkeypatch.setattr(module, "_without_empty", lambda landscape, fit: (fit, landscape))
+    _levels(coordinates, x, 3)
+    ends = [own.neg_elbo for own in tried[:-1]]  # of two domains there is one union
+    assert bases[1:] == [min(pair) for pair in zip(ends[::2], ends[1::2], strict=True)]
+    assert any(second < first for first, second in zip(ends[::2], ends[1::2], strict=True))
+
+
 @pytest.mark.parametrize("side", [30, 60])
 def test_the_prior_of_a_composition_is_one_spot_in_a_section_of_any_size(side, monkeypatch):
     weights = []
@@ -151,10 +179,35 @@ def test_a_large_section_is_looked_at_in_pieces(stripes, monkeypatch):
     coordinates, _, x = stripes
     monkeypatch.setattr(module, "_SAMPLED", 500)
     monkeypatch.setattr(module, "_PIECE", 60)
+    made, seeds = [], []
+    landscape_of, labels_of = module.landscape_of, module.composition_labels
+
+    def noted(states, places, graph, k, **settings):
+        made.append(graph)
+        return landscape_of(states, places, graph, k, **settings)
+
+    def started(landscape, *, seed, **settings):
+        seeds.append(seed)
+        return labels_of(landscape, seed=seed, **settings)
+
+    monkeypatch.setattr(module, "landscape_of", noted)
+    monkeypatch.setattr(module, "composition_labels", started)
     spots, found = _levels(coordinates, x, 6)
     assert 300 < spots.size <= 500
     assert (np.diff(spots) > 0).all()
     assert all(level.labels.size == spots.size for level in found)
+    whole, part = made
+    assert (whole[spots][:, spots] != part).nnz == 0  # the edges between these spots
+    _levels(coordinates, x, 6, seed=1)
+    assert len(set(seeds)) == 4  # of the domains of the section, and of the starts, each from the seed
+
+
+def test_a_piece_is_cut_across_its_longer_side():
+    coordinates = np.stack(np.meshgrid(np.arange(9.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
+    piece = np.flatnonzero(coordinates[:, 0] > 1.0)  # seven columns
+    first, second = module._halves(coordinates, piece)
+    assert (first.size, second.size) == (14, 14)
+    assert coordinates[first, 0].max() <= coordinates[second, 0].min() == 5.0
 
 
 def test_a_sample_has_pieces_of_every_domain(stripes, monkeypatch):
@@ -212,6 +265,7 @@ def test_the_mean_of_the_numbers_that_are_best_where_domains_have_a_price(share,
     chosen, reason = recommend_by_evidence(table)
     assert chosen == k
     assert says in reason
+    assert "smallest K" not in reason  # there are no fewer than two domains
 
 
 def test_a_number_that_leaves_domains_empty_is_not_taken():
@@ -226,6 +280,9 @@ def test_a_number_that_leaves_domains_empty_is_not_taken():
         "n_empty": np.array([0, 0, 1, 0, 0]),
     }
     assert recommend_by_evidence(table)[0] == 5
+    # and it is none of those that are worth their price, whose mean would be 3
+    table = {"k": np.arange(2, 5), "evidence": np.array([0.9, 1.0, 0.5]), "n_empty": np.array([0, 1, 0])}
+    assert recommend_by_evidence(table)[0] == 2
 
 
 @pytest.mark.parametrize(("lack", "empty"), [((True, False, False), 0), ((False, True, True), 1)])
@@ -257,6 +314,61 @@ def test_the_evidence_is_the_mean_over_sets_of_states(monkeypatch):
     table, strength = scan._evidence(section, FitOptions(k="2:3"), range(2, 4), sets, quiet)
     np.testing.assert_allclose(table["evidence"], [1.75 / 3, 2.5 / 3])
     assert strength == pytest.approx((8 + 8 + 2) / 60 / 3)
+
+
+@pytest.mark.parametrize(
+    ("k", "states", "n", "ends"),
+    [
+        ("2:6", 8, 400, [6]),
+        ("2:7", 8, 400, []),  # two states more than domains
+        ("2:6", 8, 399, []),  # fifty spots for each
+        ("auto", 8, 400, [6]),
+        ("auto", 24, 1_200, [20]),
+        ("auto", 32, 1_600, [20, 30]),
+        ("auto", 32, 1_599, []),
+    ],
+)
+def test_evidence_is_looked_for_where_there_are_states_and_spots_enough(k, states, n, ends):
+    section, raw = SimpleNamespace(coordinates=np.zeros((n, 2))), SimpleNamespace(fitted=np.zeros((n, 3)))
+    ranges = scan._ranges_of_states(section, raw, FitOptions(k=k, states=states))
+    assert ranges == [range(2, end + 1) for end in ends]
+
+
+def test_states_of_a_range_are_those_of_its_largest_number_with_features_of_its_smallest(monkeypatch):
+    """There are as many kinds of neighbourhood as domains in the middle of the range."""
+    given = []
+
+    def learnt(section, raw, settings, n_sets, progress, **_):
+        given.append((raw, settings.n_states, settings.n_domains, n_sets))
+        return []
+
+    monkeypatch.setattr(scan, "learn_sets", learnt)
+    monkeypatch.setattr(scan, "covariates_of", lambda *_: None)
+    section = SimpleNamespace(coordinates=np.zeros((2000, 2)))
+    raw = SimpleNamespace(fitted=np.zeros((2000, 40)), leading=lambda n_components: n_components)
+    assert scan._scan_states(section, FitOptions(k="2:30"), raw, Progress()) == (None, "")
+    assert given == [(15, 32, 8, 3)]
+
+
+@pytest.mark.parametrize(("best", "n_looked_at"), [(3, 1), (4, 2)])
+def test_a_wider_range_is_looked_at_where_the_evidence_still_rises(best, n_looked_at, monkeypatch):
+    looked_at = []
+
+    def table(section, options, counts, sets, stage):
+        looked_at.append(counts)
+        share = np.where(np.array(counts) == best, 0.9, 0.5)
+        return {"k": np.array(counts), "evidence": share, "n_empty": np.zeros(len(counts))}, 1.0
+
+    monkeypatch.setattr(scan, "_ranges_of_states", lambda *_: [range(2, 5), range(2, 7)])
+    monkeypatch.setattr(scan, "learn_sets", lambda *_, **__: [None])
+    monkeypatch.setattr(scan, "covariates_of", lambda *_: None)
+    monkeypatch.setattr(scan, "_evidence", table)
+    section = SimpleNamespace(coordinates=np.zeros((2000, 2)))
+    raw = SimpleNamespace(fitted=np.zeros((2000, 40)), leading=lambda _: None)
+    found, weak = scan._scan_states(section, FitOptions(k="auto"), raw, Progress())
+    assert (len(looked_at), weak) == (n_looked_at, "")
+    assert found.table["k"].tolist() == list(looked_at[-1])
+    assert (found.asked, found.k) == ("auto", best)
 
 
 @pytest.mark.slow

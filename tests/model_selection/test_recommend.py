@@ -40,6 +40,17 @@ def test_a_number_that_the_fit_does_not_fill_is_not_recommended():
     assert "the largest number for K from 2 to 5 whose fit leaves no domain without spots (1.0 for K = 2" in reason
     assert reason.endswith("The number is larger for K = 4, but the fit leaves domains without spots there.")
     assert "The next best is K = 2 with 1.0." in reason
+    # one that is worse besides is no caution
+    assert "The number is larger" not in recommend(_table([1.0, 2.0, 1.5, 1.0], empty=[0, 0, 1, 0]))[1]
+
+
+def test_how_stable_domains_are_is_told_of_the_number_that_is_chosen():
+    table = _table([1.0, 3.0, 2.0]) | {
+        "restart_ari": np.array([0.1, 0.62, 0.3]),
+        "persistence": np.array([0.2, 0.7, 0.4]),
+    }
+    _, reason = recommend(table)
+    assert "Restarts agree with an ARI of 0.62. With one domain more or less, 70% of a domain stays" in reason
 
 
 def test_the_only_number_that_is_filled_has_no_next_best():
@@ -51,6 +62,7 @@ def test_the_only_number_that_is_filled_has_no_next_best():
 @pytest.mark.parametrize(
     ("table", "k", "caution"),
     [
+        (_table([0.0, -1.0, -2.0]), 2, "For no K do the halves agree on more domains than they disagree on"),
         (_table([-0.5, -1.0, -2.0]), 2, "For no K do the halves agree on more domains than they disagree on"),
         (_table([0.5, 1.0, 2.0], first=4), 6, "This is the largest K of the range"),
         (_table([0.5, 2.0, 1.0], empty=[1, 1, 1]), 3, "Every K leaves domains without spots, this one 1."),

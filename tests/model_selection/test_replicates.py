@@ -66,6 +66,10 @@ def test_noise_is_not_shared_and_tissue_is():
 def test_few_spots_are_enough():
     halves = spot_halves(np.arange(4.0)[:, None], np.zeros((4, 2)), 6, samples=[np.arange(4)], seed=0)
     assert all(np.isfinite(half).all() for half in halves)
+    # of a section of one spot, one half has none
+    alone = spot_halves(np.arange(2.0)[:, None], np.zeros((2, 2)), 6, samples=[np.array([0]), np.array([1])], seed=0)
+    for half in alone:
+        np.testing.assert_array_equal(half, [[0.0], [1.0]])
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from spatialpdvi.features.smoothing import neighbor_averages
+from spatialpdvi.initialization import in_unit_range
 from spatialpdvi.model_selection import stability
 from spatialpdvi.model_selection.replicates import Halves
 from spatialpdvi.model_selection.stability import Replication, found_again, persistence
@@ -61,3 +63,35 @@ def test_every_split_of_the_spots_has_its_own_seed_and_every_other_one_averages_
     assert replication.of(2, n_neighbors=8, n_components=3).net == 2.0
     assert list(splits.values()) == [[4, 8, 16], [8, 16, 32]] * 3
     assert next(iter(splits)) == 5
+
+
+def test_two_of_six_splits_are_of_genes_and_all_are_averaged_as_a_fit_of_that_number_is(monkeypatch):
+    """Features are those components that it has, averages do not leave their section, and halves are labelled alike."""
+    rng, labelled, seeds = np.random.default_rng(0), [], []
+    x, blocks = rng.normal(size=(60, 3)), [np.arange(30), np.arange(30, 60)]
+
+    def of_genes(scaled, width, *, seed):
+        seeds.append((width, seed))
+        return Halves(x, x)
+
+    def labels(by_scale, k, *, seed):
+        labelled.append((by_scale, k, seed))
+        return np.arange(60) % k
+
+    monkeypatch.setattr(stability, "gene_halves", of_genes)
+    monkeypatch.setattr(stability, "_labels", labels)
+    section = SimpleNamespace(
+        coordinates=np.tile(rng.random((30, 2)), (2, 1)), blocks=lambda across: blocks, spots_of_samples=lambda: blocks
+    )
+    raw = SimpleNamespace(components=x, scaled=np.ones((60, 8)))
+    replication = Replication(section, raw, SimpleNamespace(seed=5, correct="none"), across=False)
+    assert seeds == [(3, 5), (3, 6)]
+    for n_neighbors, n_components in ((4, 2), (8, 3)):
+        labelled.clear()
+        replication.of(2, n_neighbors=n_neighbors, n_components=n_components)
+        assert [own[1:] for own in labelled] == [(2, 5)] * 12
+        scales = [n_neighbors // 2, n_neighbors, 2 * n_neighbors]
+        for by_scale, *_ in labelled[-4:]:
+            for own, scale in zip(by_scale, scales, strict=True):
+                (mean,) = neighbor_averages(x, section.coordinates, (scale,), samples=blocks)
+                np.testing.assert_array_equal(own, in_unit_range(mean)[:, :n_components])

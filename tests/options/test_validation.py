@@ -23,6 +23,26 @@ from spatialpdvi.options.presets import PRESETS, preset_options, set_by
         ("tol", float("inf"), "Expected `tol` to be a finite number, found inf."),
         ("tol", float("nan"), "Expected `tol` to be at least 1e-06, found nan."),
         ("beta", float("inf"), "Expected `beta` to be a finite number, found inf."),
+        ("anisotropy", 1.5, "Expected `anisotropy` to be at most 1, found 1.5."),
+        ("flow_neighbors", 1, "Expected `flow_neighbors` to be at least 2, found 1."),
+        ("n_init", 1_001, "Expected `n_init` to be at most 1000, found 1001."),
+        ("search", 10_001, "Expected `search` to be at most 10000, found 10001."),
+        ("max_epochs", 2**31, "Expected `max_epochs` to be at most 2147483647, found 2147483648."),
+        ("clip", 0.0, "Expected `clip` to be a positive number, found 0.0."),
+        ("clip", float("inf"), "Expected `clip` to be a positive number, found inf."),
+        ("step_size", float("nan"), "Expected `step_size` to be a positive number, found nan."),
+        *(
+            ("states", given, f"Expected `states` to be a whole number from 2 to 1,000, auto or off, found {given!r}.")
+            for given in (1, 1_001, 4.0, True, "some", "²", None)
+        ),
+        *(
+            (
+                "min_counts",
+                given,
+                f"Expected `min_counts` to be a whole number of at least 1, or auto, found {given!r}.",
+            )
+            for given in (0, -3, 2.5, True, 2**31)
+        ),
         ("beta", 1e305, "Expected `beta` to be at most 1000000, found 1e+305."),
         ("memory", 4, "Expected `memory` to be a size such as 8GB or 500MB, found 4."),
         (
@@ -85,10 +105,34 @@ def test_a_value_of_the_wrong_kind_is_one_sentence(name, value, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"states": 6}, r"at least 1 with `states`, found 0\. States are learnt from principal components\."),
+        ({"correct": "center"}, r"at least 1 with `correct='center'`, found 0\. Genes that are fitted themselves stay"),
+        ({"transform": "pearson"}, r"at least 1 with `transform='pearson'`, found 0\. Pearson residuals are dense"),
+    ],
+)
+def test_genes_that_are_fitted_themselves_exclude_what_needs_components(options, message):
+    with pytest.raises(InputError, match=f"^Expected `n_pcs` to be {message}"):
+        FitOptions(k=3, n_pcs=0, **options)
+    assert FitOptions(k=3, n_pcs=1, **options).n_pcs == 1
+
+
 def test_numbers_of_numpy_are_numbers():
     options = FitOptions(k=np.int64(4), beta=np.float32(0.5), n_pcs=np.int32(0), seed=np.uint8(7))
     assert (options.k, options.beta, options.n_pcs, options.seed) == (4, 0.5, 0, 7)
     assert not [name for name, value in vars(options).items() if isinstance(value, np.generic)]  # JSON has none
+
+
+def test_numbers_that_may_be_words_are_read_from_text():
+    assert [FitOptions(k=2, states=given).states for given in (2, "1000", " Auto ", "OFF")] == [2, 1000, "auto", "off"]
+    assert [FitOptions(k=2, min_counts=given).min_counts for given in (1, " 12 ", "Auto", None)] == [
+        1,
+        12,
+        "auto",
+        None,
+    ]
 
 
 def test_what_is_optional_may_be_none():
@@ -108,6 +152,14 @@ def test_what_is_optional_may_be_none():
         ({"n_pcs": 0, "smooth": 5, "init": "leiden"}, [("smooth", "init")]),
         ({"solver": "pdvi", "step_factor": 2.0, "step_size": 0.1}, [("step_factor", "step_size")]),
         ({"step_factor": 2.0, "step_mean": 0.1}, []),
+        ({"transform": "pearson", "totals": "selected"}, [("totals", "transform")]),
+        ({"transform": "log1p", "totals": "selected"}, []),
+        (
+            {"states": "off", "detrend": False, "anisotropy": 0.5, "search": 2, "whiten": False},
+            [("detrend", "states"), ("anisotropy", "states"), ("search", "states")],
+        ),
+        ({"states": 6, "detrend": False, "anisotropy": 0.5, "search": 2, "whiten": False}, [("whiten", "states")]),
+        ({"init": "auto", "n_init": 2, "rep": "off", "clip": 3.0}, [("clip", "rep"), ("n_init", "init")]),
         ({"flow_neighbors": 30}, []),  # with states that are chosen, it is told once they are
         ({"flow_neighbors": 30, "states": "off"}, []),
         ({"flow_neighbors": 30, "tau": 2.0, "states": 6}, [("flow_neighbors", "states"), ("tau", "states")]),

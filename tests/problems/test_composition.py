@@ -31,9 +31,10 @@ def _total(problem, phi, lam):
 @pytest.mark.parametrize("n_states", [3, 5, 11])
 def test_the_objective_is_the_written_out_one(n_patches, n_states):
     toy = make_composition_toy(side=7, n_patches=n_patches, n_states=n_states)
-    phi, lam = _random_point(toy)
-    expected = composition_neg_elbo(phi, *lam, *toy.reference_arguments())
-    assert toy.problem.evaluate(phi, lam).neg_elbo == pytest.approx(expected, rel=1e-12)
+    for seed in (1, 2):  # what is known of the states at one point is of no use at the next
+        phi, lam = _random_point(toy, seed)
+        expected = composition_neg_elbo(phi, *lam, *toy.reference_arguments())
+        assert toy.problem.evaluate(phi, lam).neg_elbo == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_gradient_is_that_of_the_written_out_objective():
@@ -133,8 +134,11 @@ def test_the_global_optimum_is_stationary_and_minimal_with_fixed_states():
     for block in gradient:
         np.testing.assert_allclose(block, 0.0, atol=1e-9)
     # profiled states only lower F further
-    before, after = (toy.problem.evaluate(phi, point).neg_elbo for point in (lam, best))
-    assert after < before
+    before, after = (toy.problem.evaluate(phi, point) for point in (lam, best))
+    assert after.neg_elbo < before.neg_elbo
+    # a composition is as far from its optimum as the two distributions differ
+    distance = 0.5 * np.abs(softmax(lam.theta, axis=1) - softmax(best.theta, axis=1)).sum(axis=1)
+    assert before.stationarity["composition"] == pytest.approx(distance.max())
 
 
 def test_the_curvature_of_logits_is_bounded_below_by_their_spots_and_a_thousandth_of_the_domain():

@@ -116,6 +116,28 @@ def test_global_optimum_is_stationary_and_minimal():
         assert objective(lam.m, lam.rho + 0.1 * rng.normal(size=lam.m.shape)) > objective(*lam)
 
 
+def test_curvatures_are_bounds_and_a_visit_meets_the_share_of_its_patch():
+    """In rho it is 1/2 at the optimum and below, and grows above; a visit meets sum_b L_b^2 / (sum_b L_b)^2 of it."""
+    toy = make_toy(side=6, n_patches=3)
+    phi, lam = _random_point(toy)
+    counts = np.stack([toy.problem.statistics(phi, b, lam).counts for b in range(3)])[:, :, None]
+    share = np.array([p.share for p in toy.problem.patches.values()])[:, None, None]
+    own = counts / toy.hyper.noise_sd**2 + share / toy.hyper.prior_sd**2
+    for away in (-3.0, 0.0, 2.0):
+        found = toy.problem.evaluate(phi, lam._replace(rho=away - np.log(own.sum(axis=0))))
+        np.testing.assert_allclose(found.curvature.m, own.sum(axis=0))
+        np.testing.assert_allclose(found.curvature.rho, 0.5 * np.exp(max(0.0, away)))
+        for whole, visit in zip(found.curvature, found.visit_curvature, strict=True):
+            np.testing.assert_allclose(visit, whole * (own**2).sum(axis=0) / own.sum(axis=0) ** 2)
+
+
+def test_a_posterior_that_is_no_number_shows_in_the_residuals():
+    toy = make_toy(side=6, n_patches=3)
+    toy.phi[0, 0] = np.nan
+    found = toy.problem.evaluate(toy.phi, toy.lam)
+    assert np.isnan([found.neg_elbo, found.residual_mean, found.residual_max]).all()
+
+
 def test_one_sweep_is_a_gauss_seidel_pass_of_exact_minimisers():
     """Spot by spot in the order of rows, each takes its own optimum given all others as they are then."""
     toy = make_toy(side=6, n_patches=3, strength=1.5, start="soft")

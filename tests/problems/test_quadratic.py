@@ -158,6 +158,14 @@ def test_stationarity_does_not_depend_on_units_or_on_how_often_samples_are_repea
     assert 0.0 < expected.residual_mean <= expected.residual_max < 1.0
 
 
+def test_the_problem_in_other_units_is_the_same_one():
+    plain, other = (random_quadratic(n_samples=40, n_patches=4, spread=1.0, unit_ratio=ratio) for ratio in (1.0, 100.0))
+    (phi, lam), (other_phi, other_lam) = plain.optimum(), other.optimum()
+    np.testing.assert_allclose(other_lam.lam * np.geomspace(1.0, 100.0, 5), lam.lam, rtol=1e-9)
+    np.testing.assert_allclose(other_phi, phi, rtol=1e-9)
+    assert other.evaluate(other_phi, other_lam).neg_elbo == pytest.approx(plain.evaluate(phi, lam).neg_elbo)
+
+
 def test_the_condition_number_and_the_sizes_are_what_was_asked_for():
     problem = random_quadratic(n_samples=50, n_local=2, n_global=4, condition=100.0, n_patches=3, seed=2, spread=1.0)
     forms = np.block([[problem._pp, problem._pl], [problem._pl.transpose(0, 2, 1), problem._ll]])

@@ -11,6 +11,7 @@ import pytest
 from reference import central_difference
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.uncertainty import implicit
 from spatialpdvi.uncertainty.implicit import (
     Adam,
     ImplicitOptions,
@@ -203,13 +204,51 @@ def test_the_bias_of_y_shrinks_while_it_follows():
     assert abs(np.mean(late)) < np.mean(early) / 5
 
 
-def test_seeds_differ_and_chunks_of_the_pool_come_again():
+def test_seeds_differ_and_the_same_one_gives_the_same_fit():
     options = ImplicitOptions(**SMALL)
     a, b = (fit_implicit(_curved, 3, options=options, seed=seed) for seed in (0, 1))
     assert not np.array_equal(a.theta, b.theta)
     again = fit_implicit(_curved, 3, options=options, seed=0)
     np.testing.assert_array_equal(a.theta, again.theta)
     assert a.trace.objective.shape == a.trace.seconds.shape == (12,)
+
+
+def _watched(monkeypatch, **options):
+    """The points of the gradients and of y in a fit of few iterations, and the last theta."""
+    gradients, followed, log_ratio = [], [], implicit._log_ratio
+
+    def gradient(family, theta, pairs, noises, density, **rest):
+        gradients.append((theta, pairs[0], rest))
+        return composition_gradient(family, theta, pairs, noises, density, **rest)
+
+    def ratio(family, theta, *rest):
+        followed.append(theta)
+        return log_ratio(family, theta, *rest)
+
+    monkeypatch.setattr(implicit, "composition_gradient", gradient)
+    monkeypatch.setattr(implicit, "_log_ratio", ratio)
+    found = fit_implicit(_curved, 3, options=ImplicitOptions(**SMALL | {"pairs": 1000} | options), seed=0)
+    return gradients, followed, found.theta
+
+
+def test_chunks_cover_the_pool_and_come_again_and_y_is_followed_beyond_the_step(monkeypatch):
+    options = {"iterations": 4, "pool": 25, "chunk": 10, "switch_every": 1, "limit": 3.0, "smoothing": 0.5}
+    gradients, followed, last = _watched(monkeypatch, **options)
+    points = [u for _, u, _ in gradients]
+    assert [len(u) for u in points] == [10, 10, 5, 10]
+    np.testing.assert_array_equal(points[3], points[0])
+    assert not np.isin(points[1], points[0]).any()
+    assert {rest["limit"] for *_, rest in gradients} == {3.0}
+    thetas = np.array([*(theta for theta, *_ in gradients), last])
+    np.testing.assert_array_equal(followed[::2], thetas[:-1])  # where the next chunk starts
+    np.testing.assert_allclose(followed[1::2], thetas[:-1] + np.diff(thetas, axis=0) / 0.5)
+
+
+def test_the_pairs_of_a_sketch_weigh_as_much_as_all_that_were_drawn(monkeypatch):
+    gradients, *_ = _watched(monkeypatch, iterations=20, pool=10, chunk=10, sketch=3)
+    weights = np.array([rest["weights"] for *_, rest in gradients])
+    assert weights.shape == (20, 3)
+    np.testing.assert_allclose(weights, 1 / 3, atol=0.15)
 
 
 def test_a_sketch_has_the_gradient_as_its_mean():

@@ -8,11 +8,12 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from spatialpdvi.runtime.progress import Stage
+from spatialpdvi.uncertainty import linear_response, methods
 from spatialpdvi.uncertainty.blocks import BlockSums, _variance, block_sums, choose_blocks, spatial_blocks
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
-from spatialpdvi.uncertainty.methods import METHODS, Estimate, Evidence, _bias, estimate
+from spatialpdvi.uncertainty.methods import METHODS, Estimate, Evidence, _bias, _freedom, _mixing, estimate
 from spatialpdvi.uncertainty.profile import Profile
-from spatialpdvi.uncertainty.tables import contrast_bounds, mean_bounds, share_bounds
+from spatialpdvi.uncertainty.tables import contrast_bounds, expression_table, mean_bounds, share_bounds
 
 
 def _lattice(side):
@@ -93,6 +94,16 @@ def test_blocks_do_not_grow_where_fewer_than_ten_would_be_left(side, larger):
     np.testing.assert_array_equal(blocks, spatial_blocks(place, sections, size))
 
 
+@pytest.mark.parametrize("values", [_lattice(40), 5.0 + np.random.default_rng(0).normal(size=(1600, 2))])
+def test_empty_domains_and_quantities_that_do_not_vary_have_no_say_in_the_size_of_blocks(values):
+    rest = {"coordinates": _lattice(40), "sections": [np.arange(1600)]}
+    codes, ones = np.zeros(1600, dtype=np.int64), np.ones(1600)
+    expected, size = choose_blocks(values, ones, codes, 1, **rest)
+    found, same = choose_blocks(np.column_stack([values, np.zeros((1600, 5))]), ones, codes, 4, **rest)
+    assert same == size
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("n_blocks", [2, 3, 4])
 def test_the_variance_of_equal_blocks_is_that_of_the_mean_of_their_means(n_blocks):
     means = np.random.default_rng(0).normal(size=(n_blocks, 1, 3))
@@ -118,6 +129,7 @@ def test_the_variance_of_blocks_is_that_of_their_weighted_replicates():
         np.einsum("kkg->kg", found.covariance), factor[:, None] * replicates.var(axis=0), rtol=0.12
     )
     np.testing.assert_allclose(found.freedom, sums.effective() - 1)
+    assert found.block_size == round(1600 / sums.exposure.shape[0])
 
 
 def test_a_bootstrap_of_known_domains_has_the_same_variance():
@@ -125,6 +137,24 @@ def test_a_bootstrap_of_known_domains_has_the_same_variance():
     evidence = evidence._replace(values=evidence.values + 5.0)
     closed, drawn = (np.einsum("kkg->kg", estimate(evidence, name).covariance) for name in ("blocks", "bootstrap"))
     np.testing.assert_allclose(drawn, closed, rtol=0.35)
+
+
+def test_spots_of_a_block_change_their_domain_together_as_their_calibrated_posteriors_allow():
+    """A block's exponential weight times its chance of a half varies by 3/4, thrice the square of its mean."""
+    rng, blocks, codes = np.random.default_rng(0), np.arange(800) // 4, np.arange(800) % 2
+    counts = 1e6 * rng.normal(1.0, 0.1, size=200)
+    evidence = Evidence(
+        values=counts[blocks][:, None],
+        exposure=np.full(800, 1e7),
+        codes=codes,
+        posterior=np.eye(2)[codes],
+        calibrated=np.full((800, 2), 0.5),
+        coordinates=np.zeros((800, 2)),
+        sections=[np.arange(800)],
+        blocks=blocks,
+    )
+    found = estimate(evidence, "bootstrap").covariance
+    np.testing.assert_allclose(found[[0, 1], [0, 1], 0], 3.0 * np.log(counts).var() / 200, rtol=0.2)
 
 
 def test_domains_that_are_not_known_widen_every_interval_but_that_of_mean_field():
@@ -196,6 +226,22 @@ def test_linear_response_is_the_derivative_of_the_fixed_point(coupled):
             np.testing.assert_allclose(found[:, domain, g], expected, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize(("weight", "expected"), [(0.0, 0.5), (1.0, 1.0), (10.0, 0.0)])
+def test_posteriors_stay_where_they_are_in_a_direction_in_which_they_are_no_minimum(weight, expected):
+    """Two spots, half in each of two domains, move together: each pulls at the other with half the weight."""
+    graph = sp.csr_matrix(weight * (1.0 - np.eye(2)))
+    found = response_covariance(np.full((2, 2), 0.5), graph, np.ones((2, 2, 1)), None)
+    np.testing.assert_allclose(found[:, :, 0], expected * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+
+
+def test_linear_response_does_not_depend_on_how_many_genes_are_solved_at_a_time(monkeypatch):
+    phi, graph = _evidence(side=6).posterior, _neighbours(6, 0.1)
+    slope = np.random.default_rng(0).normal(size=(36, 3, 5))
+    single = np.concatenate([response_covariance(phi, graph, slope[:, :, [g]], None) for g in range(5)], axis=2)
+    monkeypatch.setattr(linear_response, "_AT_A_TIME", 36 * 9 * 2)
+    np.testing.assert_allclose(response_covariance(phi, graph, slope, None), single, rtol=1e-10)
+
+
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"linear-response", "implicit"}))
 def test_an_empty_domain_has_no_interval_and_others_keep_theirs(method):
     evidence = _evidence()
@@ -232,7 +278,10 @@ def test_a_domain_in_one_block_leaves_the_others_their_intervals():
     found = estimate(fourth._replace(blocks=blocks), "blocks")
     values, exposure = np.where(alone[:, None], 0.0, evidence.values), np.where(alone, 0.0, evidence.exposure)
     expected = estimate(evidence._replace(values=values, exposure=exposure, blocks=blocks), "blocks")
-    assert np.isnan(found.covariance[3, 3]).all()
+    for method in ("blocks", "bootstrap"):
+        alone = estimate(fourth._replace(blocks=blocks), method).covariance
+        assert np.isnan(alone[3]).all()
+        assert np.isnan(alone[:, 3]).all()
     np.testing.assert_allclose(found.mean[:3], expected.mean)
     np.testing.assert_allclose(found.covariance[:3, :3], expected.covariance)
 
@@ -274,6 +323,17 @@ def test_a_gene_without_counts_has_an_upper_bound_of_a_few_molecules():
     assert np.isfinite(low).all()
 
 
+def test_bounds_enclose_the_mean_of_the_counts_though_they_are_about_another():
+    found = Estimate(np.log([[0.5e-4, 0.5e-4]]), np.zeros((1, 1, 2)), np.full(1, np.inf))
+    sums = np.array([[0.0, 2.0]]), np.array([1e4])
+    table = expression_table(found, sums, of="domain", names=["a"], genes=["none", "some"], level=0.9)
+    np.testing.assert_allclose(table[["mean", "lower", "upper"]], [[0.0, 0.0, 0.5], [2.0, 0.5, 2.0]])
+
+
+def test_a_domain_in_one_and_a_half_blocks_has_the_freedom_of_two():
+    np.testing.assert_array_equal(_freedom(np.array([1.4, 1.5, 1.9, 3.5])), [np.nan, 1.0, 1.0, 2.5])
+
+
 def test_shares_stay_between_0_and_1_and_a_type_that_all_spots_have_may_be_missing_in_a_few():
     evidence = _evidence(known=True)
     types = np.eye(3)[evidence.codes]
@@ -308,11 +368,34 @@ def test_contrasts_know_that_domains_share_blocks():
     assert (high - low).item() / 2 == pytest.approx(norm.ppf(0.95) * np.sqrt(0.4) / np.log(2))
 
 
+def test_the_freedom_of_a_contrast_is_weighed_by_variances_and_rounding_makes_no_variance_negative():
+    """Welch and Satterthwaite; a correlation that is 1 but for rounding leaves no variance, and not a negative one."""
+    unequal = Estimate(np.zeros((2, 1)), np.diag([4.0, 1.0])[:, :, None], np.array([3.0, 30.0]))
+    _, low, high = contrast_bounds(unequal, [(0, 1)], 0.9)
+    freedom = 25.0 / (16.0 / 3.0 + 1.0 / 30.0)
+    assert (high - low).item() / 2 == pytest.approx(student.ppf(0.95, freedom) * np.sqrt(5.0) / np.log(2))
+    alike = Estimate(np.ones((2, 1)), (np.ones((2, 2)) + 1e-15 * (1.0 - np.eye(2)))[:, :, None], np.full(2, np.inf))
+    assert [bound.item() for bound in contrast_bounds(alike, [(0, 1)], 0.9)] == [0.0, 0.0, 0.0]
+
+
 def test_equal_seeds_give_equal_bits_and_others_do_not():
     evidence = _evidence()
     first, second = (estimate(evidence, "bootstrap").covariance for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert (estimate(evidence._replace(seed=1), "bootstrap").covariance != first).any()
+
+
+def test_the_seed_is_that_of_the_steps_and_of_the_draws_of_the_implicit_method(monkeypatch):
+    seeds = []
+
+    class Fitted:
+        def sample(self, n, seed):
+            seeds.append(seed)
+            return np.random.default_rng(seed).normal(size=(n, 3))
+
+    monkeypatch.setattr(methods, "implicit_steps", lambda *_, seed, **__: seeds.append(seed) or [Fitted()])
+    estimate(_evidence(g=1, graph=_neighbours(20, 0.1))._replace(seed=5), "implicit")
+    assert seeds == [5, 5]
 
 
 def _profile(*, known):
@@ -336,6 +419,15 @@ def test_the_gradient_of_the_profile_objective_is_that_of_its_differences():
         step = 1e-4 * profile.centre[k] * np.eye(3)[k]
         difference = (profile.evaluate(points + step)[0] - profile.evaluate(points - step)[0]) / (2 * step[k])
         np.testing.assert_allclose(gradient[:, k], difference, rtol=2e-3, atol=2e-3 * np.abs(gradient).max())
+
+
+def test_spots_of_which_a_thousandth_is_left_to_other_domains_are_held():
+    phi = np.array([[0.9995, 0.0005], [0.9985, 0.0015], [0.3, 0.7], [0.0, 1.0]])
+    rest = {"graph": sp.csr_matrix((4, 4)), "centre": np.ones(2), "noise": 1.0}
+    profile = Profile.of(np.array([1.0, 2.0, 3.0, 4.0]), np.ones(4), phi, **rest)
+    assert profile.values.tolist() == [2.0, 3.0]
+    np.testing.assert_allclose(profile.held_sums, [0.9995, 4.0005])
+    np.testing.assert_allclose(profile.held_exposure, [0.9995, 1.0005])
 
 
 def test_the_profile_of_known_domains_is_the_likelihood_of_means():
@@ -372,6 +464,13 @@ def test_the_implicit_posterior_of_known_domains_is_mean_field():
     assert len(shown.notes) == len(shown.done) == 400  # by the slow method alone, which makes 200 steps for a gene
     assert shown.notes[249] == "1 of 2 genes, and 50 of 200 steps of the next"
     np.testing.assert_allclose(shown.done, np.arange(1, 401) / 400)
+
+
+def test_the_mixing_of_a_domain_is_the_mean_posterior_of_its_molecules():
+    evidence = _evidence()
+    own = [evidence.codes == k for k in range(3)]
+    expected = [np.average(evidence.calibrated[spots], axis=0, weights=evidence.exposure[spots]) for spots in own]
+    np.testing.assert_allclose(_mixing(evidence), expected)
 
 
 # a half of the misplaced spots from each of two domains

@@ -111,6 +111,8 @@ def test_another_choice_of_options_has_another_checkpoint():
 @pytest.mark.parametrize(
     ("config", "said"),
     [
+        ({"k": 60}, r"below 60 or quoted, found 60\."),
+        ({"k": [4, 255]}, "below 60 or quoted, found 255"),
         ({"k": 255}, r'Quote a range \("4:15"\)'),
         ({"k": 1}, "^1 is "),
         ({"k": 4, "kk": 4}, "'kk' was unexpected"),
@@ -132,6 +134,11 @@ def test_a_config_that_cannot_be_used_is_refused(config, said):
         (["sample\tpath", "one"], {}, "found no path"),
         (["sample\tpath\tseed", "one\ta.h5ad\t3"], {}, "found seed. Leave it out."),
         (["sample\tpath\tk", "one\ta.h5ad\t3"], {"mode": "joint"}, "one value of k for all samples of a joint fit"),
+        (
+            ["sample\tpath\tlabel_key\tevaluate\tbeta", "one\ta.h5ad\tlayer\tfalse\t0.5"],
+            {"mode": "joint"},
+            "one value of beta for all samples of a joint fit, found one for one in the table",
+        ),
         (["sample\tpath", "one\ta.zarr"], {"mode": "joint"}, "Expected files for a joint fit, found the store"),
         (
             ["sample\tpath\tkey_added", "one\ta.h5ad\t", "two\tb.h5ad\tdom"],
@@ -188,6 +195,90 @@ def test_what_a_sequencer_wrote_has_no_labels_to_be_scored_against(mode):
     assert [made.plot_flags(name).count("--label-key layer") for name in made.samples] == [0, 1]
     asked = [plan.Sample("raw", "a.gef", {"evaluate": True, "label_key": "layer"})]
     assert [found.sample for found in make_plan(asked, k=4).evaluated()] == ["raw"]
+
+
+def test_a_row_of_the_table_overrides_the_options_of_the_config():
+    samples = [plan.Sample("one", "a.h5ad", {"beta": 0.5, "memory": "1GB"}), plan.Sample("two", "b.h5ad", {})]
+    made = make_plan(samples, k=4, fit_options={"beta": 2.0, "tau": 3.0}, slim=False)
+    assert made.fit_flags("one", "4-15", "7") == "--k 4:15 --seed 7 --beta 0.5 --tau 3.0 --memory 1GB"
+    assert made.fit_flags("two", "auto", "7") == "--k auto --seed 7 --beta 2.0 --tau 3.0"
+
+
+def test_an_estimate_has_the_largest_number_of_domains_and_the_options_that_it_knows():
+    sample = plan.Sample("one", "a.h5ad", {"table": "cells", "beta": 0.5, "n_pcs": 20})
+    made = make_plan([sample], k=["4:15", "auto", 7], label_key="layer", fit_options={"max-epochs": 9, "whiten": False})
+    words = "--max-epochs 9 --n-pcs 20 --label-key layer --table cells"
+    assert [made.estimate_flags("one", k) for k in made.ks("one")] == [f"--k {k} {words}" for k in (15, 20, 7)]
+
+
+@pytest.mark.parametrize("mode", ["separate", "joint"])
+def test_the_memory_of_a_fit_is_that_of_all_its_sections_and_more_at_each_attempt(tmp_path, mode):
+    samples = [plan.Sample(name, f"{name}.h5ad", {}) for name in ("one", "two")]
+    made = make_plan(samples, k=4, mode=mode)
+    assert made.estimates(["one", "two"], "4") == ["results/estimates/one_k4.json", "results/estimates/two_k4.json"]
+    paths = [tmp_path / f"{peak}.json" for peak in (1, 2)]
+    for path in paths:
+        path.write_text(json.dumps({"peak_memory_bytes": int(path.stem) * 1_000_000_000}))
+    assert [made.memory_mb([str(path) for path in paths], attempt) for attempt in (1, 3)] == [4400, 13200]
+    without = make_plan(samples, k=4, mode=mode, estimate=False, mem_mb=700)
+    assert (without.estimates(["one"], "4"), without.memory_mb([], 2)) == ([], 1400)
+
+
+def test_scores_and_pictures_are_of_the_columns_of_the_fit():
+    made = make_plan(
+        [plan.Sample("one", "a.h5ad", {"label_key": "layer"}), plan.Sample("two", "b.h5ad", {})],
+        k=4,
+        fit_options={"key-added": "dom", "spatial_key": "x,y"},
+        dpi=60,
+    )
+    assert made.evaluate_flags("one") == "--label-key layer --spatial-key x,y --domain-key dom_domain"
+    assert made.plot_flags("one") == "--label-key layer --key-added dom --spatial-key x,y --dpi 60"
+    plain = make_plan([plan.Sample("one", "a.h5ad", {})], k=4)
+    assert (plain.evaluate_flags("one"), plain.plot_flags("one")) == ("", "--dpi 150")
+
+
+@pytest.mark.parametrize(
+    ("path", "own", "raw", "words"),
+    [
+        ("x.gef", {}, True, "--bin 30"),
+        ("x.gem.gz", {"bin_size": 20}, True, "--bin 20"),
+        ("x.gem", {"bin_size": "cell"}, True, "--cell-bin"),
+        ("outs", {}, True, ""),
+        ("outs/", {"bin_size": 8}, True, "--bin 8"),
+        ("s.zarr", {}, False, None),
+        ("a.h5ad", {}, False, None),
+    ],
+)
+def test_what_a_sequencer_wrote_is_binned_before_the_fit(tmp_path, monkeypatch, path, own, raw, words):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("outs", "s.zarr"):
+        (tmp_path / folder).mkdir()
+    made = make_plan([plan.Sample("one", path, own)], k=4, bin_size=30)
+    assert made.samples["one"].is_raw == raw
+    assert made.source("one") == ("results/inputs/one.h5ad" if raw else path)
+    if raw:
+        assert made.bin_flags("one") == words
+
+
+def test_all_files_of_a_run_are_asked_for():
+    samples = [plan.Sample("one", "a.h5ad", {"seeds": [8, 9]}), plan.Sample("two", "b.h5ad", {"evaluate": False})]
+    made = make_plan(samples, k="2:3", seeds=[5], plot_format="svg")
+    one, two = [f"results/one/one_k2-3_seed{seed}" for seed in (8, 9)], "results/two/two_k2-3_seed5"
+    assert made.targets() == [
+        *(f"{stem}.h5ad" for stem in (*one, two)),
+        "results/summary.tsv",
+        *(f"{stem}.scores.json" for stem in one),
+        *(f"{stem}.svg" for stem in (*one, two)),
+        "results/report.html",
+    ]
+    assert made.pages() == {"report": [f"{one[0]}.h5ad", f"{two}.h5ad"]}  # the first seed of each sample
+    scores = [f"{stem}.scores.json" for stem in one]
+    assert [(row["report"], row["scores"]) for row in made.rows()] == [
+        *((f"{stem}.fit.json", score) for stem, score in zip(one, scores, strict=True)),
+        (f"{two}.fit.json", None),
+    ]
+    steps = dict.fromkeys(("evaluate", "plot", "report"), False)
+    assert make_plan(samples[1:], k=2, **steps).targets() == ["results/two/two_k2_seed0.h5ad", "results/summary.tsv"]
 
 
 def _row(tmp_path, seed, ari, *, k="4", chosen=4):
