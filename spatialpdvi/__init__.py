@@ -105,7 +105,7 @@ _HOME = {
     "PottsGMM": "api.estimator",
     "Rename": "editing.edits",
     "Split": "editing.edits",
-    "TransferResult": "prediction.carried",
+    "TransferResult": "prediction.transfer",
     "bin_file": "api",
     "describe": "api",
     "describe_files": "api",

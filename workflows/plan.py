@@ -35,6 +35,7 @@ RESERVED = (
 ON_BY_DEFAULT = ("whiten", "detrend", "cross_patch_edges", "markers")
 # options of a fit that `spatialpdvi estimate` accepts as well
 ESTIMATED = (
+    "preset",
     "layer",
     "rep",
     "n_top_genes",
@@ -57,7 +58,7 @@ _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_ever
 _OF_FITS = ("key_added", "memory")
 _RAW = (".gef", ".gem", ".gem.gz")
 CELLS = "cell"  # value of bin_size that asks for cells instead of squares
-_MOST_DOMAINS = 20  # of `--k auto`
+_MOST_DOMAINS = 30  # of `--k auto`, where the evidence still rises at 20
 _SPARE = 1.3  # factor on the estimated memory
 _SPARE_MB = 500
 
@@ -103,7 +104,7 @@ def read_switches(config: dict[str, Any]) -> None:
 def read_samples(path: str) -> list[Sample]:
     """Read a tab-separated table with a header; empty cells and lines that begin with # are ignored."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # with a mark at the start, as spreadsheets write it
     except OSError as error:
         msg = f"Expected the table of samples in {path!r}, found {error.strerror.lower()}. Set `samples` in the config."
         raise PlanError(msg) from error

@@ -12,7 +12,7 @@ from spatialpdvi.runtime.progress import Progress, progress_of
 if TYPE_CHECKING:
     from anndata import AnnData
 
-    from spatialpdvi.prediction.carried import TransferResult
+    from spatialpdvi.prediction.transfer import TransferResult
 
 __all__ = ["transfer", "transfer_file"]
 
@@ -82,7 +82,7 @@ def transfer(
     ['0', '1', '2']
     """
     from spatialpdvi.io.results.writing import apply_elements
-    from spatialpdvi.prediction.carried import Choices, carry_domains, read_fitted
+    from spatialpdvi.prediction.transfer import Choices, carry_domains, read_fitted
 
     progress = progress_of(progress)
     chosen = Choices(
@@ -157,7 +157,7 @@ def transfer_file(
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
-    from spatialpdvi.prediction.carried import Choices, carry_domains, read_fitted
+    from spatialpdvi.prediction.transfer import Choices, carry_domains, read_fitted
 
     progress = progress_of(progress)
     chosen = Choices(

@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, limit_threads, table_option, user_errors, verbosity
-from spatialpdvi.cli.options import GroupedCommand, table_options
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    limit_threads,
+    name_written,
+    table_option,
+    user_errors,
+    verbosity,
+)
+from spatialpdvi.cli.options import PRESET, GroupedCommand, options_of, table_options
 from spatialpdvi.runtime.memory import show_size
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ _MATTER = (
 @click.command(cls=GroupedCommand)
 @click.argument("section", type=FILE)
 @table_options(_MATTER)
+@PRESET
 @click.option("--threads", type=int, help="Largest number of threads of the fit. Default: all cores.")
 @click.option(
     "--markers/--no-markers", default=True, help="Include the search for marker genes of `fit --json`. Default: on."
@@ -53,6 +62,7 @@ _MATTER = (
 def estimate(
     section: Path,
     *,
+    preset: str | None,
     threads: int | None,
     markers: bool,
     json_path: Path | None,
@@ -70,7 +80,7 @@ def estimate(
       spatialpdvi estimate embryo.h5ad --k 20
       spatialpdvi estimate embryo.h5ad --k 20 --memory 4GB --json estimate.json
     """
-    chosen = FitOptions(**options)
+    chosen = options_of(preset, options, quiet=quiet)
     limit_threads(threads)
     with importing():
         from spatialpdvi.estimate.estimate import estimate_file
@@ -79,10 +89,11 @@ def estimate(
     if json_path is not None:
         check_distinct(json_path, "json", (section,))
         check_writable(json_path, "json")
-    with display(quiet=quiet, verbose=verbose):
-        found = estimate_file(section, chosen, markers=markers)
-    if json_path is not None:
-        write_json(json_path, {"file": str(section), **found.as_dict()}, option="json")
+    with name_written(json_path):
+        with display(quiet=quiet, verbose=verbose):
+            found = estimate_file(section, chosen, markers=markers)
+        if json_path is not None:
+            write_json(json_path, {"file": str(section), **found.as_dict()}, option="json")
     if not quiet:
         _print_table(found)
 

@@ -1,264 +1,311 @@
-r"""The domains of a fitted section at other places of it, such as smaller bins or cells.
+"""Domains of a fitted file carried to the spots of another one: both read, their sections matched, and the result."""
 
-Each place x takes the domain of the fitted spot i that is nearest, so that a place inside a bin has the domain of that
-bin. Its posterior follows those of the q = 9 nearest spots, at distances d_1 to d_q,
-
-    s(x) = sum_j w_j phi_j,   w_j ~ (d_q / d_j - 1)^2                                                          (T1)
-    p(x) = phi_i + t (s(x) - phi_i)                                                                            (T2)
-
-(T1) is Shepard's interpolation as modified by Franke and Little: it has the posterior of a spot where the spot lies,
-and it is continuous, because the weight of a spot has fallen to zero where another one takes its place among the q. In
-(T2), t is the largest number up to 1 with which no other domain overtakes that of spot i. With smooth borders p is s
-itself, and the domain is its largest entry.
-"""
-
-import warnings
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial import cKDTree
+import pandas as pd
 
-from spatialpdvi.errors import InputError, InputWarning, option
-from spatialpdvi.runtime.rows import some_rows
-from spatialpdvi.runtime.threads import in_blocks
+from spatialpdvi.errors import InputError, list_keys, option
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.left_out import select_fitted
+from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored, stored_params
+from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.section import Section, read_section
+from spatialpdvi.metrics.section import scores_by_section
+from spatialpdvi.options.validation import read_kind
+from spatialpdvi.prediction.places import BORDERS, Carried, FittedSpots, carry
+from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.version import library_versions
 
-__all__ = ["BORDERS", "Carried", "FittedSpots", "carry"]
+__all__ = ["Choices", "FittedDomains", "TransferResult", "carry_domains", "read_fitted"]
 
-BORDERS = ("spots", "smooth")
-
-_NEAREST = 9  # spots that have a weight: on a square lattice the bin and those around it
-_ROUND = 4  # the distance to this neighbour is how far a spot reaches: the next bin on a lattice
-_SAMPLE = 50_000  # spots over which a median is taken, or a share
-_BLOCK = 1 << 14  # places that a thread has in work at a time
-_SAME = 1e-9  # distances that differ by less, as a share, are equal
-_MOST = 0.95  # of the spots have a domain where both are of the same tissue
-_CLEARLY = 0.1  # more of them, with the axes exchanged, say that their order differs
-_AHEAD = 1e-3  # by how much the domain stays ahead of the others in (T2), if it was so far ahead
-_ALIKE = 1.2  # factors along the axes that differ by less come from one factor between two units
-_OTHER_UNIT = 1.25  # factors between two units are at least this, or at most its inverse
-_AT_PLACE = 0.1  # of the extent: how well the corners fit once coordinates are scaled
-_ABSURD = 100.0  # no two resolutions of one section differ by this factor in extent and in spacing
-
-
-class FittedSpots(NamedTuple):
-    """The n fitted spots of one section."""
-
-    coordinates: np.ndarray  # (n, 2|3)
-    codes: np.ndarray  # (n,) domain of each
-    posterior: np.ndarray  # (n, K) float64
-    calibrated: np.ndarray | None  # (n, K) float64
+# of uns: what belongs to the domains, wherever their spots are; features, states and scans belong to the fit's spots
+_OF_DOMAINS = (
+    *("domain_mean", "log_variance", "state_mean", "composition", "prior_weight", "noise_sd", "prior_sd", "prior_mean"),
+    *("trace", "certificate", "edits"),
+)
+_OF_FIT = ("k", "temperature")  # of params
 
 
-class Carried(NamedTuple):
-    """What m places of one section take from its fitted spots."""
-
-    codes: np.ndarray  # (m,) int64; -1 for a place that is too far from the fitted spots
-    posterior: np.ndarray  # (m, K) float32; NaN for these places
-    calibrated: np.ndarray | None  # (m, K) float32
-    limit: float  # the largest distance to a fitted spot
-
-
-def carry(
-    fit: FittedSpots,
-    places: np.ndarray,
-    *,
-    borders: str = "spots",
-    limit: float | None = None,
-    section: str | None = None,
-) -> Carried:
-    """Carry the domains of the fitted spots of a section to other places of it (T1, T2).
+@dataclass(frozen=True, eq=False)
+class TransferResult:
+    """Domains that were carried to the n spots of another file, bin size or segmentation.
 
     Parameters
     ----------
-    fit
-        The fitted spots.
-    places
-        (m, 2) or (m, 3), in the unit of the fit.
-    borders
-        "spots": a place has the domain of the nearest spot, of equally near ones that of the first. "smooth": it has
-        the largest interpolated posterior.
-    limit
-        Places farther from every spot have no domain; by default the median distance of a fitted spot to its fourth
-        neighbour, which is the spacing on a square or hexagonal lattice.
-    section
-        Its name in messages, where there are several.
+    domains
+        (n,) int64, the position of each spot's domain in ``names``; -1 for a spot without one.
+    names
+        (K,) of the domains, those of the fit in its order.
+    posterior
+        (n, K) float32, interpolated; NaN for a spot without a domain.
+    calibrated
+        The same for the calibrated posterior; None where the fit has none.
+    sections
+        A row for each section: its name ``section`` (empty where there is one), its ``spots``, how many of them are
+        ``assigned``, and ``max_distance``, the largest distance to a fitted spot, in the unit of the fit.
+    scores
+        As of a fit, over the spots that have a domain.
+
+    Examples
+    --------
+    >>> result = spv.transfer(adata, other)
+    >>> result.posterior.shape
+    (400, 3)
+    """
+
+    domains: np.ndarray
+    names: tuple[str, ...]
+    posterior: np.ndarray
+    calibrated: np.ndarray | None
+    sections: pd.DataFrame
+    scores: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"TransferResult({self.domains.size:,} spots, {(self.domains >= 0).sum():,} with a domain)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the caller chose, which is checked before anything is read: the arguments of `spatialpdvi.transfer`.
 
     Raises
     ------
     InputError
-        Where no place is near a fitted spot, or the coordinates cannot be of one unit.
+        Where one is out of its range.
     """
-    tree = cKDTree(fit.coordinates)
-    limit = _reach(tree) if limit is None else limit
-    where = "" if section is None else f" of section {section!r}"
-    _check_units(fit.coordinates, places, where)
-    near = (1.0 + _SAME) * limit
-    codes = np.full(places.shape[0], -1, dtype=np.int64)
-    shape = (places.shape[0], fit.posterior.shape[1])
-    posterior = np.full(shape, np.nan, dtype=np.float32)
-    calibrated = None if fit.calibrated is None else np.full(shape, np.nan, dtype=np.float32)
 
-    def fill(block: slice) -> None:
-        distance, spots = tree.query(places[block], k=np.arange(1, min(_NEAREST, tree.n) + 1))
-        inside = distance[:, 0] <= near
-        rows, distance, spots = block.start + np.flatnonzero(inside), distance[inside], spots[inside]
-        weights, own = _weights(distance), _nearest(tree, places[rows], distance, spots)
-        smooth = _interpolated(fit.posterior, spots, weights)
-        codes[rows] = smooth.argmax(axis=1) if borders == "smooth" else fit.codes[own]
-        posterior[rows] = smooth if borders == "smooth" else _towards(fit.posterior[own], smooth, codes[rows])
-        if fit.calibrated is not None and calibrated is not None:
-            smooth = _interpolated(fit.calibrated, spots, weights)
-            calibrated[rows] = smooth if borders == "smooth" else _towards(fit.calibrated[own], smooth, codes[rows])
+    key_added: str = "pdvi"
+    new_key: str | None = None
+    borders: str = "spots"
+    max_distance: float | None = None
+    scale: float = 1.0
+    spatial_key: str | None = None
+    sample_key: str | None = None
+    label_key: str | None = None
 
-    in_blocks(fill, places.shape[0], _BLOCK)
-    _check_found(tree, places, codes, limit, where)
-    return Carried(codes, posterior, calibrated, limit)
+    def __post_init__(self) -> None:
+        if self.borders not in BORDERS:
+            raise InputError(
+                f"one of {', '.join(BORDERS)}", repr(self.borders), "Choose one of them.", option="borders"
+            )
+        for name in ("max_distance", "scale"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(read_kind(name, value, float)) and value > 0):
+                wanted = "a number above 0" if math.isfinite(value) else "a finite number above 0"
+                raise InputError(wanted, f"{value:g}", "Give it in the unit of the fit.", option=name)
+        _ = self.keys, self.new_keys  # which check their prefixes
+
+    @property
+    def keys(self) -> Keys:
+        """Those of the fit."""
+        return Keys(self.key_added)
+
+    @property
+    def new_keys(self) -> Keys:
+        """Those that are written."""
+        if self.new_key is None:
+            return self.keys
+        try:
+            return Keys(self.new_key)
+        except InputError as error:
+            raise error.renamed({"key_added": "new_key"}) from error
 
 
-def _reach(tree: cKDTree) -> float:
-    """The median distance of a spot to its fourth neighbour at another place."""
-    found = _neighbour(tree, _ROUND)
-    if found == 0.0:  # many spots lie at one place
-        places = np.unique(tree.data, axis=0)
-        found = _neighbour(cKDTree(places), _ROUND) if places.shape[0] > 1 else 0.0
-    if found == 0.0:
+class FittedDomains(NamedTuple):
+    """The fit whose domains are carried."""
+
+    name: str  # of its file; empty in memory
+    stored: StoredFit
+    coordinates: np.ndarray  # (n, 2|3)
+    samples: pd.Categorical | None
+    params: Mapping[str, Any]
+
+
+def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDomains:
+    """Read the domains of a fit, and where its spots are."""
+    source = select_fitted(everything, chosen.keys)
+    stored = read_stored(source, chosen.keys)
+    params = stored_params(stored.summary)
+    lost = lost_sample_key(source, stored.summary)
+    if lost is not None:
         raise InputError(
-            "fitted spots at two places or more, whose spacing says how far they reach",
-            f"{tree.n:,} at one place",
-            f"Give the distance with {option('max_distance')}.",
+            f"obs[{lost!r}], by which the fit told sections apart, in {source.name}",
+            f"columns: {list_keys(source.obs_keys())}",
+            "Put it back: spots of different sections may lie at the same place.",
         )
-    return found
+    samples = samples_of_fit(source, stored.summary, None)
+    try:
+        coordinates = read_coordinates(source, spatial_key_of_fit(stored.summary, None), samples=samples)
+    except InputError as error:
+        raise error.but(advice="The fit has had them there: put them back, or run `spatialpdvi fit` again.") from error
+    return FittedDomains(name, stored, coordinates, samples, params)
 
 
-def _neighbour(tree: cKDTree, k: int) -> float:
-    """The median distance of a spot to its k-th neighbour, or to the last where there are fewer."""
-    if tree.n < 2:
-        return 0.0
-    some = tree.data[:: -(-tree.n // _SAMPLE)]
-    distance, _ = tree.query(some, k=[min(k, tree.n - 1) + 1])
-    return float(np.median(distance))
+def carry_domains(
+    fit: FittedDomains, target: Source, chosen: Choices, progress: Progress
+) -> tuple[TransferResult, dict[tuple[str, str], Any]]:
+    """Return the result, and what is written into the file of the other spots."""
+    with progress.stage("read") as stage:
+        sample_key = _sample_key(fit, target, chosen.sample_key)
+        spatial_key = spatial_key_of_fit(fit.stored.summary, chosen.spatial_key)
+        label_key = chosen.label_key
+        section = read_section(
+            target, spatial_key=spatial_key, label_key=label_key, sample=sample_key, expression=False
+        )
+        pairs = _matched(fit, section, target)
+        stage.note(f"{section.coordinates.shape[0]:,} spots to give a domain")
+    places, stored = section.coordinates * chosen.scale, fit.stored
+    parts: list[Carried] = []
+    with progress.stage("transfer") as stage:
+        for name, of_fit, spots in pairs:
+            near = FittedSpots(
+                fit.coordinates[of_fit],
+                stored.codes[of_fit],
+                stored.posterior[of_fit],
+                None if stored.calibrated is None else stored.calibrated[of_fit],
+            )
+            parts.append(carry(near, places[spots], borders=chosen.borders, limit=chosen.max_distance, section=name))
+        domains = np.full(places.shape[0], -1, dtype=np.int64)
+        for (_, _, spots), part in zip(pairs, parts, strict=True):
+            domains[spots] = part.codes
+        kept = domains >= 0
+        stage.note(f"{kept.sum():,} spots have a domain")
+    posterior = _joined([part.posterior for part in parts], pairs, places.shape[0])
+    calibrated = None
+    if stored.calibrated is not None:
+        calibrated = _joined([part.calibrated for part in parts], pairs, places.shape[0])
+    columns = {
+        "section": np.array([name or "" for name, _, _ in pairs], dtype=object),
+        "spots": np.array([spots.size for _, _, spots in pairs]),
+        "assigned": np.array([int((part.codes >= 0).sum()) for part in parts]),
+        "max_distance": np.array([part.limit for part in parts]),
+    }
+    with progress.stage("scores"):
+        chosen_spots = section._replace(
+            coordinates=section.coordinates[kept],
+            labels=None if section.labels is None else section.labels[kept],
+            samples=None if section.samples is None else section.samples[kept].remove_unused_categories(),
+        )
+        scores = scores_by_section(chosen_spots, domains[kept])
+    result = TransferResult(domains, stored.names, posterior, calibrated, pd.DataFrame(columns), scores)
+    params = {
+        "spatial_key": spatial_key,
+        "sample_key": sample_key,
+        "label_key": section.label_key,
+        "max_distance": chosen.max_distance,
+        "n_spots": int(kept.sum()),
+        "n_excluded": int((~kept).sum()),
+    }
+    return result, _elements(result, fit, chosen, params, columns)
 
 
-def _weights(distance: np.ndarray) -> np.ndarray:
-    """The weights (b, q) of (T1), rows sum to 1, from ascending distances (b, q)."""
-    last = distance[:, -1:]
-    share = np.divide(distance, last, out=np.ones_like(distance), where=last > 0.0)
-    at_spot = share[:, 0] <= _SAME
-    weights = np.where(share <= _SAME, 1.0, 0.0)
-    weights[~at_spot] = (1.0 / share[~at_spot] - 1.0) ** 2
-    weights[weights.sum(axis=1) == 0.0] = 1.0  # all equally far
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+def _joined(parts: list[Any], pairs: list[tuple[str | None, Any, Any]], n: int) -> np.ndarray:
+    """Return the rows of all sections in the order of the file; those of one section are not copied."""
+    if len(parts) == 1:
+        return np.asarray(parts[0])
+    rows = np.empty((n, parts[0].shape[1]), dtype=np.float32)
+    for (_, _, spots), part in zip(pairs, parts, strict=True):
+        rows[spots] = part
+    return rows
 
 
-def _nearest(tree: cKDTree, places: np.ndarray, distance: np.ndarray, spots: np.ndarray) -> np.ndarray:
-    """The nearest spot (b,), of equally near ones the first, whatever the order in which the tree returns them."""
-    reach = distance[:, 0] * (1.0 + _SAME)
-    tied = distance <= reach[:, None]
-    nearest = np.asarray(np.where(tied, spots, np.iinfo(spots.dtype).max).min(axis=1))
-    more = np.flatnonzero(tied.all(axis=1)) if spots.shape[1] < tree.n else np.zeros(0, dtype=np.int64)
-    if more.size:  # as many spots lie at one place, and there may be others there
-        nearest[more] = [min(found) for found in tree.query_ball_point(places[more], reach[more])]
-    return nearest
-
-
-def _interpolated(values: np.ndarray, spots: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weighted means (b, K) of the rows (b, q) of values (n, K)."""
-    total = weights[:, :1] * values[spots[:, 0]]
-    for j in range(1, spots.shape[1]):
-        total += weights[:, j : j + 1] * values[spots[:, j]]
-    return total
-
-
-def _towards(own: np.ndarray, smooth: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """(T2): from the posteriors of the nearest spots towards the interpolated ones, (b, K) each."""
-    row = np.arange(codes.size)
-    margin = own[row, codes][:, None] - own
-    there = smooth[row, codes][:, None] - smooth
-    least = np.minimum(margin, _AHEAD)
-    share = np.divide(margin - least, margin - there, out=np.ones_like(own), where=there < least)
-    return np.asarray(own + share.min(axis=1, keepdims=True) * (smooth - own))
-
-
-def _check_units(fitted: np.ndarray, places: np.ndarray, where: str) -> None:
-    """Raise an error where extent and spacing both differ so much that units must be others."""
-    factors = _factors(fitted, places)
-    if not factors.size or not (factors.min() >= _ABSURD or factors.max() <= 1.0 / _ABSURD):
-        return
-    spacing, other = _neighbour(cKDTree(fitted), 1), _neighbour(cKDTree(places), 1)
-    if not spacing or not other or 1.0 / _ABSURD < other / spacing < _ABSURD:
-        return  # a small part of the section, or a much larger one, in the same unit
-    raise InputError(
-        f"coordinates{where} in the unit of the fit, whose spots are {spacing:.4g} apart",
-        f"spots that are {other:.4g} apart, and an extent that is {np.median(factors):.3g} times that of the fit",
-        f"Bring them to one unit: pixels and micrometres, for example, by {option('scale')}, which multiplies the "
-        f"coordinates to which domains are carried.",
-    )
-
-
-def _check_found(tree: cKDTree, places: np.ndarray, codes: np.ndarray, limit: float, where: str) -> None:
-    """Raise an error where no place has a domain; warn where few have, or where units or axes seem to differ."""
-    fitted = np.asarray(tree.data)
-    share, factor = float((codes >= 0).mean()), _other_unit(fitted, places)
-    scale = "" if factor is None else f"{option('scale', float(f'{1 / factor:.3g}'))}, estimated from the extents"
-    boxes = f"{_box(places)}, and of the fit {_box(fitted)}"
-    if share == 0.0:
+def _sample_key(fit: FittedDomains, target: Source, given: str | None) -> str | None:
+    """Return the column with the sections of the other spots; None where the fit has one section."""
+    if fit.samples is None:
+        if given is None:
+            return None
         raise InputError(
-            f"spots{where} within {limit:.4g} of a fitted spot",
-            f"none: their coordinates are {boxes}",
-            f"They look like those of the fit in another unit, such as pixels and micrometres: try {scale}."
-            if scale
-            else "Are both of the same section, with the same origin and unit (pixels or micrometres)? "
-            f"{option('scale')} multiplies the coordinates to which domains are carried.",
+            f"a fit of several sections with {option('sample_key')}",
+            "a fit of one",
+            "Leave it out, or take the spots of the section that was fitted.",
         )
-    if scale:
-        text = (
-            f"The coordinates{where} extend over {factor:.3g} times the extent of the fit, along both axes, as if they "
-            f"were in another unit (pixels and micrometres, for example). If they are, try {scale}."
+    key = given or str(fit.params["sample_key"])
+    if key not in target.obs_keys():
+        raise InputError(
+            f"a column {key!r} with the section of each spot in obs of {target.name}, as the fit has several sections",
+            f"columns: {list_keys(target.obs_keys())}",
+            f"Name one of these with {option('sample_key')}, or add it.",
         )
-        warnings.warn(InputWarning(text), stacklevel=3)
-    elif (exchanged := _share_exchanged(tree, places, limit) if share < _MOST else 0.0) > share + _CLEARLY:
-        text = (
-            f"Only {share:.1%} of the spots{where} are within {limit:.4g} of a fitted spot, and {exchanged:.1%} would "
-            "be with x and y exchanged. Exchange them if they are in another order than those of the fit."
+    return key
+
+
+def _matched(
+    fit: FittedDomains, section: Section, target: Source
+) -> list[tuple[str | None, np.ndarray | slice, np.ndarray]]:
+    """Return the name of each section, its spots in the fit, and its other spots."""
+    axes, others = fit.coordinates.shape[1], section.coordinates.shape[1]
+    if axes != others:
+        raise InputError(
+            f"coordinates of {axes} axes in {target.name}, as in the fit",
+            f"{others} axes",
+            f"Name coordinates of {axes} columns with {option('spatial_key')}.",
         )
-        warnings.warn(InputWarning(text), stacklevel=3)
-    elif share < 0.5:
-        text = (
-            f"Only {share:.1%} of the spots{where} are within {limit:.4g} of a fitted spot; all others have no domain. "
-            f"Their coordinates are {boxes}. Check origin and unit, or give {option('max_distance')}."
+    if fit.samples is None or section.samples is None:
+        return [(None, slice(None), np.arange(section.coordinates.shape[0]))]
+    known = {str(name): code for code, name in enumerate(fit.samples.categories)}
+    names = [str(name) for name in section.samples.categories]
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(
+            f"sections of the fit in {target.name}: {list_keys(known)}",
+            f"{', '.join(map(repr, strange[:4]))}{' and others' if len(strange) > 4 else ''}",
+            f"Rename these sections, leave them out, or name another column with {option('sample_key')}.",
         )
-        warnings.warn(InputWarning(text), stacklevel=3)
+    codes = np.asarray(fit.samples.codes)
+    return [
+        (name, np.flatnonzero(codes == known[name]), spots)
+        for name, spots in zip(names, section.spots_of_samples(), strict=True)
+    ]
 
 
-def _share_exchanged(tree: cKDTree, places: np.ndarray, limit: float) -> float:
-    """The share of the places that would be near a fitted spot with x and y exchanged, of a sample."""
-    exchanged = some_rows(places, 0, _SAMPLE).copy()
-    exchanged[:, :2] = exchanged[:, 1::-1]
-    distance, _ = tree.query(exchanged, distance_upper_bound=(1.0 + _SAME) * limit)
-    return float(np.isfinite(distance).mean())
-
-
-def _factors(fitted: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The extent of the places over that of the fit, along each axis where both have one."""
-    extent, other = np.ptp(fitted, axis=0), np.ptp(places, axis=0)
-    known = (extent > 0.0) & (other > 0.0)
-    return np.asarray(other[known] / extent[known])
-
-
-def _other_unit(fitted: np.ndarray, places: np.ndarray) -> float | None:
-    """The factor by which the places lie where the fit does; None where there is none that is far from 1."""
-    factors = _factors(fitted[:, :2], places[:, :2])
-    if factors.size < 2 or factors.max() > _ALIKE * factors.min():
-        return None
-    factor = float(np.sqrt(factors.prod()))
-    if 1.0 / _OTHER_UNIT < factor < _OTHER_UNIT:
-        return None
-    extent = np.ptp(fitted[:, :2], axis=0)
-    corners = [edge(fitted[:, :2], axis=0) - edge(places[:, :2], axis=0) / factor for edge in (np.min, np.max)]
-    return factor if (np.abs(corners) <= _AT_PLACE * extent).all() else None
-
-
-def _box(coordinates: np.ndarray) -> str:
-    """The extent along each axis, in words."""
-    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
-    return ", ".join(f"{axis} {a:.6g} to {b:.6g}" for axis, a, b in zip("xyz", low, high, strict=False))
+def _elements(
+    result: TransferResult, fit: FittedDomains, chosen: Choices, params: dict[str, Any], columns: dict[str, Any]
+) -> dict[tuple[str, str], Any]:
+    """Return the value of each (group, key) that is written (docs/outputs.md)."""
+    keys, summary = chosen.new_keys, fit.stored.summary
+    source = fit.name or "an AnnData in memory"
+    before = summary.get("transfer")  # where the domains had been carried over before
+    fit_source = str(before.get("fit", source)) if isinstance(before, Mapping) else source
+    params = {
+        "transferred_from": source,
+        "transferred_key": chosen.keys.prefix,
+        **{name: fit.params[name] for name in _OF_FIT if name in fit.params},
+        "borders": chosen.borders,
+        "scale": float(chosen.scale),
+        "key_added": keys.prefix,
+        **params,
+    }
+    stated = {
+        "source": source,
+        "key": chosen.keys.prefix,
+        "fit": fit_source,
+        "certificate": f"The certificate and the trace are those of the fit of {fit_source}. The domains were carried "
+        "over by place, which is no fit and has no certificate of its own.",
+        "sections": columns,
+    }
+    own = np.arange(result.domains.size), np.maximum(result.domains, 0)  # a spot without a domain has NaN in its row
+    elements: dict[tuple[str, str], Any] = {
+        ("obs", keys.domain): pd.Categorical.from_codes(result.domains, list(result.names)),
+        ("obs", keys.confidence): result.posterior[own],
+        ("obs", keys.entropy): entropies(result.posterior),
+        ("obsm", keys.posterior): result.posterior,
+        ("uns", keys.uns): {
+            "params": {name: value for name, value in params.items() if value is not None}
+            | {"versions": library_versions()},
+            **{name: summary[name] for name in _OF_DOMAINS if name in summary},
+            "scores": result.scores,
+            "transfer": stated,
+        },
+    }
+    if result.calibrated is not None:
+        elements["obs", keys.calibrated_confidence] = result.calibrated[own]
+        elements["obsm", keys.calibrated] = result.calibrated
+    if fit.stored.colours is not None:
+        elements["uns", keys.colours] = np.array(fit.stored.colours, dtype=object)
+    return elements

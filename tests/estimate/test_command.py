@@ -91,6 +91,19 @@ def test_block_by_block_and_without_markers(toy_file):
     assert "markers" not in shown
 
 
+def test_a_preset_is_that_of_the_fit(toy_file, tmp_path):
+    def stages(*options):
+        run("estimate", toy_file, "--k", 4, "--json", tmp_path / "a.json", *options)
+        return list(json.loads((tmp_path / "a.json").read_text())["seconds"])
+
+    published = stages("--preset", "paper", "--n-pcs", 5)
+    assert published == stages("--states", "off", "--init", "kmeans", "--n-pcs", 5)
+    assert set(stages("--states", 8)) - set(published) == {"states", "search"}
+    shown = run("estimate", toy_file, "--k", 4, "--preset", "paper", "--n-top-genes", 9)
+    assert shown.stderr.startswith("preset paper: --totals selected ")
+    assert "one of paper" in run("estimate", toy_file, "--k", 4, "--preset", "other", code=2).stderr
+
+
 def test_what_a_fit_refuses_is_refused(toy_file, tmp_path):
     assert "no such file" in run("estimate", tmp_path / "no.h5ad", "--k", 4, code=2).stderr
     assert "at least 2" in run("estimate", toy_file, "--k", 1, code=2).stderr

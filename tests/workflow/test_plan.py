@@ -154,6 +154,12 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path, lines, config, said):
         make_plan(plan.read_samples(str(path)), k=4, **config)
 
 
+def test_a_table_as_spreadsheets_write_it_is_read(tmp_path):
+    path = tmp_path / "samples.tsv"
+    path.write_text("sample\tpath\none\ta.h5ad\n", encoding="utf-8-sig")
+    assert plan.read_samples(str(path)) == [plan.Sample("one", "a.h5ad", {})]
+
+
 def test_a_report_finds_what_the_fits_wrote_under_their_own_key():
     samples = [plan.Sample("one", "a.h5ad", {}), plan.Sample("two", "b.h5ad", {"memory": "1GB"})]
     made = make_plan(
@@ -208,7 +214,9 @@ def test_an_estimate_has_the_largest_number_of_domains_and_the_options_that_it_k
     sample = plan.Sample("one", "a.h5ad", {"table": "cells", "beta": 0.5, "n_pcs": 20})
     made = make_plan([sample], k=["4:15", "auto", 7], label_key="layer", fit_options={"max-epochs": 9, "whiten": False})
     words = "--max-epochs 9 --n-pcs 20 --label-key layer --table cells"
-    assert [made.estimate_flags("one", k) for k in made.ks("one")] == [f"--k {k} {words}" for k in (15, 20, 7)]
+    assert [made.estimate_flags("one", k) for k in made.ks("one")] == [f"--k {k} {words}" for k in (15, 30, 7)]
+    published = make_plan([sample], k=4, fit_options={"preset": "paper"})
+    assert published.estimate_flags("one", "4") == "--k 4 --preset paper --n-pcs 20 --table cells"
 
 
 @pytest.mark.parametrize("mode", ["separate", "joint"])

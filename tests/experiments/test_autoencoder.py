@@ -10,7 +10,7 @@ from reference import central_difference
 
 from spatialpdvi.uncertainty.implicit import ImplicitOptions
 
-EXPERIMENTS = Path(__file__).parents[1] / "benchmarks" / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
 pytestmark = pytest.mark.skipif(not EXPERIMENTS.exists(), reason="benchmarks are not part of this copy")
 
 

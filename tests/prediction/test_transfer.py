@@ -11,8 +11,8 @@ from scipy.spatial import cKDTree
 import spatialpdvi as spv
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.prediction import transfer as by_place
-from spatialpdvi.prediction.transfer import FittedSpots, carry
+from spatialpdvi.prediction import places as by_place
+from spatialpdvi.prediction.places import FittedSpots, carry
 
 SPACING = 100.0
 

@@ -11,7 +11,7 @@ from reference import central_difference
 from spatialpdvi.uncertainty.implicit import ImplicitOptions, schedule
 from spatialpdvi.uncertainty.semi_implicit import Family
 
-EXPERIMENTS = Path(__file__).parents[1] / "benchmarks" / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
 
 
 @pytest.fixture

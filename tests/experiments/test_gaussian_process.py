@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.natural_gradient import PGSVI
 
-EXPERIMENTS = Path(__file__).parents[1] / "benchmarks" / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
 pytestmark = pytest.mark.skipif(not EXPERIMENTS.exists(), reason="benchmarks are not part of this copy")
 N = 6
 
