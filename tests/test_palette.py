@@ -6,6 +6,7 @@ import anndata as ad
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from figures import legend_colours, panels
 
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError, fit_files
@@ -170,8 +171,6 @@ class TestPlot:
         return section, tmp_path / "fitted.h5ad"
 
     def drawn(self, path):
-        from test_plotting import legend_colours, panels
-
         from spatialpdvi.api import plot_file
 
         return legend_colours(panels(plot_file(path))["Domains"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from figures import drawn_colours
 from matplotlib.colors import to_hex
-from test_plotting import drawn_colours
 
 from spatialpdvi.compare.convergence import band, draw_convergence
 from spatialpdvi.compare.maps import draw_maps

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from figures import drawn_colours, heading, lattice, legend_colours, legend_of, panels
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 from matplotlib.text import Text
-from test_plotting import drawn_colours, heading, lattice, legend_colours, legend_of, panels
 
 import spatialpdvi
 from spatialpdvi.api import plot_file

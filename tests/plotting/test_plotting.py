@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from figures import drawn_colours, heading, lattice, legend_colours, legend_of, panels
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgb, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
-from matplotlib.text import Annotation
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.palette import UNLABELLED, palette
@@ -41,10 +40,6 @@ CALIBRATION = {
 }
 
 
-def lattice(columns, rows):
-    return np.indices((columns, rows)).reshape(2, -1).T.astype(np.float64)
-
-
 def turned(places, angle):
     return places @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
 
@@ -62,16 +57,6 @@ def count_drawn(monkeypatch):
     return drawn
 
 
-def panels(figure):
-    """Axes by the title above them."""
-    return {text.get_text(): axes for axes in figure.axes for text in axes.texts if text.get_fontsize() == 10}
-
-
-def heading(axes):
-    """Title and note of a panel."""
-    return [text.get_text() for text in axes.texts if isinstance(text, Annotation)]
-
-
 def _expect_apart(figure):
     """Panels overlap neither each other nor the title, and none is cut off."""
     figure.canvas.draw()
@@ -81,31 +66,6 @@ def _expect_apart(figure):
         assert 0 <= box.y0 < box.y1 < figure._suptitle.get_window_extent().y0
     for one, other in itertools.combinations(boxes, 2):
         assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
-
-
-def legend_of(axes):
-    (legend,) = [child for child in axes.get_children() if isinstance(child, Legend)]
-    return legend
-
-
-def legend_colours(axes):
-    legend = legend_of(axes)
-    handles = [to_rgba(handle.get_color()) for handle in legend.legend_handles]
-    return dict(zip([text.get_text() for text in legend.get_texts()], handles, strict=True))
-
-
-def drawn_colours(axes, n):
-    """Colour of each spot, in the order of the spots, found by position."""
-    found = {}
-    for collection in axes.collections:
-        collection.update_scalarmappable()
-        colours = np.resize(collection.get_facecolor(), (len(collection.get_offsets()), 4))
-        found |= {
-            tuple(place): tuple(colour)
-            for place, colour in zip(np.asarray(collection.get_offsets()), colours, strict=True)
-        }
-    assert len(found) == n
-    return found
 
 
 @pytest.fixture
