@@ -64,7 +64,7 @@ def test_a_column_of_that_name_is_refused(toy_section):
 )
 def test_one_gaussian_each_joins_no_more_spots_than_its_features_average(toy_section, options, joined):
     """But at least those around a spot; what was joined is in the result and in its model."""
-    defaults = {"k": 4, "rep": "X_pca", "states": "off", "max_epochs": 1}
+    defaults = {"k": 4, "rep": "X_pca", "states": "off", "n_init": 6, "max_epochs": 1}
     result = spatialpdvi.fit(toy_section.copy(), **(defaults | options))
     assert result.params["n_neighbors"] == joined
     assert result.params["n_edges"] == mutual_knn(toy_section.obsm["spatial"], joined).nnz // 2
@@ -76,6 +76,6 @@ def test_one_gaussian_each_joins_no_more_spots_than_its_features_average(toy_sec
 def test_the_fit_of_a_given_graph_has_no_number_of_neighbours(toy_section):
     section = toy_section.copy()
     section.obsp["near"] = mutual_knn(section.obsm["spatial"], 3)
-    result = spatialpdvi.fit(section, k=4, rep="X_pca", states="off", smooth=4, graph="near", max_epochs=1)
+    result = spatialpdvi.fit(section, k=4, rep="X_pca", states="off", smooth=4, graph="near", n_init=1, max_epochs=1)
     assert "n_neighbors" not in result.params
     assert result.params["n_edges"] == section.obsp["near"].nnz // 2

@@ -154,7 +154,7 @@ def test_a_fit_without_a_calibrated_posterior_is_warned_of(section):
 
 def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
     section = toy_section.copy()
-    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2, states=5)
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2, states=5, search=0)
     found = spatialpdvi.intervals(section, genes=["gene00001"], store=True)
     share = found.composition.pivot(index="domain", columns="type", values="share").to_numpy()
     np.testing.assert_allclose(share.sum(axis=1), 1.0, atol=1e-5)
