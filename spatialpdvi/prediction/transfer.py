@@ -128,7 +128,22 @@ class FittedDomains(NamedTuple):
 
 
 def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDomains:
-    """Read the domains of a fit, and where its spots are."""
+    """Read the domains of a fit, and where its spots are.
+
+    Parameters
+    ----------
+    everything
+        The fitted file, with the spots that the fit left out.
+    chosen
+        What the caller chose.
+    name
+        Of the file, which the result says; empty in memory.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or its coordinates or sections are gone.
+    """
     source = select_fitted(everything, chosen.keys)
     stored = read_stored(source, chosen.keys)
     params = stored_params(stored.summary)
@@ -150,7 +165,24 @@ def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDoma
 def carry_domains(
     fit: FittedDomains, target: Source, chosen: Choices, progress: Progress
 ) -> tuple[TransferResult, dict[tuple[str, str], Any]]:
-    """Return the result, and what is written into the file of the other spots."""
+    """Return the result, and what is written into the file of the other spots (docs/transfer.md).
+
+    Parameters
+    ----------
+    fit
+        From `read_fitted`.
+    target
+        The file of the other spots.
+    chosen
+        What the caller chose.
+    progress
+        Shows the stages.
+
+    Raises
+    ------
+    InputError
+        Where sections or coordinates do not match.
+    """
     with progress.stage("read") as stage:
         sample_key = _sample_key(fit, target, chosen.sample_key)
         spatial_key = spatial_key_of_fit(fit.stored.summary, chosen.spatial_key)

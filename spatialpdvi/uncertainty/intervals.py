@@ -33,7 +33,7 @@ _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the caller chose, which is checked before anything is read: the arguments of `intervals`.
+    """What the caller chose, which is checked before anything is read: the arguments of `spatialpdvi.intervals`.
 
     Raises
     ------
@@ -84,7 +84,22 @@ class _Groups(NamedTuple):
 
 
 def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> Intervals:
-    """Return the intervals of a fitted section."""
+    """Return the intervals of a fitted section (docs/intervals.md).
+
+    Parameters
+    ----------
+    source, keys
+        The section, and the keys that the fit wrote.
+    choices
+        What is asked for.
+    stage
+        Shows how far slow methods are.
+
+    Raises
+    ------
+    InputError
+        Where there is no fit, or a gene, a domain or a column does not exist.
+    """
     check_free(source, keys)
     source = select_fitted(source, keys)
     stored = read_stored(source, keys)
