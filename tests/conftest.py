@@ -1,10 +1,13 @@
 """Small problems with known parts, and where the real tissue is."""
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import click.testing
@@ -135,6 +138,16 @@ def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str,
     process.send_signal(sent)
     stdout, stderr = process.communicate(timeout=60)
     return process.returncode, stdout, stderr
+
+
+def load_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Yield what imports the scripts of a folder by name; they are forgotten afterwards. Skip where it is missing."""
+    if not folder.exists():
+        pytest.skip("benchmarks are not part of this copy")
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module
+    for script in folder.glob("*.py"):
+        sys.modules.pop(script.stem, None)
 
 
 def run(*arguments: object, code: int = 0) -> click.testing.Result:

@@ -1,6 +1,5 @@
 """What the benchmarks of speed and scaling say: exponents, tables, and that nothing which dies is left out."""
 
-import importlib
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from conftest import load_from
 
 from spatialpdvi.synthetic import simulate_file
 
@@ -22,26 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="benchmarks are 
 
 @pytest.fixture
 def load(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    yield importlib.import_module
-    for name in (
-        "accuracy",
-        "domain_counts",
-        "embryo",
-        "intervals",
-        "processes",
-        "scaling",
-        "search",
-        "sections",
-        "solvers",
-        "speed",
-        "stages",
-        "tiling",
-        "together",
-        "transfer",
-        "trends",
-    ):
-        sys.modules.pop(name, None)
+    yield from load_from(BENCHMARKS, monkeypatch)
 
 
 @pytest.fixture(scope="module")

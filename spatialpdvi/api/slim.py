@@ -56,26 +56,22 @@ def write_result(
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN, slim_from
 
-    summary = elements["uns", keys.uns]
+    summary, written = elements["uns", keys.uns], dict(elements)
+    pairs = None  # all that the section holds
     with H5adSource(path) as source:
         origin = slim_from(source)
+        if slim:
+            rep = None if ("obsm", keys.features) in elements else stored_params(summary).get("rep")
+            pairs = slim_pairs(source, keys, rep=rep)
+            if markers is None:
+                with progress.stage("markers"):
+                    markers = _markers(source, elements, keys)
+            if markers is not None:
+                written |= stored_columns(markers, keys, "domain")
     if origin is not None:  # a fit of features that a file without counts has
-        elements = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: origin, FITTED_IN: path.name}}
+        written["uns", keys.uns] = summary | {COUNTS_IN: origin, FITTED_IN: path.name}
     elif slim:
-        elements = {**elements, ("uns", keys.uns): summary | {COUNTS_IN: path.name}}
-    if not slim:
-        with progress.stage("write"):
-            write_elements(path, target, elements, remove=remove)
-        return
-    written = dict(elements)
-    with H5adSource(path) as source:
-        rep = None if ("obsm", keys.features) in elements else stored_params(summary).get("rep")
-        pairs = slim_pairs(source, keys, rep=rep)
-        if markers is None:
-            with progress.stage("markers"):
-                markers = _markers(source, elements, keys)
-    if markers is not None:
-        written |= stored_columns(markers, keys, "domain")
+        written["uns", keys.uns] = summary | {COUNTS_IN: path.name}
     with progress.stage("write"):
         write_elements(path, target, written, remove=remove, only=pairs)
 

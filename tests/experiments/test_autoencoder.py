@@ -1,25 +1,10 @@
 """The experiment on autoencoders: gradients are those of the objectives, and likelihoods those of quadrature."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from reference import central_difference
 
 from spatialpdvi.uncertainty.implicit import ImplicitOptions
-
-EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
-pytestmark = pytest.mark.skipif(not EXPERIMENTS.exists(), reason="benchmarks are not part of this copy")
-
-
-@pytest.fixture
-def load(monkeypatch):
-    monkeypatch.syspath_prepend(EXPERIMENTS)
-    yield importlib.import_module
-    for name in ("common", "autoencoder", "autoencoder_gradients"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture

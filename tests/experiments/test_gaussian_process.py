@@ -1,10 +1,7 @@
 """The experiment on Gaussian process classification: its step is the minimiser of (17), and its gradients are right."""
 
-import importlib
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,17 +12,7 @@ from scipy.optimize import minimize
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.natural_gradient import PGSVI
 
-EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
-pytestmark = pytest.mark.skipif(not EXPERIMENTS.exists(), reason="benchmarks are not part of this copy")
 N = 6
-
-
-@pytest.fixture
-def load(monkeypatch):
-    monkeypatch.syspath_prepend(EXPERIMENTS)
-    yield importlib.import_module
-    for name in ("common", "gaussian_process", "proximal"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """What CI-VI is compared with in the experiments: gradients of the rivals, mean field, and the Markov chains."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +9,10 @@ from reference import central_difference
 from spatialpdvi.uncertainty.implicit import ImplicitOptions, schedule
 from spatialpdvi.uncertainty.semi_implicit import Family
 
-EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments"
-
 
 @pytest.fixture
-def rivals(monkeypatch):
-    monkeypatch.syspath_prepend(EXPERIMENTS)
-    yield importlib.import_module("implicit_rivals")
-    for name in ("common", "implicit", "implicit_rivals"):
-        sys.modules.pop(name, None)
+def rivals(load):
+    return load("implicit_rivals")
 
 
 def _unit(points):

@@ -1,6 +1,5 @@
 """Maps over the image of the tissue, and maps of genes: what lies where, what is read, and what is said of mistakes."""
 
-import sys
 import warnings
 
 import anndata as ad
@@ -69,14 +68,6 @@ def _fitted(coordinates, *, excluded=0):
 @pytest.fixture
 def adata():
     return _fitted(_spots())
-
-
-@pytest.fixture(autouse=True)
-def _no_figure_is_left():
-    yield
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None:
-        pyplot.close("all")
 
 
 def _plot(*arguments):

@@ -137,14 +137,6 @@ def sections():
     return _fitted(np.vstack([coordinates, coordinates, last]), np.r_[domains, domains, domains[:60]], samples=samples)
 
 
-@pytest.fixture(autouse=True)
-def _no_figure_is_left():
-    yield
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None:
-        pyplot.close("all")
-
-
 def _is_name(artist):
     """Whether it is the text above a map."""
     return isinstance(artist, Text) and artist.get_text() != ""
