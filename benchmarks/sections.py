@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.synthetic import simulate_file
 

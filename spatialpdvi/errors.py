@@ -10,10 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Any, Self
 
 __all__ = [
     "InputError",
@@ -22,7 +19,6 @@ __all__ = [
     "ResourceError",
     "as_argument",
     "as_flag",
-    "expect_finite",
     "in_words",
     "list_keys",
     "option",
@@ -96,12 +92,15 @@ def in_words(text: str, name_option: NameOption) -> str:
     return _MARK.sub(name, text)
 
 
-_names_in_force: ContextVar[Names | None] = ContextVar("_names_in_force", default=None)
+# of the callers, the innermost first
+_names_in_force: ContextVar[tuple[Names, ...]] = ContextVar("_names_in_force", default=())
 
 
 @contextmanager
 def own_names(names: Names) -> Iterator[None]:
     """Let the errors and warnings of what is called inside use the names that its caller has.
+
+    Where calls are nested, the names of the inner caller are replaced first, by those of the outer one.
 
     Parameters
     ----------
@@ -116,7 +115,7 @@ def own_names(names: Names) -> Iterator[None]:
     ...     print(InputWarning(f"Two are empty. Lower {option('k')}. Or choose another {option('seed')}."))
     Two are empty. Lower `n_components`.
     """
-    before = _names_in_force.set(names)
+    before = _names_in_force.set((names, *_names_in_force.get()))
     try:
         yield
     except InputError as error:
@@ -228,7 +227,9 @@ class InputWarning(UserWarning):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(_with_names(text, _names_in_force.get() or {}))
+        for names in _names_in_force.get():
+            text = _with_names(text, names)
+        super().__init__(text)
 
     def sentence(self, name_option: NameOption = as_argument) -> str:
         """Return the warning in words, with options named as ``name_option`` does."""
@@ -245,16 +246,3 @@ class NotConvergedWarning(InputWarning):
 def list_keys(keys: Iterable[str]) -> str:
     """Return the names of what there is, for the "found" half of an error: ``'X_pca', 'spatial'`` or ``none``."""
     return ", ".join(repr(key) for key in sorted(keys)) or "none"
-
-
-def expect_finite(position: "np.ndarray") -> None:
-    """Raise an `InputError` where coordinates (n, 2|3), given as an array, hold NaN or infinity."""
-    import numpy as np  # not at the top: the command line imports this module before it knows what to do
-
-    n_bad = int((~np.isfinite(position).all(axis=1)).sum())
-    if n_bad:
-        raise InputError(
-            "finite coordinates",
-            f"{n_bad} spots with NaN or infinity" if n_bad > 1 else "1 spot with NaN or infinity",
-            "Remove these spots, or correct their coordinates.",
-        )

@@ -13,9 +13,9 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.moments import SPOT_TOTAL, GroupMoments, moments_by_group
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.expression import Expression, read_expression
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.options.validation import check_of, read_kind
-from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, row_blocks, row_sums
 
 __all__ = [
     "COLUMNS",
@@ -126,7 +126,6 @@ def markers_of(
     """
     check_of(of)
     read_kind("n", n, int)
-    check_free(source, keys)
     found = read_expression(source, keys, of=of, layer=layer, gene_key=gene_key, memory=memory)
     return found, rank_markers(found.counts, found.genes, found.groups, n=n, of=of)
 
@@ -203,7 +202,7 @@ def expression_blocks(counts: CountRows, genes: np.ndarray) -> Iterator[sp.csr_m
         (b, g) float64; what is not stored is 0, as is all of a spot without counts.
     """
     for block in row_blocks(counts):
-        total = np.asarray(block.sum(axis=1, dtype=np.float64)).ravel()
+        total = row_sums(block)
         scale = np.divide(SPOT_TOTAL, total, out=np.zeros(total.size), where=total > 0)
         part = block[:, genes].astype(np.float64)
         part.data = np.log1p(part.data * np.repeat(scale, np.diff(part.indptr)))

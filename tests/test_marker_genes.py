@@ -357,6 +357,16 @@ def test_somebody_elses_columns_are_not_replaced(fitted):
     assert section.uns["pdvi_markers"] == {"mine": [1]}
 
 
+@pytest.mark.parametrize("tool", [spatialpdvi.markers, spatialpdvi.intervals])
+def test_sections_that_lost_their_fit_when_they_were_concatenated_are_told_so(toy_section, tool):
+    parts = [toy_section.copy() for _ in range(2)]
+    for part in parts:
+        spatialpdvi.fit(part, k=3, n_top_genes=100, n_init=1, key_added="mine")
+    both = ad.concat(parts, label="slice", index_unique="-")
+    with pytest.raises(InputError, match=r"a fitted section .* Sections lose it when they are concatenated"):
+        tool(both, key_added="mine")
+
+
 @pytest.fixture
 def composed(toy_section, tmp_path):
     """A fit whose domains are compositions of states."""

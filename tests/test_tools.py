@@ -12,6 +12,8 @@ import pytest
 
 import spatialpdvi as spv
 from spatialpdvi import FitOptions, InputError, InputWarning
+from spatialpdvi.errors import option as named
+from spatialpdvi.errors import own_names
 
 FAST = {"n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
 OPTIONS = {f.name: f for f in fields(FitOptions)}
@@ -233,6 +235,17 @@ def test_warnings_use_the_names_of_the_tools(adata):
     assert "sample_key" not in text
     with pytest.raises(InputWarning, match="with `library_key`"):  # where warnings are errors, as in all tests
         spv.tl.domains(adata, 3, rep="constant", n_init=1)
+
+
+def test_names_of_nested_calls_are_those_of_the_outer_one():
+    with own_names({"outer": "shown", "lost": None}), own_names({"inner": "outer", "seed": "lost"}):
+        warning = InputWarning(f"It is {named('inner')}. Give {named('seed')}. Or {named('outer')}.")
+        own = InputWarning(f"It is {named('outer')}.")
+    assert [str(warning), str(own)] == ["It is `shown`. Or `shown`.", "It is `shown`."]
+    with pytest.raises(InputError, match=r"^Expected `shown` to be 1, found 2"), own_names({"outer": "shown"}):  # noqa: SIM117
+        with own_names({"inner": "outer"}):
+            raise InputError("1", "2", option="inner")
+    assert str(InputWarning(named("inner"))) == "`inner`"
 
 
 @pytest.mark.parametrize(

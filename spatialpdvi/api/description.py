@@ -90,12 +90,12 @@ def describe(
     >>> found.contacts.columns[:4].tolist()
     ['section', 'domain', 'other', 'contacts']
     """
-    from spatialpdvi.description.sections import Choices, describe_source, join_parts
+    from spatialpdvi.description.sections import DescribeOptions, describe_source, join_parts
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.writing import apply_elements
 
     progress = progress_of(progress)
-    choices = Choices(
+    options = DescribeOptions(
         keys=Keys(key_added),
         where=DescribedKeys(domain_key, spatial_key, sample_key, by, condition),
         layer=layer,
@@ -108,10 +108,10 @@ def describe(
     source = AnnDataSource(adata)
     if store:
         source.check_takes_results()
-        check_free(source, choices.keys)
-    found = join_parts([describe_source(source, "section", choices, progress)], choices)
+        check_free(source, options.keys)
+    found = join_parts([describe_source(source, "section", options, progress)], options)
     if store:
-        apply_elements(adata, {("uns", choices.keys.description): found.stored(found.sections["section"])})
+        apply_elements(adata, {("uns", options.keys.description): found.stored(found.sections["section"])})
     return found
 
 
@@ -175,7 +175,7 @@ def describe_files(
     True
     """
     from spatialpdvi.api.folders import check_folder, write_description
-    from spatialpdvi.description.sections import Choices, describe_source, join_parts
+    from spatialpdvi.description.sections import DescribeOptions, describe_source, join_parts
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.slim import check_number, opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
@@ -185,7 +185,7 @@ def describe_files(
     if not paths:
         raise InputError("at least one fitted file", "none")
     progress = progress_of(progress)
-    choices = Choices(
+    options = DescribeOptions(
         keys=Keys(key_added),
         where=DescribedKeys(domain_key, spatial_key, sample_key, by, condition),
         layer=layer,
@@ -204,10 +204,10 @@ def describe_files(
         for location, other in zip(locations, others, strict=True):
             with opened_with_counts(location, other) as source:
                 if store:
-                    check_free(source, choices.keys)
+                    check_free(source, options.keys)
                     check_output(location, location)
-                parts.append(describe_source(source, Path(location.name).stem, choices, progress))
-        found = join_parts(parts, choices)
+                parts.append(describe_source(source, Path(location.name).stem, options, progress))
+        found = join_parts(parts, options)
         with name_earlier() as written:
             if folder is not None:
                 with progress.stage("pictures"):
@@ -216,7 +216,7 @@ def describe_files(
             if store:
                 with progress.stage("write"):
                     for location, part in zip(locations, parts, strict=True):
-                        elements = {("uns", choices.keys.description): found.stored(part.sections["section"])}
+                        elements = {("uns", options.keys.description): found.stored(part.sections["section"])}
                         write_elements(location, location, elements)
                         written.append(location)
     return found

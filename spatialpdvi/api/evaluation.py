@@ -116,7 +116,7 @@ def _evaluate(
         source,
         spatial_key=spatial_key_of_fit(summary, spatial_key),
         label_key=label_key,
-        sample=sample_key_of_fit(source, summary, sample_key),
+        sample_key=sample_key_of_fit(source, summary, sample_key),
         expression=False,
     )
     scores = scores_by_section(section, np.asarray(read_domains(source, domain_key).codes))

@@ -19,7 +19,8 @@ from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source, select_spots, with_elements
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots, with_elements
 from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.counts import find_counts
@@ -423,11 +424,11 @@ def _with_intervals(
     A file's counts are read block by block (a ``memory`` of 0), because those of the fit are still in memory. A fit
     for which there are no intervals is not lost: a warning says why.
     """
-    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
+    from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
 
     with progress.stage("intervals"):
         try:
-            found = intervals_of(with_elements(source, elements, remove=remove), keys, Choices(memory=memory))
+            found = intervals_of(with_elements(source, elements, remove=remove), keys, IntervalOptions(memory=memory))
         except InputError as error:
             warnings.warn(InputWarning(f"The fit is stored without intervals. {error.sentence(option)}"), stacklevel=4)
             return elements

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.validation import listed
 from spatialpdvi.runtime.memory import memory_limit
@@ -100,10 +100,10 @@ def intervals(
     True
     """
     from spatialpdvi.io.results.writing import apply_elements
-    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
+    from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
 
     progress, keys = progress_of(progress), Keys(key_added)
-    choices = Choices(
+    options = IntervalOptions(
         genes=listed(genes),
         n_genes=n_genes,
         contrasts=listed(contrasts),
@@ -120,8 +120,9 @@ def intervals(
     source = AnnDataSource(adata)
     if store:
         source.check_takes_results()
+        check_free(source, keys)
     with progress.stage("intervals") as stage:
-        found = intervals_of(source, keys, choices, stage)
+        found = intervals_of(source, keys, options, stage)
     if store:
         apply_elements(adata, {("uns", keys.intervals): found.stored()})
     return found
@@ -192,10 +193,10 @@ def intervals_file(
     from spatialpdvi.io.results.writing import check_output, write_elements
     from spatialpdvi.io.storage.atomic import name_earlier
     from spatialpdvi.io.storage.locks import claimed
-    from spatialpdvi.uncertainty.intervals import Choices, intervals_of
+    from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
 
     progress, keys = progress_of(progress), Keys(key_added)
-    choices = Choices(
+    options = IntervalOptions(
         genes=listed(genes),
         n_genes=n_genes,
         contrasts=listed(contrasts),
@@ -215,8 +216,9 @@ def intervals_file(
     with claimed(location if store else None, folder):
         with progress.stage("intervals") as stage, opened_with_counts(location, counts) as source:
             if store:
+                check_free(source, keys)
                 check_output(location, location)
-            found = intervals_of(source, keys, choices, stage)
+            found = intervals_of(source, keys, options, stage)
         with name_earlier() as written:
             if folder is not None:
                 with progress.stage("pictures"):

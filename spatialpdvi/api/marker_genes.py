@@ -1,10 +1,10 @@
 """Find the marker genes of the domains or states of a fitted section, in memory or on disk."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-__all__ = ["markers", "markers_file", "stored_columns"]
+__all__ = ["markers", "markers_file"]
 
 
 def markers(
@@ -72,16 +72,17 @@ def markers(
     >>> table["domain"].value_counts().to_dict() == {"0": 2, "1": 2, "2": 2}
     True
     """
-    from spatialpdvi.io.results.writing import apply_elements
+    from spatialpdvi.io.results.writing import apply_elements, marker_columns
     from spatialpdvi.marker_genes import markers_of
 
     progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata)
     if store:
         source.check_takes_results()
+        check_free(source, keys)
     with progress.stage("markers"):
         _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
-        apply_elements(adata, stored_columns(table, keys, of))
+        apply_elements(adata, marker_columns(table, keys, of))
     return table
 
 
@@ -133,7 +134,7 @@ def markers_file(
     True
     """
     from spatialpdvi.io.results.slim import opened_with_counts
-    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.results.writing import check_output, marker_columns, write_elements
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.marker_genes import markers_of
 
@@ -143,14 +144,10 @@ def markers_file(
     with claimed(location if store else None):
         with progress.stage("markers"), opened_with_counts(location, counts) as source:
             if store:
+                check_free(source, keys)
                 check_output(location, location)
             _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):
-                write_elements(location, location, stored_columns(table, keys, of))
+                write_elements(location, location, marker_columns(table, keys, of))
     return table
-
-
-def stored_columns(table: "DataFrame", keys: Keys, of: str) -> dict[tuple[str, str], Any]:
-    """Return the table of markers as it is stored in ``uns``, as columns of equal length."""
-    return {("uns", keys.markers_of(of)): {name: table[name].to_numpy() for name in table}}

@@ -112,21 +112,16 @@ def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple
 
 
 def _overview(fitted: "Fitted", title: str) -> "Figure":
-    from spatialpdvi.metrics.calibration import calibration_scores
+    from spatialpdvi.metrics.section import measured_calibration
     from spatialpdvi.plotting import plot_section
 
     assert fitted.coordinates is not None  # which `read_fitted` reads by default
-    calibration = None
-    if fitted.annotation is not None:
-        # the scores that the fit stored belong to the labels of the fit, which may be others
-        domains, codes = fitted.domains.codes, fitted.annotation.codes
-        calibration = calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)
     return plot_section(
         fitted.coordinates,
         fitted.domains,
         annotation=fitted.annotation,
-        confidence=fitted.confidence if fitted.calibrated is None else fitted.calibrated,
-        calibration=calibration,
+        confidence=fitted.shown_confidence,
+        calibration=measured_calibration(fitted),
         # carried over by place, domains have no convergence of their own
         trace=fitted.summary["trace"] if fitted.carried_from is None else None,
         k_scan=fitted.summary.get("k_scan"),

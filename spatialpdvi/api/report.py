@@ -32,7 +32,7 @@ _STORED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choices:
+class _ReportOptions:
     """What the caller chose for all files."""
 
     keys: Keys
@@ -108,7 +108,7 @@ def report_files(
 
     files = _distinct(paths)
     others = [None if other is None else locate(other) for other in check_number(files, counts)]
-    choices = _Choices(
+    options = _ReportOptions(
         keys=Keys(key_added),
         label_key=label_key,
         spatial_key=spatial_key,
@@ -126,7 +126,7 @@ def report_files(
 
     def materials() -> Iterator["Material"]:
         for file, other, name in zip(files, others, names, strict=True):
-            material = _material(file, other, name, choices, progress)
+            material = _material(file, other, name, options, progress)
             with progress.stage("draw") as stage:
                 stage.note(material.name)
                 yield material  # it is drawn before the next one is read
@@ -153,7 +153,9 @@ def _distinct(paths: Sequence[str | Path]) -> list[Location]:
     return files
 
 
-def _material(file: Location, counts: Location | None, name: str, choices: _Choices, progress: Progress) -> "Material":
+def _material(
+    file: Location, counts: Location | None, name: str, options: _ReportOptions, progress: Progress
+) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.described import read_description, read_intervals
     from spatialpdvi.io.results.fitted import (
@@ -167,16 +169,16 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.report import MOST_SPOTS, Material
 
-    keys = choices.keys
+    keys = options.keys
     with progress.stage("read"), H5adSource(file) as everything:
         check_fitted(everything, keys)
         source = select_fitted(everything, keys)
         description = read_description(source, keys)
         intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
         params = stored_params(source.uns(keys.uns))
-        label_key = _column(source, params, "label_key") if choices.label_key is None else choices.label_key
+        label_key = _column(source, params, "label_key") if options.label_key is None else options.label_key
         fitted = read_fitted(
-            source, keys, label_key=label_key, spatial_key=choices.spatial_key, sample_key=choices.sample_key
+            source, keys, label_key=label_key, spatial_key=options.spatial_key, sample_key=options.sample_key
         )
         agreement = read_agreement(source, keys)
         # of more spots than that the page shows no names
@@ -186,7 +188,7 @@ def _material(file: Location, counts: Location | None, name: str, choices: _Choi
             composition = read_composition(source, keys, fitted.summary, fitted.domains)
             if keys.state in source.obsm_keys():
                 states = read_states(source, keys).astype(np.float32, copy=False)  # ample for hundredths
-    genes, mapped, note = _markers(file, counts, choices, progress, is_ready="rep" in params)
+    genes, mapped, note = _markers(file, counts, options, progress, is_ready="rep" in params)
     return Material(
         path=file.path,
         name=name,
@@ -212,7 +214,7 @@ def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | Non
 
 
 def _markers(
-    file: Location, counts: Location | None, choices: _Choices, progress: Progress, *, is_ready: bool
+    file: Location, counts: Location | None, options: _ReportOptions, progress: Progress, *, is_ready: bool
 ) -> tuple[dict[str, list["Gene"]] | None, list["MappedGene"], str]:
     """Return the marker genes of each domain by its name, those that maps show, and a note on what is missing.
 
@@ -222,19 +224,20 @@ def _markers(
     from spatialpdvi.io.results.slim import opened_with_counts, read_markers
     from spatialpdvi.marker_genes import markers_of
 
-    if not choices.n_genes:
+    if not options.n_genes:
         return None, [], "Marker genes were not requested."
-    memory = memory_limit(choices.memory)
-    options: dict[str, Any] = {"n": choices.n_genes, "layer": choices.layer, "gene_key": choices.gene_key}
+    memory = memory_limit(options.memory)
     with progress.stage("markers"), opened_with_counts(file, counts) as source:
         try:
-            found, table = markers_of(source, choices.keys, memory=memory, **options)
+            found, table = markers_of(
+                source, options.keys, n=options.n_genes, layer=options.layer, gene_key=options.gene_key, memory=memory
+            )
         except InputError as error:
-            if choices.layer is not None or choices.gene_key is not None:
+            if options.layer is not None or options.gene_key is not None:
                 raise
-            stored = read_markers(source, choices.keys)
+            stored = read_markers(source, options.keys)
             if stored is not None:
-                genes = _by_domain(stored, choices.n_genes)
+                genes = _by_domain(stored, options.n_genes)
                 most = max(map(len, genes.values()), default=0)
                 return genes, [], _STORED.format(most=most, counts=as_flag("counts"))
             if not is_ready:
@@ -242,7 +245,7 @@ def _markers(
                 warnings.warn(InputWarning(text), stacklevel=4)
             # the page also gives the commands that repeat the fit
             return None, [], f"There are no marker genes. {error.sentence(as_flag)}"
-        genes = _by_domain(table, choices.n_genes)
+        genes = _by_domain(table, options.n_genes)
         return genes, _mapped(found, genes), ""
 
 

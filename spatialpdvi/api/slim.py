@@ -49,11 +49,10 @@ def write_result(
     progress
         Shows the stage.
     """
-    from spatialpdvi.api.marker_genes import stored_columns
     from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.fitted import stored_params
     from spatialpdvi.io.results.slim import slim_pairs
-    from spatialpdvi.io.results.stored import stored_params
-    from spatialpdvi.io.results.writing import write_elements
+    from spatialpdvi.io.results.writing import marker_columns, write_elements
     from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN, slim_from
 
     summary, written = elements["uns", keys.uns], dict(elements)
@@ -67,7 +66,7 @@ def write_result(
                 with progress.stage("markers"):
                     markers = _markers(source, elements, keys)
             if markers is not None:
-                written |= stored_columns(markers, keys, "domain")
+                written |= marker_columns(markers, keys, "domain")
     if origin is not None:  # a fit of features that a file without counts has
         written["uns", keys.uns] = summary | {COUNTS_IN: origin, FITTED_IN: path.name}
     elif slim:

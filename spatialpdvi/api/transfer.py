@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import check_free
 from spatialpdvi.io.storage.paths import locate
@@ -82,10 +82,10 @@ def transfer(
     ['0', '1', '2']
     """
     from spatialpdvi.io.results.writing import apply_elements
-    from spatialpdvi.prediction.transfer import Choices, carry_domains, read_fitted
+    from spatialpdvi.prediction.transfer import TransferOptions, carry_domains, read_fitted_domains
 
     progress = progress_of(progress)
-    chosen = Choices(
+    options = TransferOptions(
         key_added=key_added,
         new_key=new_key,
         borders=borders,
@@ -97,13 +97,14 @@ def transfer(
     )
     target = AnnDataSource(adata)
     target.check_takes_results()
-    if fitted is adata and chosen.keys == chosen.new_keys:
+    if fitted is adata and options.keys == options.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
-    check_free(target, chosen.new_keys)
+    with own_names({"key_added": "new_key"}):  # another key of the fit would not help
+        check_free(target, options.new_keys)
     with progress.stage("read"):
-        fit = read_fitted(AnnDataSource(fitted), chosen, name="")
-    result, elements = carry_domains(fit, target, chosen, progress)
-    apply_elements(adata, elements, remove=chosen.new_keys.pairs_in(target))
+        fit = read_fitted_domains(AnnDataSource(fitted), options, name="")
+    result, elements = carry_domains(fit, target, options, progress)
+    apply_elements(adata, elements, remove=options.new_keys.pairs_in(target))
     return result
 
 
@@ -157,10 +158,10 @@ def transfer_file(
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
-    from spatialpdvi.prediction.transfer import Choices, carry_domains, read_fitted
+    from spatialpdvi.prediction.transfer import TransferOptions, carry_domains, read_fitted_domains
 
     progress = progress_of(progress)
-    chosen = Choices(
+    options = TransferOptions(
         key_added=key_added,
         new_key=new_key,
         borders=borders,
@@ -172,16 +173,16 @@ def transfer_file(
     )
     source_path, target_path = locate(path), locate(to)
     written = target_path if output is None else locate(output)
-    if chosen.keys == chosen.new_keys or output is not None:
+    if options.keys == options.new_keys or output is not None:
         check_distinct(written, "to" if output is None else "output", (source_path,))
     with claimed(written):
         with progress.stage("read") as stage:
             with H5adSource(source_path) as source:
-                fit = read_fitted(source, chosen, name=Path(source_path.name).name)
+                fit = read_fitted_domains(source, options, name=Path(source_path.name).name)
             stage.note(f"{fit.stored.codes.size:,} fitted spots, {len(fit.stored.names)} domains")
-        with checked_file(target_path, written, chosen.new_keys) as target:
-            result, elements = carry_domains(fit, target, chosen, progress)
-            stale = chosen.new_keys.pairs_in(target)
+        with own_names({"key_added": "new_key"}), checked_file(target_path, written, options.new_keys) as target:
+            result, elements = carry_domains(fit, target, options, progress)
+            stale = options.new_keys.pairs_in(target)
         with progress.stage("write"):
             write_elements(target_path, written, elements, remove=stale)
     return result

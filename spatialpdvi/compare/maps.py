@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from spatialpdvi.compare.runs import Run
-from spatialpdvi.plotting.labels import match_colours, read_labels
+from spatialpdvi.plotting.labels import check_labels, match_colours
 from spatialpdvi.plotting.maps import draw_labels, paint_labels
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
@@ -37,7 +37,7 @@ def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Se
     """
     tissue = place_tissue(coordinates[:, :2])
     tissue = tissue._replace(size=(_SCALE * tissue.size[0], _SCALE * tissue.size[1]))
-    labels = None if annotation is None else read_labels(annotation, n=len(coordinates), what="labels")
+    labels = None if annotation is None else check_labels(annotation, n=len(coordinates), what="labels")
     reference = np.array(next((run for run in runs if not run.failed), runs[0]).domains)
     panels = []
     if labels is not None and labels.names:

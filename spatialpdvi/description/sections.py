@@ -24,11 +24,11 @@ from spatialpdvi.options.validation import check_seed, read_kind
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
 
-__all__ = ["Choices", "Part", "describe_source", "join_parts"]
+__all__ = ["DescribeOptions", "Part", "describe_source", "join_parts"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class DescribeOptions:
     """What the caller chose for all sections, which is checked before anything is read.
 
     Raises
@@ -75,7 +75,7 @@ class Part(NamedTuple):
     means: np.ndarray | None  # (K, d) of the domains of the fit
 
 
-def describe_source(source: Source, name: str, choices: Choices, progress: Progress) -> Part:
+def describe_source(source: Source, name: str, options: DescribeOptions, progress: Progress) -> Part:
     """Describe every section of a file.
 
     Parameters
@@ -84,7 +84,7 @@ def describe_source(source: Source, name: str, choices: Choices, progress: Progr
         With the result of a fit, or with other domains.
     name
         Of its section, where it has no column of sections.
-    choices
+    options
         What is described.
     progress
         Shows the stages.
@@ -94,10 +94,10 @@ def describe_source(source: Source, name: str, choices: Choices, progress: Progr
     InputError
         Where there are no domains, or a column cannot be used.
     """
-    if choices.where.domain_key is None:
-        source = select_fitted(source, choices.keys)
+    if options.where.domain_key is None:
+        source = select_fitted(source, options.keys)
     with progress.stage("read") as stage:
-        sections = read_sections(source, choices.keys, choices.where, name=name)
+        sections = read_sections(source, options.keys, options.where, name=name)
         stage.note(f"{sum(section.spots.size for section in sections):,} spots of {name}")
     rows, sizes, contacts, composition, graphs = [], [], [], [], []
     with progress.stage("contacts") as stage:
@@ -107,7 +107,7 @@ def describe_source(source: Source, name: str, choices: Choices, progress: Progr
             graph, neighbours = section_graph(section)
             rows.append(section_row(section) | {"neighbours": neighbours})
             sizes.append(domain_sizes(section, rows[-1]["spot_area"]))
-            contacts.append(contact_table(section, graph, n_perms=choices.n_perms, seed=choices.seed))
+            contacts.append(contact_table(section, graph, n_perms=options.n_perms, seed=options.seed))
             graphs.append(graph)
             if section.types is not None:
                 composition.append(composition_table(section))
@@ -116,8 +116,8 @@ def describe_source(source: Source, name: str, choices: Choices, progress: Progr
         domains=pd.concat(sizes, ignore_index=True),
         contacts=pd.concat(contacts, ignore_index=True),
         composition=pd.concat(composition, ignore_index=True) if composition else None,
-        genes=_genes(source, sections, graphs, choices, progress),
-        means=shared_means(source, choices.keys) if choices.where.domain_key is None else None,
+        genes=_genes(source, sections, graphs, options, progress),
+        means=shared_means(source, options.keys) if options.where.domain_key is None else None,
     )
 
 
@@ -125,34 +125,34 @@ def _genes(
     source: Source,
     sections: Sequence[SectionDomains],
     graphs: Sequence[sp.csr_matrix],
-    choices: Choices,
+    options: DescribeOptions,
     progress: Progress,
 ) -> pd.DataFrame | None:
     """Test the genes of each domain of a file; None, and a warning, where it has no counts."""
-    if not choices.n_genes:
+    if not options.n_genes:
         return None
     with progress.stage("genes"):
         try:
             counts, genes = read_genes(
-                source, choices.keys, layer=choices.layer, gene_key=choices.gene_key, memory=choices.memory
+                source, options.keys, layer=options.layer, gene_key=options.gene_key, memory=options.memory
             )
         except InputError as error:
-            if choices.layer is not None or choices.gene_key is not None:
+            if options.layer is not None or options.gene_key is not None:
                 raise
             text = f"No genes are tested. {error.sentence(option)} {option('n_genes', 0)} says that none are wanted."
             warnings.warn(InputWarning(text), stacklevel=5)
             return None
-        return gene_table(counts, genes, sections, graphs, n_genes=choices.n_genes)
+        return gene_table(counts, genes, sections, graphs, n_genes=options.n_genes)
 
 
-def join_parts(parts: Sequence[Part], choices: Choices) -> Description:
+def join_parts(parts: Sequence[Part], options: DescribeOptions) -> Description:
     """Return the tables of all files as one description, with the differences between conditions.
 
     Parameters
     ----------
     parts
         One for each file, from `describe_source`.
-    choices
+    options
         What is described.
 
     Raises
@@ -170,11 +170,11 @@ def join_parts(parts: Sequence[Part], choices: Choices) -> Description:
     domains = pd.concat([part.domains for part in parts], ignore_index=True)
     composition = joined(part.composition for part in parts)
     differences, reason = None, ""
-    if choices.where.condition is not None:
+    if options.where.condition is not None:
         groups = group_sections(list(sections["condition"]))
         if len(groups.names) < 2:
             raise InputError(
-                f"sections of at least two conditions in obs[{choices.where.condition!r}]",
+                f"sections of at least two conditions in obs[{options.where.condition!r}]",
                 f"{len(sections)} of {groups.names[0]!r}",
                 f"Name another column with {option('condition')}, give files of other conditions too, or name the "
                 f"column of the sections with {option('sample_key')}.",
@@ -183,9 +183,9 @@ def join_parts(parts: Sequence[Part], choices: Choices) -> Description:
         reason = why_no_p(groups)
         if reason:
             warnings.warn(InputWarning(reason), stacklevel=4)
-        compared = [difference_table(domains, sections, groups, seed=choices.seed)]
+        compared = [difference_table(domains, sections, groups, seed=options.seed)]
         if composition is not None:
-            compared.append(difference_table(composition, sections, groups, seed=choices.seed))
+            compared.append(difference_table(composition, sections, groups, seed=options.seed))
         differences = pd.concat(compared, ignore_index=True)
         if composition is not None:
             differences.insert(1, "type", differences.pop("type").fillna(""))
@@ -197,7 +197,7 @@ def join_parts(parts: Sequence[Part], choices: Choices) -> Description:
         genes=joined(part.genes for part in parts),
         differences=differences,
         no_p_values=reason,
-        params=_params(choices),
+        params=_params(options),
     )
 
 
@@ -221,14 +221,14 @@ def _warn_of_other_domains(parts: Sequence[Part]) -> None:
     warnings.warn(InputWarning(text), stacklevel=5)
 
 
-def _params(choices: Choices) -> dict[str, Any]:
+def _params(options: DescribeOptions) -> dict[str, Any]:
     return {
-        "key_added": choices.keys.prefix,
-        **choices.where._asdict(),
-        "layer": choices.layer,
-        "gene_key": choices.gene_key,
-        "n_genes": choices.n_genes,
-        "n_perms": choices.n_perms,
-        "seed": choices.seed,
+        "key_added": options.keys.prefix,
+        **options.where._asdict(),
+        "layer": options.layer,
+        "gene_key": options.gene_key,
+        "n_genes": options.n_genes,
+        "n_perms": options.n_perms,
+        "seed": options.seed,
         "versions": library_versions("pandas", "squidpy"),
     }

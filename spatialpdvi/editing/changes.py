@@ -17,11 +17,11 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import scores_of_fit
+from spatialpdvi.io.results.fitted import scores_of_fit, stored_graph, stored_params
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section, stored_graph, stored_params
+from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
 from spatialpdvi.io.section.features import read_graph
-from spatialpdvi.io.section.labels import read_domains, read_labels
+from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.options.stages import GraphSettings
@@ -98,7 +98,7 @@ def _rename(source: Source, fit: StoredFit, edit: Rename) -> _Edited:
         assert edit.names is not None
         names = table_names({str(old): str(new) for old, new in edit.names.items()}, fit.names)
     else:
-        labels = _labels(source, edit.from_key)
+        labels = read_column(source, edit.from_key, name="from_key")
         names = majority_names(fit.codes, fit.names, labels.codes.astype("int64"), list(labels.categories))
     twice = repeated(names)
     if twice and not edit.merge and edit.from_key is None:
@@ -233,21 +233,10 @@ def _renamed(source: Source, keys: Keys, before: StoredFit, after: StoredFit, le
     return elements
 
 
-def _labels(source: Source, key: str) -> pd.Categorical:
-    """Return the column of labels after which domains are named."""
-    try:
-        labels, _ = read_labels(source, key)
-    except InputError as error:
-        raise error.renamed({"label_key": "from_key"}) from error
-    assert labels is not None  # a key was given
-    return labels
-
-
 def _options(source: Source, fit: StoredFit) -> FitOptions:
     """Return the options of the fit, as far as they are stored and still apply to the file."""
     known = {row["name"] for row in option_table()} - {"k"}
-    stored = stored_params(fit.summary).items()
-    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in stored if name in known}
+    given = {name: value for name, value in stored_params(fit.summary).items() if name in known}
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
     if "composition" in fit.summary:

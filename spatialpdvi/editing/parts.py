@@ -2,14 +2,14 @@
 
 import warnings
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from spatialpdvi.errors import InputError, InputWarning, in_words, option
+from spatialpdvi.errors import InputError, InputWarning, option, own_names
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.initialization.start import one_hot
@@ -19,7 +19,6 @@ from spatialpdvi.io.section.counts import COUNTS_ADVICE
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
-from spatialpdvi.runtime.rows import CountRows, SelectedRows
 
 __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options", "read_again"]
 
@@ -110,15 +109,13 @@ def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progres
         advice = "" if n >= 4 else "Leave the domain as it is: two parts need at least 4 spots."
         limit = f"at most half the number of spots of the domain, which is {n // 2:,}"
         raise InputError(limit, str(into), advice, option="into")
-    inside = _of_spots(section, np.flatnonzero(own))
+    inside = section.of(np.flatnonzero(own))
     if inside.samples is None or len(inside.samples.categories) < 2:
         inside, options = inside._replace(samples=None), replace(options, correct="none", across_sections=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
-        try:
+        with own_names({"k": "into"}):
             result = fit_section(inside, options, progress)
-        except InputError as error:
-            raise error.renamed({"k": "into"}) from error
     filled = int((result.domain_sizes > 0).sum())
     if filled < into:
         raise InputError(
@@ -197,37 +194,10 @@ def _nearest(section: Section, chosen: np.ndarray) -> np.ndarray:
 
 
 def _warn_inside(message: Warning | str) -> None:
-    """Warn again of what the fit inside a domain has warned of, with its number of domains called as it is here."""
-    if not isinstance(message, InputWarning):
-        warnings.warn(message, stacklevel=3)
-        return
-
-    def rename(name: str, *value: Any) -> str:
-        return option({"k": "into"}.get(name, name), *value)
-
-    text = in_words(str(message.args[0]), rename)
-    warnings.warn(InputWarning(f"The fit inside the domain: {text}"), stacklevel=3)
-
-
-def _of_spots(section: Section, spots: np.ndarray) -> Section:
-    """The section of some of its spots (ascending)."""
-    samples = section.samples
-    return section._replace(
-        counts=None if section.counts is None else _rows(section.counts, spots),
-        spot_names=section.spot_names[spots],
-        coordinates=section.coordinates[spots],
-        labels=None if section.labels is None else section.labels[spots],
-        features=None if section.features is None else section.features[spots],
-        graph=None if section.graph is None else section.graph[spots][:, spots].tocsr(),
-        samples=None if samples is None else samples[spots].remove_unused_categories(),
-    )
-
-
-def _rows(counts: CountRows, spots: np.ndarray) -> sp.csr_matrix:
-    """The counts of some spots (ascending), in memory."""
-    if isinstance(counts, sp.csr_matrix):
-        return counts[spots]
-    return sp.csr_matrix(sp.vstack(list(SelectedRows(counts, spots).blocks())))
+    """Warn again of what the fit inside a domain has warned of."""
+    if isinstance(message, InputWarning):
+        message = InputWarning(f"The fit inside the domain: {message.args[0]}")
+    warnings.warn(message, stacklevel=3)
 
 
 def _normalised(posterior: np.ndarray) -> np.ndarray:

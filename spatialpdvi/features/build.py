@@ -16,7 +16,6 @@ from spatialpdvi.features.scaling import (
     normalised_genes,
     pearson_residuals,
     scaled_genes,
-    sums_of_rows,
     take_genes,
 )
 from spatialpdvi.features.selection import Tally, select_genes, tally
@@ -26,7 +25,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings, are_tall
 from spatialpdvi.runtime.memory import fit_bytes, memory_limit, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
-from spatialpdvi.runtime.rows import CountRows, SpreadRows
+from spatialpdvi.runtime.rows import CountRows, SpreadRows, row_sums
 
 __all__ = ["RawFeatures", "raw_features"]
 
@@ -163,7 +162,7 @@ def _normalised(
             what = f"The fit of {n:,} spots with {n_values:,} values of {genes.size:,} selected genes"
             warn_of_limit(needed, settings.memory, what, f"Select fewer genes with {option('n_top_genes')}.")
     taken = take_genes(counts, genes, n_values)
-    totals = sums_of_rows(taken) if totals is None else totals
+    totals = row_sums(taken) if totals is None else totals
     return normalised_genes(taken, totals, **recipe, in_place=True)
 
 

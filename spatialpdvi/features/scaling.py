@@ -20,7 +20,7 @@ from spatialpdvi.kernels.counts import (
     scale_columns,
 )
 from spatialpdvi.kernels.mixture import N_CHUNKS
-from spatialpdvi.runtime.rows import CountRows, Rows, SpreadRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, Rows, SpreadRows, row_blocks, row_sums
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "normalised_genes",
     "pearson_residuals",
     "scaled_genes",
-    "sums_of_rows",
     "take_genes",
 ]
 
@@ -168,7 +167,7 @@ class NormalisedRows:
         done = 0
         for block in row_blocks(self._counts):
             taken = take_genes(block, self._genes)
-            totals = sums_of_rows(taken) if self._totals is None else self._totals[done : done + block.shape[0]]
+            totals = row_sums(taken) if self._totals is None else self._totals[done : done + block.shape[0]]
             yield normalised_genes(taken, totals, target_sum=self._target_sum, transform=self._transform, in_place=True)
             done += block.shape[0]
 
@@ -231,11 +230,6 @@ def scaled_genes(normalised: sp.csr_matrix | NormalisedRows, genes: np.ndarray, 
     if vary.size < genes.size:
         normalised = take_genes(normalised, vary)
     return ScaledGenes(normalised, genes[vary], sd[vary])
-
-
-def sums_of_rows(values: sp.csr_matrix) -> np.ndarray:
-    """Return the sum (n,) float64 of each row."""
-    return np.asarray(values.sum(axis=1, dtype=np.float64)).ravel()
 
 
 class ColumnMoments:
@@ -307,7 +301,7 @@ def pearson_residuals(counts: CountRows, genes: np.ndarray) -> np.ndarray:
             f"Choose another {option('transform')}, or raise {option('memory')}.",
         )
     chosen = counts[:, genes].astype(np.float64)
-    rows = np.flatnonzero(np.asarray(chosen.sum(axis=1)).ravel() > 0)
+    rows = np.flatnonzero(row_sums(chosen) > 0)
     columns = np.flatnonzero(np.asarray(chosen.sum(axis=0)).ravel() > 0)
     residuals = np.zeros(chosen.shape, dtype=np.float32)
     if rows.size and columns.size:

@@ -50,7 +50,7 @@ def smooth_features(
 ) -> SmoothedFeatures:
     """Average the features of a section over neighbours in space, at the scale of the section and around it."""
     components, xy = raw.components, section.coordinates
-    samples = section.blocks(across=settings.across_sections)
+    samples = section.neighbourhood_groups(across=settings.across_sections)
     with progress.stage("smooth") as stage:
         # An average over more than half the spots that a domain has on average would blur the domains themselves. The
         # size of sections is that in which the average spot lies, so that a few spots apart do not count as a section.

@@ -36,7 +36,7 @@ from spatialpdvi.version import library_versions
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["explain_empty", "fit_features", "fit_section", "library_versions"]
+__all__ = ["explain_empty", "fit_features", "fit_section"]
 
 _TRIVIAL_SEEDS = 5
 _NAMED = 3  # domains that the spots of a lost domain went to, at most
@@ -125,19 +125,19 @@ def fit_features(
         progress,
         checkpoint=checkpoint,
     )
-    start = prepared.initialization
+    initialization = prepared.initialization
     del raw  # large
     run = SolverRun.of(options)
     with progress.stage("fit") as stage:
         domains = _solve(prepared, run, stage, checkpoint=checkpoint, cluster=cluster)
     _warn_of_empty(domains, options.n_domains)
-    agreed = start.agreed
-    calibration = _calibrated(domains, start)
+    agreed = initialization.agreed
+    calibration = _calibrated(domains, initialization)
     with progress.stage("scores"):
-        scores = section_scores(section, domains.posterior, baseline=start.start.labels, calibration=calibration)
+        scores = section_scores(section, domains.posterior, baseline=prepared.start.labels, calibration=calibration)
         if section.labels is not None:
             scores["trivial"] = _trivial(prepared, options.n_domains)
-    samples = section.blocks(across=options.across_sections)
+    samples = section.neighbourhood_groups(across=options.across_sections)
     lengths = border_lengths(domains.labels, section.coordinates, options.n_domains, samples=samples)
     colours = domain_colours(lengths)
     named = name_domains(domains.labels, options.n_domains)
@@ -151,11 +151,11 @@ def fit_features(
         domain_mean=domains.lam.m,
         log_variance=domains.lam.rho,
         states=state_result(prepared.problem, prepared.graph.patching.order, domains.posterior, domains.lam),
-        hyperparameters=start.start.hyperparameters,
+        hyperparameters=prepared.start.hyperparameters,
         agreement=None if agreed is None else agreed.agreement,
         calibration=calibration,
-        features=start.fitted,
-        store_features=start.rotation is not None or not prepared.features.as_given,
+        features=initialization.fitted,
+        store_features=initialization.rotation is not None or not prepared.features.as_given,
         graph=prepared.graph.patching.graph,
         find_flow=prepared.graph.borders.directions,
         trace=domains.trace,

@@ -13,7 +13,8 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.background import Exclusion
 from spatialpdvi.io.section.counts import warn_of_other_features
 from spatialpdvi.io.section.section import Section, read_section
-from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options, option_as_set
+from spatialpdvi.options.fit import KMEANS, FitOptions
+from spatialpdvi.options.idle import idle_options, option_as_set
 from spatialpdvi.options.k_range import candidates
 from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, warn_of_limit
 
@@ -54,7 +55,7 @@ def read_inputs(
         rep=options.rep,
         init=_initial_column(source, options.init),
         graph=options.graph,
-        sample=options.sample_key,
+        sample_key=options.sample_key,
         # the workers of a cluster read the counts
         memory=max(0, memory_limit(options.memory) - SPOT_BYTES * source.n_obs) if cluster is None else 0,
         exclusion=Exclusion(options.mask, options.min_counts, options.min_genes),

@@ -32,7 +32,8 @@ from spatialpdvi.initialization import (
     start_from_labels,
 )
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import KMEANS, FitOptions, idle_options_of, option_as_set
+from spatialpdvi.options.fit import KMEANS, FitOptions
+from spatialpdvi.options.idle import idle_options_of, option_as_set
 from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettings, default_n_neighbors
 from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets, search_rounds
 from spatialpdvi.problems.base import Blocks
@@ -40,6 +41,7 @@ from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsMixture
 from spatialpdvi.runtime.memory import FIXED_BYTES, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare", "prepare_start"]
@@ -354,7 +356,6 @@ def _sample(section: Section, states: States, settings: GraphSettings, seed: int
     Spots that are drawn one by one have the tissue's domains with all their borders. In pieces of a section borders are
     missing, and domains of whole pieces cost no edges.
     """
-    spots = np.sort(np.random.default_rng(seed).choice(section.coordinates.shape[0], SAMPLED, replace=False))
-    samples = None if section.samples is None else section.samples[spots].remove_unused_categories()
-    some = section._replace(coordinates=section.coordinates[spots], samples=samples, graph=None)
+    spots = some_rows(np.arange(section.coordinates.shape[0]), seed, SAMPLED)
+    some = section._replace(counts=None, features=None, graph=None).of(spots)  # places alone are needed
     return Sample(spots, layered_edges(some, states.features[spots], join_spots(some, settings), settings))

@@ -66,7 +66,7 @@ def build_graph(
     weights
         Of the edges of a mixture of compositions, from `layered_edges`.
     """
-    xy, samples = section.coordinates, section.blocks(across=settings.across_sections)
+    xy, samples = section.coordinates, section.neighbourhood_groups(across=settings.across_sections)
     borders = Borders(xy, labels, samples, settings.flow_neighbors)
     with progress.stage("graph") as stage:
         pattern = join_spots(section, settings) if weights is None else weights
@@ -93,7 +93,7 @@ def join_spots(section: Section, settings: GraphSettings) -> sp.csr_matrix:
         Of the graph.
     """
     if section.graph is None:
-        samples = section.blocks(across=settings.across_sections)
+        samples = section.neighbourhood_groups(across=settings.across_sections)
         return _join_neighbors(section.coordinates, samples, settings.n_neighbors or default_n_neighbors())
     if section.samples is None or settings.across_sections:
         return section.graph
@@ -116,7 +116,7 @@ def layered_edges(
     settings
         Of the graph.
     """
-    samples = section.blocks(across=settings.across_sections)
+    samples = section.neighbourhood_groups(across=settings.across_sections)
     forms = layer_forms(features, section.coordinates, pattern, samples=samples)
     return weigh_by_layers(pattern, section.coordinates, forms, anisotropy=settings.anisotropy, beta=settings.beta)
 
@@ -141,7 +141,7 @@ def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: 
     found = {}
     for number, spots in enumerate(section.spots_of_samples()):
         if spots.size >= _FEWEST:
-            alike = _likeness(features, spots, graph)
+            alike = _similarity(features, spots, graph)
             if alike < _ALIKE:
                 found[number] = alike
     if not found:
@@ -162,7 +162,7 @@ def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: 
     warnings.warn(InputWarning(text), stacklevel=2)
 
 
-def _likeness(features: np.ndarray, spots: np.ndarray, graph: sp.csr_matrix) -> float:
+def _similarity(features: np.ndarray, spots: np.ndarray, graph: sp.csr_matrix) -> float:
     """Largest correlation, over features, of spots (m,) of a section with the mean of those joined to each."""
     some = some_rows(spots[np.diff(graph.indptr)[spots] > 0], 0, _COMPARED)
     if some.size < _FEWEST:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
-from spatialpdvi.errors import InputError, expect_finite
+from spatialpdvi.errors import InputError
 from spatialpdvi.runtime.rows import slices
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "chaos",
     "contingency",
     "domain_scores",
+    "expect_finite",
     "label_agreement",
     "overlap",
     "pas",
@@ -300,6 +301,17 @@ def _labelled_in_both(a: Codes, b: Codes) -> tuple[Codes, Codes]:
         )
     both = (a >= 0) & (b >= 0)
     return (a, b) if both.all() else (a[both], b[both])
+
+
+def expect_finite(position: np.ndarray) -> None:
+    """Raise an `InputError` where coordinates (n, 2|3) hold NaN or infinity."""
+    n_bad = int((~np.isfinite(position).all(axis=1)).sum())
+    if n_bad:
+        raise InputError(
+            "finite coordinates",
+            f"{n_bad} spots with NaN or infinity" if n_bad > 1 else "1 spot with NaN or infinity",
+            "Remove these spots, or correct their coordinates.",
+        )
 
 
 def _labelled_spots(labels: Any, coordinates: ArrayLike) -> tuple[Codes, Floats]:

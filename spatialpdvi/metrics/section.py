@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["scores_by_section", "section_scores"]
+__all__ = ["measured_calibration", "scores_by_section", "section_scores"]
 
 
 def section_scores(
@@ -64,3 +65,14 @@ def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
     spatial = {name: float((columns[name] * size).sum() / size.sum()) for name in ("chaos", "pas")}
     names = np.array([str(name) for name in section.samples.categories], dtype=object)
     return {**agreement, **spatial, "n_spots": int(size.sum()), "samples": {"sample": names, **columns}}
+
+
+def measured_calibration(fitted: Fitted) -> dict[str, Any]:
+    """Return `calibration_scores` of a stored result against the annotation that it was read with; empty without one.
+
+    Those that the fit has stored are scores against the labels of the fit, which may be others.
+    """
+    if fitted.annotation is None:
+        return {}
+    domains, codes = fitted.domains.codes.astype(np.int64), fitted.annotation.codes
+    return calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)

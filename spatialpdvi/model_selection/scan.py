@@ -257,9 +257,9 @@ def _fit_one(
     raw = raw.leading(FeatureSettings.of(options).n_components)
     features = smooth_features(section, raw, SmoothingSettings.of(options), progress)
     prepared = prepare_start(section, raw, features, options, progress)
-    start = prepared.initialization
+    initialization = prepared.initialization
     solved = solve(prepared, SolverRun.of(options), stage=Stage())
-    domains = np.empty(start.start.labels.size, dtype=np.int64)
+    domains = np.empty(prepared.start.labels.size, dtype=np.int64)
     domains[prepared.graph.patching.order] = solved.phi.argmax(axis=1)
     sizes = np.bincount(domains, minlength=k)
     found, smooth = prepared.found(), int(features.found["smooth"])
@@ -268,11 +268,11 @@ def _fit_one(
         k=k,
         neg_elbo=complete_bound(
             solved.last[-1].evaluation.neg_elbo,
-            start.fitted,
+            initialization.fitted,
             prepared.graph.patching.graph,
             k=k,
-            hyperparameters=start.start.hyperparameters,
-            rotation=start.rotation,
+            hyperparameters=prepared.start.hyperparameters,
+            rotation=initialization.rotation,
             seed=options.seed,
         ),
         found_again=again.net,

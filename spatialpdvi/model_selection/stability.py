@@ -53,7 +53,7 @@ class Replication:
 
     def __init__(self, section: Section, raw: RawFeatures, settings: FeatureSettings, *, across: bool) -> None:
         self._section, self._raw, self._seed = section, raw, settings.seed
-        self._blocks = section.blocks(across=across)
+        self._blocks = section.neighbourhood_groups(across=across)
         self._compared = some_rows(np.arange(section.coordinates.shape[0]), settings.seed, _COMPARED)
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
         self._averages: tuple[int, list[_HalvesByScale]] | None = None

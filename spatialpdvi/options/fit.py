@@ -19,12 +19,10 @@ __all__ = [
     "TOTALS",
     "TRANSFORMS",
     "FitOptions",
-    "idle_options",
-    "idle_options_of",
     "option_table",
 ]
 
-LEAST_N_PCS = 15  # the smallest default of n_pcs
+_LEAST_N_PCS = 15  # the smallest default of n_pcs
 TRANSFORMS = ("none", "log1p", "sqrt", "pearson")
 RESTARTS = ("merge", "best")
 CORRECTIONS = ("none", "center", "harmony")
@@ -154,7 +152,7 @@ class FitOptions:
     n_pcs: int | None = _option(
         None,
         "Number of principal components to fit; 0 fits the scaled genes themselves, as a sparse matrix. Default: "
-        f"{LEAST_N_PCS}, or K - 1 if that is more. With {option('rep')}, the default is all columns, or this "
+        f"{_LEAST_N_PCS}, or K - 1 if that is more. With {option('rep')}, the default is all columns, or this "
         "many of them if they are principal components.",
         group="Features",
     )
@@ -385,7 +383,7 @@ class FitOptions:
 
         That is ``n_pcs``, or by default K - 1, the dimensions that K means span, but at least 15.
         """
-        return self.n_pcs or max(LEAST_N_PCS, k - 1)
+        return self.n_pcs or max(_LEAST_N_PCS, k - 1)
 
     @property
     def n_domains(self) -> int:
@@ -434,54 +432,6 @@ SOLVER_OPTIONS = (
     "step_mean",
     "step_log_variance",
 )
-
-# an option -> those that have no effect when it is given
-_IDLE = {
-    "rep": ("layer", "n_top_genes", "totals", "target_sum", "transform", "clip"),
-    "init": ("n_init", "restarts", "search"),
-    "graph": ("n_neighbors",),
-}
-_IDLE_WITH_STATES = ("whiten", "tau")
-_IDLE_WITHOUT_STATES = ("detrend", "anisotropy", "search")
-
-
-def idle_options(options: FitOptions) -> list[tuple[str, str]]:
-    """Return the options that were set but have no effect, each with the option that is the reason, by name."""
-    chosen = [name for name in _IDLE if getattr(options, name) is not None]
-    found = [(idle, name) for name in chosen for idle in _set_among(options, _IDLE[name])]
-    if options.states != "auto":
-        found += [(idle, "states") for idle in idle_options_of(options, with_states=options.states != "off")]
-    genes = options.n_pcs == 0 and options.rep is None
-    others = (
-        # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
-        ("whiten", "n_pcs", genes and not options.whiten),
-        ("smooth", "init", genes and options.smooth is not None and options.init is not None),
-        ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
-        ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
-        ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
-    )
-    return found + [(idle, name) for idle, name, is_idle in others if is_idle]
-
-
-def _has_fixed_steps(options: FitOptions) -> bool:
-    """Whether every block has a step that the user fixed; compositions have a block without such an option."""
-    return options.states == "off" and options.step_mean is not None and options.step_log_variance is not None
-
-
-def idle_options_of(options: FitOptions, *, with_states: bool) -> list[str]:
-    """Return the options that were set but have no effect where domains have states, or where they have none."""
-    flow = () if options.save_graph else ("flow_neighbors",)  # edges along layers need none, but it may be stored
-    return _set_among(options, _IDLE_WITH_STATES + flow if with_states else _IDLE_WITHOUT_STATES)
-
-
-def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
-    return [f.name for f in fields(options) if f.name in names and getattr(options, f.name) != f.default]
-
-
-def option_as_set(options: FitOptions, name: str) -> str:
-    """Return the placeholder of an option for a text, with its value where that turns something off."""
-    value = getattr(options, name)
-    return option(name, value) if value is False or value == "off" else option(name)
 
 
 def option_table() -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.options.fit import KMEANS, SOLVER_OPTIONS, FitOptions, idle_options
+from spatialpdvi.options.fit import KMEANS, SOLVER_OPTIONS, FitOptions
+from spatialpdvi.options.idle import idle_options
 
 __all__ = ["PRESETS", "preset_options", "set_by"]
 

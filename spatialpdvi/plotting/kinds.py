@@ -28,7 +28,7 @@ from spatialpdvi.io.results.fitted import (
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.images import TissueImage, read_images
 from spatialpdvi.marker_genes import log_normalised
-from spatialpdvi.metrics.calibration import calibration_scores
+from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import (
     RELIABILITY_NOTE,
@@ -45,7 +45,7 @@ from spatialpdvi.plotting.charts import (
 )
 from spatialpdvi.plotting.fields import choose_edges, draw_edges, draw_flow
 from spatialpdvi.plotting.intervals import intervals_panel, intervals_panel_size
-from spatialpdvi.plotting.labels import Labels, choose_colours, printable, read_labels
+from spatialpdvi.plotting.labels import Labels, check_labels, choose_colours, printable
 from spatialpdvi.plotting.maps import CONFIDENCE, Scale, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, EDITED, HIGHEST_CHART, named_title, score_line
@@ -151,7 +151,7 @@ class View:
     @cached_property
     def domains(self) -> Labels:
         """The domain of each spot."""
-        return read_labels(self.fitted.domains, n=len(self.fitted.domains), what="domains")
+        return check_labels(self.fitted.domains, n=len(self.fitted.domains), what="domains")
 
     @cached_property
     def annotation(self) -> Labels:
@@ -162,7 +162,7 @@ class View:
                 "no annotation",
                 f"Name a column of obs that holds labels by {option('label_key')}.",
             )
-        return read_labels(self.fitted.annotation, n=len(self.domains.codes), what="labels")
+        return check_labels(self.fitted.annotation, n=len(self.domains.codes), what="labels")
 
     @cached_property
     def confusion(self) -> Confusion:
@@ -295,7 +295,7 @@ def _scan(view: View, axes: Axes) -> Heading:
 
 def _states(view: View, axes: Axes) -> Heading:
     posterior = read_states(view.source, view.keys)
-    likeliest = read_labels(posterior.argmax(axis=1), n=len(view.domains.codes), what="states")
+    likeliest = check_labels(posterior.argmax(axis=1), n=len(view.domains.codes), what="states")
     every = palette(posterior.shape[1])  # a state has the colour that it has in the bars of compositions
     draw_labels(axes, view.tissue, likeliest, colours=[every[int(name)] for name in likeliest.names])
     return Heading("States", "likeliest of each spot")
@@ -316,13 +316,8 @@ def _confusion(view: View, axes: Axes) -> Heading:
 
 
 def _reliability(view: View, axes: Axes) -> Heading:
-    # computed here, because the calibration that a fit stores is that of the labels it was given
-    calibration = calibration_scores(
-        view.domains.codes,
-        view.annotation.codes,
-        confidence=view.fitted.confidence,
-        calibrated=view.fitted.calibrated,
-    )
+    _ = view.annotation  # an error where there is none
+    calibration = measured_calibration(view.fitted)
     if "reliability" not in calibration:
         raise no_labels()
     draw_reliability(axes, calibration)

@@ -16,10 +16,10 @@ from spatialpdvi.palette import further_colours, palette
 __all__ = [
     "Labels",
     "check_colours",
+    "check_labels",
     "choose_colours",
     "match_colours",
     "printable",
-    "read_labels",
     "short",
     "short_apart",
 ]
@@ -36,7 +36,7 @@ class Labels(NamedTuple):
     names: list[str]  # of the labels that at least one spot has
 
 
-def read_labels(values: Any, *, n: int, what: str) -> Labels:
+def check_labels(values: Any, *, n: int, what: str) -> Labels:
     """Return codes and names of ``n`` labels; integers are their own names, and negative where missing.
 
     Parameters

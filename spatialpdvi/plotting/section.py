@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from spatialpdvi.errors import InputError, expect_finite
+from spatialpdvi.errors import InputError
+from spatialpdvi.metrics.clustering import expect_finite
 from spatialpdvi.plotting.charts import RELIABILITY_NOTE, draw_reliability, draw_scan, draw_trace
-from spatialpdvi.plotting.labels import choose_colours, read_labels
+from spatialpdvi.plotting.labels import check_labels, choose_colours
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_labels, draw_values
 from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.tissue import place_tissue
@@ -97,8 +98,8 @@ def plot_section(
     position = _check_coordinates(coordinates)
     n = len(position)
     tissue = place_tissue(position[:, :2], samples)
-    domain = read_labels(domains, n=n, what="domains")
-    label = None if annotation is None else read_labels(annotation, n=n, what="labels")
+    domain = check_labels(domains, n=n, what="domains")
+    label = None if annotation is None else check_labels(annotation, n=n, what="labels")
     of_domains, of_labels = choose_colours(domain, label, colours=colours, label_colours=label_colours)
     chart = CHART_WIDTH, min(tissue.size[1], HIGHEST_CHART)
     panels: list[Panel] = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.section.images import TissueImage
 from spatialpdvi.plotting.histology import check_image, draw_image
-from spatialpdvi.plotting.labels import Labels, read_labels, short_apart
+from spatialpdvi.plotting.labels import Labels, check_labels, short_apart
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -175,7 +175,7 @@ def place_tissue(position: NDArray[np.float64], samples: Any | None = None) -> T
 
 
 def _read_samples(samples: Any, n: int) -> Labels:
-    found = read_labels(samples, n=n, what="samples")
+    found = check_labels(samples, n=n, what="samples")
     missing = int((found.codes < 0).sum())
     if missing:
         raise InputError(

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError, list_keys, option
+from spatialpdvi.errors import InputError, list_keys, option, own_names
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit
+from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored, stored_params
+from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.metrics.section import scores_by_section
@@ -22,7 +22,7 @@ from spatialpdvi.prediction.places import BORDERS, Carried, FittedSpots, carry
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
 
-__all__ = ["Choices", "FittedDomains", "TransferResult", "carry_domains", "read_fitted"]
+__all__ = ["FittedDomains", "TransferOptions", "TransferResult", "carry_domains", "read_fitted_domains"]
 
 # of uns: what belongs to the domains, wherever their spots are; features, states and scans belong to the fit's spots
 _OF_DOMAINS = (
@@ -71,7 +71,7 @@ class TransferResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class TransferOptions:
     """What the caller chose, which is checked before anything is read: the arguments of `spatialpdvi.transfer`.
 
     Raises
@@ -111,10 +111,8 @@ class Choices:
         """Those that are written."""
         if self.new_key is None:
             return self.keys
-        try:
+        with own_names({"key_added": "new_key"}):
             return Keys(self.new_key)
-        except InputError as error:
-            raise error.renamed({"key_added": "new_key"}) from error
 
 
 class FittedDomains(NamedTuple):
@@ -127,14 +125,14 @@ class FittedDomains(NamedTuple):
     params: Mapping[str, Any]
 
 
-def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDomains:
+def read_fitted_domains(everything: Source, options: TransferOptions, *, name: str) -> FittedDomains:
     """Read the domains of a fit, and where its spots are.
 
     Parameters
     ----------
     everything
         The fitted file, with the spots that the fit left out.
-    chosen
+    options
         What the caller chose.
     name
         Of the file, which the result says; empty in memory.
@@ -144,8 +142,8 @@ def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDoma
     InputError
         Where there is no fit, or its coordinates or sections are gone.
     """
-    source = select_fitted(everything, chosen.keys)
-    stored = read_stored(source, chosen.keys)
+    source = select_fitted(everything, options.keys)
+    stored = read_stored(source, options.keys)
     params = stored_params(stored.summary)
     lost = lost_sample_key(source, stored.summary)
     if lost is not None:
@@ -163,17 +161,17 @@ def read_fitted(everything: Source, chosen: Choices, *, name: str) -> FittedDoma
 
 
 def carry_domains(
-    fit: FittedDomains, target: Source, chosen: Choices, progress: Progress
+    fit: FittedDomains, target: Source, options: TransferOptions, progress: Progress
 ) -> tuple[TransferResult, dict[tuple[str, str], Any]]:
     """Return the result, and what is written into the file of the other spots (docs/transfer.md).
 
     Parameters
     ----------
     fit
-        From `read_fitted`.
+        From `read_fitted_domains`.
     target
         The file of the other spots.
-    chosen
+    options
         What the caller chose.
     progress
         Shows the stages.
@@ -184,15 +182,15 @@ def carry_domains(
         Where sections or coordinates do not match.
     """
     with progress.stage("read") as stage:
-        sample_key = _sample_key(fit, target, chosen.sample_key)
-        spatial_key = spatial_key_of_fit(fit.stored.summary, chosen.spatial_key)
-        label_key = chosen.label_key
+        sample_key = _sample_key(fit, target, options.sample_key)
+        spatial_key = spatial_key_of_fit(fit.stored.summary, options.spatial_key)
+        label_key = options.label_key
         section = read_section(
-            target, spatial_key=spatial_key, label_key=label_key, sample=sample_key, expression=False
+            target, spatial_key=spatial_key, label_key=label_key, sample_key=sample_key, expression=False
         )
         pairs = _matched(fit, section, target)
         stage.note(f"{section.coordinates.shape[0]:,} spots to give a domain")
-    places, stored = section.coordinates * chosen.scale, fit.stored
+    places, stored = section.coordinates * options.scale, fit.stored
     parts: list[Carried] = []
     with progress.stage("transfer") as stage:
         for name, of_fit, spots in pairs:
@@ -202,7 +200,7 @@ def carry_domains(
                 stored.posterior[of_fit],
                 None if stored.calibrated is None else stored.calibrated[of_fit],
             )
-            parts.append(carry(near, places[spots], borders=chosen.borders, limit=chosen.max_distance, section=name))
+            parts.append(carry(near, places[spots], borders=options.borders, limit=options.max_distance, section=name))
         domains = np.full(places.shape[0], -1, dtype=np.int64)
         for (_, _, spots), part in zip(pairs, parts, strict=True):
             domains[spots] = part.codes
@@ -219,22 +217,17 @@ def carry_domains(
         "max_distance": np.array([part.limit for part in parts]),
     }
     with progress.stage("scores"):
-        chosen_spots = section._replace(
-            coordinates=section.coordinates[kept],
-            labels=None if section.labels is None else section.labels[kept],
-            samples=None if section.samples is None else section.samples[kept].remove_unused_categories(),
-        )
-        scores = scores_by_section(chosen_spots, domains[kept])
+        scores = scores_by_section(section.of(np.flatnonzero(kept)), domains[kept])
     result = TransferResult(domains, stored.names, posterior, calibrated, pd.DataFrame(columns), scores)
     params = {
         "spatial_key": spatial_key,
         "sample_key": sample_key,
         "label_key": section.label_key,
-        "max_distance": chosen.max_distance,
+        "max_distance": options.max_distance,
         "n_spots": int(kept.sum()),
         "n_excluded": int((~kept).sum()),
     }
-    return result, _elements(result, fit, chosen, params, columns)
+    return result, _elements(result, fit, options, params, columns)
 
 
 def _joined(parts: list[Any], pairs: list[tuple[str | None, Any, Any]], n: int) -> np.ndarray:
@@ -297,25 +290,29 @@ def _matched(
 
 
 def _elements(
-    result: TransferResult, fit: FittedDomains, chosen: Choices, params: dict[str, Any], columns: dict[str, Any]
+    result: TransferResult,
+    fit: FittedDomains,
+    options: TransferOptions,
+    params: dict[str, Any],
+    columns: dict[str, Any],
 ) -> dict[tuple[str, str], Any]:
     """Return the value of each (group, key) that is written (docs/outputs.md)."""
-    keys, summary = chosen.new_keys, fit.stored.summary
+    keys, summary = options.new_keys, fit.stored.summary
     source = fit.name or "an AnnData in memory"
     before = summary.get("transfer")  # where the domains had been carried over before
     fit_source = str(before.get("fit", source)) if isinstance(before, Mapping) else source
     params = {
         "transferred_from": source,
-        "transferred_key": chosen.keys.prefix,
+        "transferred_key": options.keys.prefix,
         **{name: fit.params[name] for name in _OF_FIT if name in fit.params},
-        "borders": chosen.borders,
-        "scale": float(chosen.scale),
+        "borders": options.borders,
+        "scale": float(options.scale),
         "key_added": keys.prefix,
         **params,
     }
     stated = {
         "source": source,
-        "key": chosen.keys.prefix,
+        "key": options.keys.prefix,
         "fit": fit_source,
         "certificate": f"The certificate and the trace are those of the fit of {fit_source}. The domains were carried "
         "over by place, which is no fit and has no certificate of its own.",

@@ -24,7 +24,7 @@ _OF_PREDICT = (*OF_A_SECTION, "key_added", "save_graph", "correct")
 def stored_options(params: Mapping[str, Any]) -> FitOptions | None:
     """Return the checked options of a fit; None if the parameters are not those of a fit by this version."""
     known = {f.name for f in fields(FitOptions)}
-    given = {name: _plain(value) for name, value in params.items() if name in known}
+    given = {name: value for name, value in params.items() if name in known}
     needed = {f.name for f in fields(FitOptions) if f.default is MISSING}
     if not needed <= given.keys():
         return None
@@ -58,7 +58,7 @@ def fit_command(
 
 def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> list[str]:
     """Return the words of the `spatialpdvi predict` that repeats a prediction in the folder of the model's file."""
-    options = FitOptions(k=2, **{name: _plain(params[name]) for name in _OF_PREDICT if name in params})
+    options = FitOptions(k=2, **{name: params[name] for name in _OF_PREDICT if name in params})
     others = {f.name for f in fields(FitOptions)} - set(_OF_PREDICT)
     model = _file(Path(str(params["model"])))
     return [
@@ -85,7 +85,7 @@ def transfer_command(params: Mapping[str, Any], file: Path, *, output: Path) -> 
         "key_added": params.get("transferred_key"),
         "new_key": params.get("key_added"),
     }
-    flags = [f"--{name.replace('_', '-')}={_plain(value)}" for name, value in own.items() if value is not None]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value is not None]
     fitted = _file(Path(str(params.get("transferred_from"))))
     return ["spatialpdvi", "transfer", fitted, "--to", _file(file), *flags, "-o", _file(output)]
 
@@ -185,8 +185,3 @@ def _spelled(sign: str) -> str:
     """Return the escapes of a character; Python stores bytes of a file's name that are not UTF-8 as surrogates."""
     lone = "\udc80" <= sign <= "\udcff"
     return "".join(f"\\x{byte:02x}" for byte in sign.encode("utf-8", "surrogateescape" if lone else "surrogatepass"))
-
-
-def _plain(value: Any) -> Any:
-    """Return a number or text of NumPy as Python's own."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -12,7 +12,6 @@ from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
 from spatialpdvi.io.results.fitted import Fitted, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
-from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "domain_table",
     "genes_to_map",
     "joint_samples",
-    "measured_calibration",
     "number",
     "own_scores",
     "scan_table",
@@ -152,11 +150,6 @@ class Material:
         return scores
 
     @property
-    def confidence(self) -> np.ndarray:
-        """The confidence of each spot, (n,), calibrated if the fit calibrated it."""
-        return self.fitted.confidence if self.fitted.calibrated is None else self.fitted.calibrated
-
-    @property
     def is_predicted(self) -> bool:
         """Whether the domains are those of a saved model."""
         return "model" in self.params
@@ -237,7 +230,7 @@ def domain_table(material: Material) -> list[Domain]:
         total = np.bincount(codes, weights=values, minlength=n_domains)
         return np.divide(total, sizes, out=np.full(n_domains, np.nan), where=sizes > 0)
 
-    confidence, agreement = means(material.confidence), means(material.agreement)
+    confidence, agreement = means(material.fitted.shown_confidence), means(material.agreement)
     labels, shares = _main_labels(fitted, codes, n_domains)
     return [
         Domain(str(name), int(sizes[k]), sizes[k] / codes.size, confidence[k], agreement[k], labels[k], shares[k])
@@ -372,14 +365,3 @@ def confidence_table(material: Material) -> list[list[str]]:
 def _of_sample(scores: Mapping[str, Any], i: int) -> dict[str, Any]:
     columns = scores["samples"]
     return {name: np.atleast_1d(values)[i] for name, values in columns.items() if np.size(values) > i}
-
-
-def measured_calibration(material: Material) -> dict[str, Any]:
-    """Return the calibration of the confidence against the annotation in the maps; empty without an annotation."""
-    fitted = material.fitted
-    if fitted.annotation is None:
-        return {}
-    codes = fitted.annotation.codes.astype(np.int64)
-    return calibration_scores(
-        fitted.domains.codes.astype(np.int64), codes, confidence=fitted.confidence, calibrated=fitted.calibrated
-    )

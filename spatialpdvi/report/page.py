@@ -12,6 +12,7 @@ import numpy as np
 
 from spatialpdvi.description.summary import summary_rows
 from spatialpdvi.io.results.fitted import scores_of_fit
+from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.plotting.labels import printable
 from spatialpdvi.report.command import repeating_command
 from spatialpdvi.report.content import (
@@ -21,7 +22,6 @@ from spatialpdvi.report.content import (
     confidence_table,
     domain_table,
     joint_samples,
-    measured_calibration,
     number,
     own_scores,
     scan_table,
@@ -120,7 +120,7 @@ def script_of_maps() -> str:
 
 def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: int) -> _Section:
     fitted, params, certificate = material.fitted, material.params, certificate_of(material)
-    domains, measured = domain_table(material), measured_calibration(material)
+    domains, measured = domain_table(material), measured_calibration(fitted)
     versions, choice = params.get("versions"), fitted.summary.get("k_choice")
     choice = choice if isinstance(choice, Mapping) else {}
     k_scan, scan = fitted.summary.get("k_scan"), None
@@ -173,7 +173,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
         )
     )
     spots, filled = fitted.confidence.size, sum(domain.spots > 0 for domain in domains)
-    mean = f"{material.confidence.mean():.2f}"
+    mean = f"{fitted.shown_confidence.mean():.2f}"
     return _Section(
         name=material.name,
         path=str(material.path),

@@ -21,7 +21,7 @@ from spatialpdvi.palette import UNLABELLED, palette
 from spatialpdvi.plotting.charts import composition_size, draw_composition, draw_reliability, draw_scan, draw_trace
 from spatialpdvi.plotting.description import contacts_figure
 from spatialpdvi.plotting.intervals import intervals_figure
-from spatialpdvi.plotting.labels import Labels, choose_colours, read_labels
+from spatialpdvi.plotting.labels import Labels, check_labels, choose_colours
 from spatialpdvi.plotting.maps import CONFIDENCE, draw_values, paint_labels
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 from spatialpdvi.report.content import Material
@@ -111,8 +111,8 @@ def draw_maps(material: Material) -> Maps:
     assert fitted.coordinates is not None  # they were read with the fit
     n = len(fitted.coordinates)
     tissue = place_tissue(fitted.coordinates[:, :2], fitted.samples)
-    domains = read_labels(fitted.domains, n=n, what="domains")
-    labels = None if fitted.annotation is None else read_labels(fitted.annotation, n=n, what="labels")
+    domains = check_labels(fitted.domains, n=n, what="domains")
+    labels = None if fitted.annotation is None else check_labels(fitted.annotation, n=n, what="labels")
     order = [str(fitted.domains.categories[code]) for code in np.unique(fitted.domains.codes)]
     stored = {"colours": fitted.colours, "label_colours": fitted.label_colours}
     of_domains, of_labels = choose_colours(domains, labels, **stored)
@@ -134,7 +134,7 @@ def draw_maps(material: Material) -> Maps:
         tissue=tissue,
         domains=of("Domains", domains, of_domains),
         annotation=None if labels is None or not labels.names else of(of_annotation, labels, of_labels),
-        confidence=_values("Confidence", unit, tissue, material.confidence),
+        confidence=_values("Confidence", unit, tissue, fitted.shown_confidence),
         agreement=None if material.agreement is None else _values(*restarts, tissue, material.agreement),
         colours=dict(zip(order, of_domains, strict=True)),
     )

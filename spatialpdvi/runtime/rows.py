@@ -20,6 +20,7 @@ __all__ = [
     "columns_of",
     "columns_of_blocks",
     "row_blocks",
+    "row_sums",
     "slices",
     "some_rows",
 ]
@@ -88,6 +89,11 @@ def row_blocks(counts: sp.csr_matrix | Blocks) -> Iterator[sp.csr_matrix]:
         yield from counts.blocks()
 
 
+def row_sums(matrix: sp.csr_matrix) -> np.ndarray:
+    """Return the sum of each row of a matrix (n, g), (n,) float64."""
+    return np.asarray(matrix.sum(axis=1, dtype=np.float64)).ravel()
+
+
 def slices(n: int, size: int = _BLOCK) -> Iterator[slice]:
     """Yield slices of at most ``size`` rows that cover n rows in order; temporary arrays are made for one at a time."""
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
@@ -129,7 +135,7 @@ def columns_of_blocks(
     for block in blocks:
         if check is not None:
             check(block.data)
-        totals.append(np.asarray(block.sum(axis=1, dtype=np.float64)).ravel())
+        totals.append(row_sums(block))
         found.append(np.asarray(block[:, chosen].toarray(), dtype=np.float64))
     return np.concatenate(found), np.concatenate(totals)
 

@@ -12,11 +12,12 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.expression import read_gene_counts
 from spatialpdvi.io.results.fitted import read_connectivities, read_states, samples_of_fit, spatial_key_of_fit
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, read_stored
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.labels import read_column
+from spatialpdvi.io.section.labels import read_types
+from spatialpdvi.io.section.section import spots_by_section
 from spatialpdvi.marker_genes import markers_of, unique_markers
 from spatialpdvi.options.validation import check_of, check_seed, read_kind
 from spatialpdvi.runtime.progress import NO_STAGE, Stage
@@ -25,14 +26,14 @@ from spatialpdvi.uncertainty.methods import METHODS, MOST_IMPLICIT, Estimate, Ev
 from spatialpdvi.uncertainty.tables import Intervals, contrast_table, expression_table, share_table
 from spatialpdvi.version import library_versions
 
-__all__ = ["Choices", "intervals_of"]
+__all__ = ["IntervalOptions", "intervals_of"]
 
 _MOST_GENES = 1000  # whose counts are dense in memory
 _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class IntervalOptions:
     """What the caller chose, which is checked before anything is read: the arguments of `spatialpdvi.intervals`.
 
     Raises
@@ -83,14 +84,14 @@ class _Groups(NamedTuple):
     calibrated: np.ndarray  # (n, K)
 
 
-def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO_STAGE) -> Intervals:
+def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: Stage = NO_STAGE) -> Intervals:
     """Return the intervals of a fitted section (docs/intervals.md).
 
     Parameters
     ----------
     source, keys
         The section, and the keys that the fit wrote.
-    choices
+    options
         What is asked for.
     stage
         Shows how far slow methods are.
@@ -100,18 +101,16 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
     InputError
         Where there is no fit, or a gene, a domain or a column does not exist.
     """
-    check_free(source, keys)
     source = select_fitted(source, keys)
     stored = read_stored(source, keys)
-    groups = _groups(source, keys, stored, choices.of)
-    pairs = _pairs(choices.contrasts, groups)
-    genes = _genes(source, keys, choices)
-    values, totals = read_gene_counts(source, keys, genes, layer=choices.layer, gene_key=choices.gene_key)
-    samples = samples_of_fit(source, stored.summary, choices.sample_key)
-    spatial_key = spatial_key_of_fit(stored.summary, choices.spatial_key)
+    groups = _groups(source, keys, stored, options.of)
+    pairs = _pairs(options.contrasts, groups)
+    genes = _genes(source, keys, options)
+    values, totals = read_gene_counts(source, keys, genes, layer=options.layer, gene_key=options.gene_key)
+    samples = samples_of_fit(source, stored.summary, options.sample_key)
+    spatial_key = spatial_key_of_fit(stored.summary, options.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
-    spots = np.arange(groups.codes.size)
-    sections = [spots] if samples is None else [spots[samples.codes == code] for code in range(len(samples.categories))]
+    sections = spots_by_section(samples, groups.codes.size)
     evidence = Evidence(
         values=values,
         exposure=totals,
@@ -120,30 +119,30 @@ def intervals_of(source: Source, keys: Keys, choices: Choices, stage: Stage = NO
         calibrated=groups.calibrated,
         coordinates=coordinates,
         sections=[section for section in sections if section.size],
-        seed=choices.seed,
+        seed=options.seed,
     )
-    if choices.method in {"linear-response", "implicit"}:
-        evidence = _with_response(evidence, source, keys, stored, choices)
-    found = estimate(evidence, choices.method, stage)
-    _warn_of_few(found, groups, choices.of)
+    if options.method in {"linear-response", "implicit"}:
+        evidence = _with_response(evidence, source, keys, stored, options)
+    found = estimate(evidence, options.method, stage)
+    _warn_of_few(found, groups, options.of)
     k = len(groups.names)
     sums = np.zeros((k, len(genes)))
     np.add.at(sums, groups.codes, values)
     totals_of = np.bincount(groups.codes, weights=totals, minlength=k)
-    names: dict[str, Any] = {"of": choices.of, "names": groups.names, "genes": genes, "level": choices.level}
+    names: dict[str, Any] = {"of": options.of, "names": groups.names, "genes": genes, "level": options.level}
     return Intervals(
         expression=expression_table(found, (sums, totals_of), **names),
         contrasts=contrast_table(found, pairs, **names),
-        composition=_composition(source, keys, stored, evidence, choices, stage=stage),
+        composition=_composition(source, keys, stored, evidence, options, stage=stage),
         params={
             "key_added": keys.prefix,
-            "of": choices.of,
-            "method": choices.method,
-            "level": choices.level,
-            "seed": choices.seed,
-            "by": choices.by,
-            "layer": choices.layer,
-            "gene_key": choices.gene_key,
+            "of": options.of,
+            "method": options.method,
+            "level": options.level,
+            "seed": options.seed,
+            "by": options.by,
+            "layer": options.layer,
+            "gene_key": options.gene_key,
             "block_size": found.block_size or None,
             "versions": library_versions("pandas"),
         },
@@ -188,27 +187,29 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
     return found
 
 
-def _genes(source: Source, keys: Keys, choices: Choices) -> list[str]:
+def _genes(source: Source, keys: Keys, options: IntervalOptions) -> list[str]:
     """The names of the genes: those that were asked for, or the first markers of each domain with unique names."""
-    if choices.genes:
-        return list(choices.genes)
+    if options.genes:
+        return list(options.genes)
     expression, table = markers_of(
         source,
         keys,
-        n=choices.n_genes,
-        of=choices.of,
-        layer=choices.layer,
-        gene_key=choices.gene_key,
-        memory=choices.memory,
+        n=options.n_genes,
+        of=options.of,
+        layer=options.layer,
+        gene_key=options.gene_key,
+        memory=options.memory,
     )
     return unique_markers(table, expression.genes)[:_MOST_GENES]
 
 
-def _with_response(evidence: Evidence, source: Source, keys: Keys, stored: StoredFit, choices: Choices) -> Evidence:
+def _with_response(
+    evidence: Evidence, source: Source, keys: Keys, stored: StoredFit, options: IntervalOptions
+) -> Evidence:
     """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
-    if choices.of == "state":
-        raise InputError(f"a method for states, not {choices.method!r}", "states", "Choose another method.")
-    if choices.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
+    if options.of == "state":
+        raise InputError(f"a method for states, not {options.method!r}", "states", "Choose another method.")
+    if options.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
         raise InputError(
             f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", "Choose another method."
         )
@@ -226,26 +227,24 @@ def _with_response(evidence: Evidence, source: Source, keys: Keys, stored: Store
 
 
 def _composition(
-    source: Source, keys: Keys, stored: StoredFit, evidence: Evidence, choices: Choices, *, stage: Stage
+    source: Source, keys: Keys, stored: StoredFit, evidence: Evidence, options: IntervalOptions, *, stage: Stage
 ) -> pd.DataFrame | None:
     """The table of shares of types, or of states, in domains; None where there are neither."""
-    if choices.of == "state" or (choices.by is None and keys.state not in source.obsm_keys()):
+    if options.of == "state" or (options.by is None and keys.state not in source.obsm_keys()):
         return None
-    if choices.by is None:
+    if options.by is None:
         values = read_states(source, keys)
         types = [str(state) for state in range(values.shape[1])]
         exposure = np.ones(len(values))
     else:
-        column = read_column(source, choices.by, name="by")
+        column = read_types(source, options.by)
         types = [str(name) for name in column.categories]
-        if not types:
-            raise InputError(f"obs[{choices.by!r}] to have labels", "none", f"Name another column with {option('by')}.")
         values = np.eye(len(types))[column.codes]
         exposure = (column.codes >= 0).astype(np.float64)
         values[column.codes < 0] = 0.0  # a spot without a type says nothing
     shares = evidence._replace(values=values, exposure=exposure, are_shares=True)
-    found = estimate(shares, choices.method, stage)
-    return share_table(found, names=stored.names, types=types, level=choices.level)
+    found = estimate(shares, options.method, stage)
+    return share_table(found, names=stored.names, types=types, level=options.level)
 
 
 def _warn_of_few(found: Estimate, groups: _Groups, of: str) -> None:

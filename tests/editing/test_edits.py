@@ -247,6 +247,12 @@ class TestRename:
             f"'cell{own[0]:03}'."
         )
 
+    def test_a_single_label_names_all_domains_without_a_word_about_scores(self, fits):
+        adata = fits["off"].copy()
+        adata.obs["organ"] = "brain"
+        table = spv.label(adata, Rename(from_key="organ", merge=True))
+        assert table["domain"].tolist() == ["brain"]
+
     def test_numbers_avoid_names_that_are_taken(self, fits):
         adata = fits["off"].copy()
         named = {"0": "brain", "1": "brain", "2": "brain 1", "3": "gut", "4": "skin"}
@@ -420,7 +426,7 @@ class TestPieces:
         adata, spots = ad.AnnData(np.zeros((20, 1))), np.arange(20)
         adata.obs["slice"] = np.repeat(["a", "b"], 10)
         adata.obsm["spatial"] = np.column_stack([spots % 10, spots // 10]).astype(float)
-        section = read_section(AnnDataSource(adata), sample="slice", expression=False)
+        section = read_section(AnnDataSource(adata), sample_key="slice", expression=False)
         own = np.isin(spots, [0, 1, 2, 18, 19])
         joined = sp.csr_matrix((np.abs(spots[:, None] - spots) == 1).astype(float))
         assert connected_parts(section, own, joined, 1).parts.tolist() == [0] * 10 + [1] * 10

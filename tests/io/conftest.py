@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource, Source
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource, Source
 
 N_SPOTS, N_GENES = 12, 7
 

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from zarr_samples import write_zarr
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section import counts as counts_module
 from spatialpdvi.io.section.counts import read_counts, warn_of_other_features, warn_of_unmeasured
 from spatialpdvi.runtime.rows import columns_of

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.features import read_features, read_graph
 
 FEATURES = np.random.default_rng(0).normal(size=(12, 3))

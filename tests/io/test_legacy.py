@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.writing import write_elements
 from spatialpdvi.io.section.section import read_section
 

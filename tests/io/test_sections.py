@@ -81,7 +81,7 @@ def test_reading_changes_nothing_in_memory(path) -> None:
 def test_sections_of_one_spot_are_warned_of(adata, source_of) -> None:
     adata.obs["slice"] = ["a"] * 11 + ["b"]
     with pytest.warns(InputWarning) as caught:
-        read_section(source_of(adata), sample="slice")
+        read_section(source_of(adata), sample_key="slice")
     assert "1 of 2 sections in obs['slice'] has a single spot, which has no neighbours. Check `sample_key`." in [
         str(one.message) for one in caught
     ]
@@ -93,16 +93,16 @@ def test_a_section_for_each_spot_is_refused_in_a_fit(adata, source_of) -> None:
     source = source_of(adata)
     for options in ({}, {"rep": "spatial"}):
         with pytest.raises(InputError) as caught:
-            read_section(source, sample="cell_id", **options)
+            read_section(source, sample_key="cell_id", **options)
         assert str(caught.value) == (
             "Expected sections of several spots, found 12 sections in obs['cell_id'] for 12 spots, so that none has a "
             "neighbour in its own. Name a column of sections with `sample_key`, not one of the IDs of spots."
         )
     with pytest.warns(InputWarning, match=r"^12 of 12 sections in obs\['cell_id'\] have a single spot"):
-        read_section(source, sample="cell_id", expression=False)
+        read_section(source, sample_key="cell_id", expression=False)
     adata.obs["one"] = "same"
     with pytest.warns(InputWarning, match=r"^1 of 1 sections in obs\['one'\] has a single spot"):
-        read_section(source_of(adata[:1].copy()), sample="one")
+        read_section(source_of(adata[:1].copy()), sample_key="one")
 
 
 def test_spots_that_are_left_out_may_have_no_counts_or_features(adata, source_of) -> None:
@@ -160,4 +160,4 @@ def test_a_section_that_lacks_genes_is_told_when_it_is_read():
     counts[:30, :4] = 0
     adata.X = sp.csr_matrix(counts)
     with pytest.warns(InputWarning, match=r"^Section 'a' has no count of 2 of 5 genes that are common in others"):
-        read_section(AnnDataSource(adata), sample="slice")
+        read_section(AnnDataSource(adata), sample_key="slice")

@@ -7,7 +7,8 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import matrices
-from spatialpdvi.io.formats.sources import AnnDataSource, H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.features import read_features
 

@@ -57,7 +57,7 @@ def test_every_split_of_the_spots_has_its_own_seed_and_every_other_one_averages_
 
     monkeypatch.setattr(stability, "spot_halves", halves)
     monkeypatch.setattr(stability, "_labels", lambda *_, **__: np.arange(60) % 2)
-    section = SimpleNamespace(coordinates=np.zeros((60, 2)), blocks=lambda across: [np.arange(60)])
+    section = SimpleNamespace(coordinates=np.zeros((60, 2)), neighbourhood_groups=lambda across: [np.arange(60)])
     raw = SimpleNamespace(components=np.random.default_rng(0).normal(size=(60, 3)), scaled=None)
     replication = Replication(section, raw, SimpleNamespace(seed=5), across=False)
     assert replication.of(2, n_neighbors=8, n_components=3).net == 2.0
@@ -81,7 +81,9 @@ def test_two_of_six_splits_are_of_genes_and_all_are_averaged_as_a_fit_of_that_nu
     monkeypatch.setattr(stability, "gene_halves", of_genes)
     monkeypatch.setattr(stability, "_labels", labels)
     section = SimpleNamespace(
-        coordinates=np.tile(rng.random((30, 2)), (2, 1)), blocks=lambda across: blocks, spots_of_samples=lambda: blocks
+        coordinates=np.tile(rng.random((30, 2)), (2, 1)),
+        neighbourhood_groups=lambda across: blocks,
+        spots_of_samples=lambda: blocks,
     )
     raw = SimpleNamespace(components=x, scaled=np.ones((60, 8)))
     replication = Replication(section, raw, SimpleNamespace(seed=5, correct="none"), across=False)

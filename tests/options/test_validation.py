@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from spatialpdvi import FitOptions, InputError
-from spatialpdvi.options.fit import idle_options
+from spatialpdvi.options.idle import idle_options
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
 

@@ -31,7 +31,7 @@ from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.charts import count_confusion
 from spatialpdvi.plotting.fields import _thin, choose_edges
 from spatialpdvi.plotting.kinds import KINDS
-from spatialpdvi.plotting.labels import read_labels
+from spatialpdvi.plotting.labels import check_labels
 from spatialpdvi.plotting.spots import place_spots
 from spatialpdvi.plotting.tissue import place_tissue
 
@@ -495,18 +495,18 @@ class TestCharts:
         domains = rng.choice(7, p=[0.25, 0.2, 0.15, 0.15, 0.1, 0.1, 0.05], size=2000)
         labels = np.where(rng.random(2000) < 0.8, partner[domains], rng.integers(4, size=2000))
         names = np.array([f"label {i}" for i in range(4)])[labels]
-        found = count_confusion(*(read_labels(values, n=2000, what="labels") for values in (domains, names)))
+        found = count_confusion(*(check_labels(values, n=2000, what="labels") for values in (domains, names)))
         assert found.labels == [f"label {i}" for i in range(4)]
         assert found.domains == ["1", "4", "3", "0", "5", "6", "2"]
         np.testing.assert_array_equal(found.counts, pd.crosstab(domains.astype(str), names).loc[found.domains])
 
     def test_a_pair_without_a_common_spot_is_none(self):
-        domains = read_labels(np.array([0, 0, 1, 1, 1]), n=5, what="domains")
-        labels = read_labels(np.array(["a", "a", "a", "a", "c"]), n=5, what="labels")
+        domains = check_labels(np.array([0, 0, 1, 1, 1]), n=5, what="domains")
+        labels = check_labels(np.array(["a", "a", "a", "a", "c"]), n=5, what="labels")
         found = count_confusion(domains, labels)
         assert found.domains == ["0", "1"]
-        lone = read_labels(np.array(["b", "b", "b", "a", "c"]), n=5, what="labels")
-        assert count_confusion(read_labels(np.array([1, 0, 0, 0, 0]), n=5, what="domains"), lone).domains == ["0", "1"]
+        lone = check_labels(np.array(["b", "b", "b", "a", "c"]), n=5, what="labels")
+        assert count_confusion(check_labels(np.array([1, 0, 0, 0, 0]), n=5, what="domains"), lone).domains == ["0", "1"]
 
     def test_counts_that_do_not_fit_are_left_out(self, adata):
         figure = _figure(0.2, 0.15)

@@ -21,7 +21,7 @@ from spatialpdvi.plotting import spots as spots_module
 from spatialpdvi.plotting.charts import composition_size
 from spatialpdvi.plotting.description import composition_figure, contacts_figure
 from spatialpdvi.plotting.intervals import intervals_figure
-from spatialpdvi.plotting.labels import check_colours, match_colours, read_labels
+from spatialpdvi.plotting.labels import check_colours, check_labels, match_colours
 from spatialpdvi.plotting.spots import place_spots, side_by_side
 from spatialpdvi.plotting.tissue import place_tissue
 
@@ -523,7 +523,7 @@ class TestLabels:
         ],
     )
     def test_any_kind(self, values, codes, names):
-        found = read_labels(values, n=len(values), what="domains")
+        found = check_labels(values, n=len(values), what="domains")
         assert found.codes.tolist() == codes
         assert found.names == names
 

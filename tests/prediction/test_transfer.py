@@ -304,7 +304,7 @@ def test_wrong_options_are_named():
 def test_names_of_the_users_are_not_taken():
     fitted, adata = as_section(random_fit(lattice(5))), other(lattice(5))
     adata.obsm["X_pca"] = np.ones((25, 2))
-    with pytest.raises(InputError, match="Choose another `key_added`"):
+    with pytest.raises(InputError, match=r"`new_key='pca'` to be free, .* Choose another `new_key`"):
         spv.transfer(fitted, adata, new_key="pca")
     again = as_section(random_fit(lattice(5), seed=3), pdvi_agreement=np.float32(1))
     spv.transfer(fitted, again)  # replaces the fit that was there

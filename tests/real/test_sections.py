@@ -7,7 +7,7 @@ import pytest
 from reference import assert_is_scanpys, scanpy_markers
 
 from spatialpdvi import FitOptions, InputWarning, fit, fit_file, markers_file, predict, predict_file
-from spatialpdvi.io.formats.sources import H5adSource
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.background import off_tissue
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.marker_genes import rank_markers

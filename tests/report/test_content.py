@@ -9,16 +9,16 @@ import scipy.sparse as sp
 
 from spatialpdvi.api.report import _mapped
 from spatialpdvi.io.results.expression import Expression
+from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.report import Gene
-from spatialpdvi.report.content import Material, confidence_table, domain_table, measured_calibration, scan_table
+from spatialpdvi.report.content import Material, confidence_table, domain_table, scan_table
 
 
 def test_the_table_of_domains_counts_labelled_spots_and_calibrated_confidence():
     fitted = SimpleNamespace(
         domains=pd.Categorical(["0", "0", "0", "0", "1"]),
         annotation=pd.Categorical(["a", "a", "b", None, None]),
-        confidence=np.full(5, 0.9),
-        calibrated=np.array([0.5, 0.5, 0.7, 0.7, 0.4]),
+        shown_confidence=np.array([0.5, 0.5, 0.7, 0.7, 0.4]),
     )
     material = Material(path=None, name="a", fitted=fitted, spot_names=())
     first, second = domain_table(material)
@@ -43,7 +43,7 @@ def test_both_confidences_are_measured_against_the_annotation():
         domains=pd.Categorical(["0"] * n), annotation=pd.Categorical(["a"] * 45 + ["b"] * 15),
         confidence=np.full(n, 0.95), calibrated=np.full(n, 0.75),
     )  # fmt: skip
-    found = measured_calibration(Material(path=None, name="a", fitted=fitted, spot_names=()))
+    found = measured_calibration(fitted)
     assert found["ece"] == pytest.approx(0.2)
     assert found["ece_calibrated"] == pytest.approx(0.0)
 

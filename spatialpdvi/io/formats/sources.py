@@ -9,11 +9,10 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import as_csr, first_values, layer_of
 from spatialpdvi.runtime.rows import Rows, SelectedRows
 
-__all__ = ["AnnDataSource", "H5adSource", "Source", "select_spots", "with_elements"]
+__all__ = ["AnnDataSource", "Source", "select_spots", "with_elements"]
 
 
 class Source(Protocol):

@@ -13,14 +13,14 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import (
     check_fitted,
     not_ours,
-    read_connectivities,
     samples_of_fit,
     spatial_key_of_fit,
+    stored_graph,
     stored_params,
 )
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.labels import read_column, read_domains
+from spatialpdvi.io.section.labels import read_column, read_domains, read_types
 
 __all__ = [
     "DescribedKeys",
@@ -91,11 +91,9 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     spatial_key = spatial_key_of_fit(summary, chosen.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     domains = _read_domains(source, keys, chosen.domain_key)
-    types = None if chosen.by is None else read_column(source, chosen.by, name="by")
-    if types is not None and not len(types.categories):
-        raise InputError(f"obs[{chosen.by!r}] to have labels", "none", f"Name another column with {option('by')}.")
+    types = None if chosen.by is None else read_types(source, chosen.by)
     conditions = None if chosen.condition is None else read_column(source, chosen.condition, name="condition")
-    graph = read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+    graph = stored_graph(source, keys)
     n_neighbors = params.get("n_neighbors")
     codes = np.zeros(len(domains), dtype=np.int64) if samples is None else np.asarray(samples.codes, dtype=np.int64)
     names = [name] if samples is None else [str(category) for category in samples.categories]

@@ -34,6 +34,7 @@ __all__ = [
     "samples_of_fit",
     "scores_of_fit",
     "spatial_key_of_fit",
+    "stored_graph",
     "stored_params",
     "why_missing",
 ]
@@ -87,6 +88,11 @@ class Fitted(NamedTuple):
         return str(found.get("fit", "another file")) if isinstance(found, Mapping) else None
 
     @property
+    def shown_confidence(self) -> np.ndarray:
+        """The confidence (n,) that pictures show: calibrated, where the fit could calibrate it."""
+        return self.confidence if self.calibrated is None else self.calibrated
+
+    @property
     def n_fitted(self) -> int:
         """The number of domains of the fit."""
         k = stored_params(self.summary).get("k")
@@ -125,8 +131,6 @@ def read_fitted(
         Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
-    if not source.n_obs:
-        raise InputError(f"at least one spot in {source.name}", "none")
     annotation, found_key = read_labels(source, label_key)
     summary = read_summary(source, keys.uns)
     samples = coordinates = None
@@ -148,7 +152,7 @@ def read_fitted(
 
 
 def check_fitted(source: Source, keys: Keys) -> None:
-    """Raise an `InputError` where no fit has been written under these names."""
+    """Raise an `InputError` where no fit has been written under these names, or there are no spots."""
     missing = [key for key in (keys.domain, keys.confidence) if key not in source.obs_keys()]
     if missing or keys.uns not in source.uns_keys():
         found, advice = f"columns: {list_keys(source.obs_keys())}", "Run `spatialpdvi fit` first, or name its"
@@ -160,12 +164,18 @@ def check_fitted(source: Source, keys: Keys) -> None:
             found,
             f"{advice} {option('key_added')}.",
         )
+    if not source.n_obs:
+        raise InputError(f"at least one spot in {source.name}", "none")
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:
-    """Return the parameters in the summary of a fit, ``uns[key]``; empty where there are none."""
+    """Return the parameters in the summary of a fit, ``uns[key]``; empty where there are none.
+
+    A file holds numbers and truth values of NumPy; here they are Python's own.
+    """
     params = summary.get("params") if isinstance(summary, Mapping) else None
-    return params if isinstance(params, Mapping) else {}
+    items = params.items() if isinstance(params, Mapping) else ()
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in items}
 
 
 def scores_of_fit(summary: Any) -> Mapping[str, Any]:
@@ -408,6 +418,11 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
         raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
     return graph
+
+
+def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
+    """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
+    return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
 
 
 def why_missing(source: Source, keys: Keys, otherwise: str) -> str:

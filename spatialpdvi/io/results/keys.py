@@ -59,7 +59,7 @@ class Keys:
 
     @property
     def confidence(self) -> str:
-        """``obs``: the posterior of each spot's domain, in [1/K, 1]."""
+        """``obs``: the posterior of each spot's domain, in [0, 1]; a fit's is at least 1/K."""
         return f"{self.prefix}_confidence"
 
     @property
@@ -99,7 +99,7 @@ class Keys:
 
     @property
     def flow(self) -> str:
-        """``obsm``: the flow directions, (n, 2)."""
+        """``obsm``: the flow directions, (n, 2|3)."""
         return f"{self.prefix}_flow"
 
     @property

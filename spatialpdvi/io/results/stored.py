@@ -14,7 +14,6 @@ from spatialpdvi.io.results.fitted import (
     check_fitted,
     not_ours,
     read_colours,
-    read_connectivities,
     read_number,
     read_summary,
     stored_params,
@@ -32,7 +31,6 @@ __all__ = [
     "fitted_features",
     "fitted_section",
     "read_stored",
-    "stored_graph",
     "stored_params",
 ]
 
@@ -96,8 +94,6 @@ def read_stored(source: Source, keys: Keys) -> StoredFit:
         Where there is no fit, or its elements do not fit together.
     """
     check_fitted(source, keys)
-    if not source.n_obs:
-        raise InputError(f"at least one spot in {source.name}", "none")
     column, domains = source.obs(keys.domain), read_domains(source, keys.domain)
     if isinstance(column.dtype, pd.CategoricalDtype):
         # those without a spot too, which have columns in the posterior
@@ -137,7 +133,7 @@ def fitted_section(source: Source, summary: Mapping[str, Any]) -> Section:
         source,
         spatial_key=known.get("spatial_key", "spatial"),
         label_key=known.get("label_key"),
-        sample=known.get("sample_key"),
+        sample_key=known.get("sample_key"),
         expression=False,
     )
 
@@ -147,11 +143,6 @@ def fitted_features(source: Source, keys: Keys, summary: Mapping[str, Any]) -> n
     rep = stored_params(summary).get("rep")
     is_written = keys.features in source.obsm_keys() or not isinstance(rep, str)
     return read_features(source, keys.features if is_written else str(rep))
-
-
-def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
-    """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
-    return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
 
 
 def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:

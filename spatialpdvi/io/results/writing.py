@@ -13,6 +13,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData, ImplicitModificationWarning
 from anndata.io import sparse_dataset, write_elem
@@ -20,7 +21,7 @@ from anndata.io import sparse_dataset, write_elem
 from spatialpdvi.errors import InputError, ResourceError, option
 from spatialpdvi.io.formats.converting import HEADER_BYTES, convert, convert_some, converted_bytes, some_bytes
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.results.keys import PER_SPOT
+from spatialpdvi.io.results.keys import PER_SPOT, Keys
 from spatialpdvi.io.storage.atomic import (
     check_makes_files,
     check_space,
@@ -51,6 +52,7 @@ __all__ = [
     "apply_elements",
     "as_store",
     "check_output",
+    "marker_columns",
     "new_store",
     "write_elements",
 ]
@@ -144,6 +146,11 @@ def write_elements(
     write = _write_store if as_store(source, target) else _write_h5ad
     with clear_errors(target):
         write(source, target, elements, remove, only)
+
+
+def marker_columns(table: pd.DataFrame, keys: Keys, of: str) -> dict[Pair, Any]:
+    """Return a table of marker genes of domains or states (``of``) as it is stored, as columns of equal length."""
+    return {("uns", keys.markers_of(of)): {name: table[name].to_numpy() for name in table}}
 
 
 @contextmanager

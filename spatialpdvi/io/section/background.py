@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.runtime.rows import CountRows, row_blocks
+from spatialpdvi.runtime.rows import CountRows, row_blocks, row_sums, some_rows
 from spatialpdvi.runtime.threads import nearest
 
 __all__ = [
@@ -161,9 +161,7 @@ def warn_of_background(
     """
     off, tissue, shares = [], [], np.zeros(len(blocks))
     for number, spots in enumerate(blocks):
-        seen = spots
-        if spots.size > _SAMPLE:
-            seen = np.sort(np.random.default_rng(0).choice(spots, _SAMPLE, replace=False))
+        seen = some_rows(spots, 0, _SAMPLE)
         found = off_tissue(totals[seen], coordinates[seen])
         off.append(totals[seen[found]])
         tissue.append(totals[seen[~found]])
@@ -277,6 +275,6 @@ def _sums(counts: CountRows) -> tuple[np.ndarray, np.ndarray]:
     """Counts and genes of each spot, (n,) each."""
     totals, genes = [], []
     for block in row_blocks(counts):
-        totals.append(np.asarray(block.sum(axis=1, dtype=np.float64)).ravel())
+        totals.append(row_sums(block))
         genes.append((block > 0).getnnz(axis=1))
     return np.concatenate(totals), np.concatenate(genes)

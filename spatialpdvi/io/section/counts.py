@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_address, matrix_address
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of
+from spatialpdvi.runtime.rows import Check, CountRows, Rows, columns_of, row_sums
 
 __all__ = [
     "CANDIDATES",
@@ -133,7 +133,7 @@ def read_counts(
         )
         warnings.warn(InputWarning(text), stacklevel=2)
     if are_fitted and isinstance(found.matrix, sp.csr_matrix):
-        warn_of_empty(np.asarray(found.matrix.sum(axis=1)).ravel(), source.obs_names())
+        warn_of_empty(row_sums(found.matrix), source.obs_names())
     return found
 
 

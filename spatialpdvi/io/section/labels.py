@@ -9,7 +9,15 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_LABEL_KEY", "read_column", "read_domains", "read_initial", "read_labels", "read_samples"]
+__all__ = [
+    "DEFAULT_LABEL_KEY",
+    "read_column",
+    "read_domains",
+    "read_initial",
+    "read_labels",
+    "read_samples",
+    "read_types",
+]
 
 DEFAULT_LABEL_KEY = "annotation"
 _AS_MISSING = {"nan", "NaN", "None", "<NA>", "NaT"}  # what missing values become where they are turned into text
@@ -73,6 +81,14 @@ def read_samples(source: Source, key: str) -> pd.Categorical:
     """Read the section ``obs[key]`` of each spot, (n,); raise an `InputError` where one is missing."""
     wanted = "a label for every spot that names its section"
     return _complete(source, key, name="sample_key", wanted=wanted, advice="Fill them")
+
+
+def read_types(source: Source, key: str) -> pd.Categorical:
+    """Read the types ``obs[key]`` that domains are composed of, (n,); missing ones have code -1, and one has a type."""
+    types = read_column(source, key, name="by")
+    if not len(types.categories):
+        raise InputError(f"obs[{key!r}] to have labels", "none", f"Name another column with {option('by')}.")
+    return types
 
 
 def _complete(source: Source, key: str, *, name: str, wanted: str, advice: str) -> pd.Categorical:

@@ -1,7 +1,7 @@
 """One section of tissue, read and checked, so that later code need not check it again."""
 
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,9 @@ from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.counts import find_counts, read_counts, warn_of_unmeasured
 from spatialpdvi.io.section.features import read_features, read_graph
 from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
-from spatialpdvi.runtime.rows import CountRows
+from spatialpdvi.runtime.rows import CountRows, SelectedRows, row_sums
 
-__all__ = ["Section", "read_section"]
+__all__ = ["Section", "read_section", "spots_by_section"]
 
 
 class Section(NamedTuple):
@@ -44,22 +44,37 @@ class Section(NamedTuple):
 
     def spots_of_samples(self) -> list[np.ndarray]:
         """Return the spots (ascending) of each section, in the order of the categories."""
-        return _blocks(self.samples, self.coordinates.shape[0])
+        return spots_by_section(self.samples, self.coordinates.shape[0])
 
     def names_of_samples(self) -> list[str]:
         """Return the names of the sections; none where all spots are one section."""
         return [] if self.samples is None else [str(name) for name in self.samples.categories]
 
-    def blocks(self, *, across: bool) -> list[np.ndarray]:
+    def of(self, spots: np.ndarray) -> Self:
+        """Return the section of some of its spots (ascending), whose counts are in memory."""
+        samples = self.samples
+        return self._replace(
+            counts=None if self.counts is None else _rows(self.counts, spots),
+            spot_names=self.spot_names[spots],
+            coordinates=self.coordinates[spots],
+            labels=None if self.labels is None else self.labels[spots],
+            features=None if self.features is None else self.features[spots],
+            init_labels=None if self.init_labels is None else self.init_labels[spots],
+            graph=None if self.graph is None else self.graph[spots][:, spots].tocsr(),
+            samples=None if samples is None else samples[spots].remove_unused_categories(),
+            kept=None,
+        )
+
+    def neighbourhood_groups(self, *, across: bool) -> list[np.ndarray]:
         """Return the groups of spots (ascending) that can be neighbours: one per section, or a single one."""
         return [np.arange(self.coordinates.shape[0])] if across else self.spots_of_samples()
 
     def coordinates_apart(self, *, across: bool) -> np.ndarray:
-        """Return coordinates (n, 2|3) in which the groups of `blocks` lie side by side, so that none is near another.
+        """Return coordinates (n, 2|3) in which the `neighbourhood_groups` lie side by side, none near another.
 
         Sections often lie on top of each other in the file.
         """
-        blocks = self.blocks(across=across)
+        blocks = self.neighbourhood_groups(across=across)
         if len(blocks) == 1:
             return self.coordinates
         apart, first = np.empty_like(self.coordinates), 0.0
@@ -80,7 +95,7 @@ def read_section(
     rep: str | None = None,
     init: str | None = None,
     graph: str | None = None,
-    sample: str | None = None,
+    sample_key: str | None = None,
     memory: int | None = None,
     exclusion: Exclusion | None = None,
     expression: bool = True,
@@ -103,7 +118,7 @@ def read_section(
         Column of ``obs`` with the labels to start from.
     graph
         Key of ``obsp`` with a graph to use as it is.
-    sample
+    sample_key
         Column of ``obs`` that names the section of each spot.
     memory
         Bytes that may be used (`read_counts`).
@@ -121,11 +136,13 @@ def read_section(
     _check_spots(source)
     kept = None
     if exclusion is not None and exclusion.is_given:
-        kept = _kept(source, exclusion, layer=layer, spatial_key=spatial_key, rep=rep, sample=sample, memory=memory)
+        kept = _kept(
+            source, exclusion, layer=layer, spatial_key=spatial_key, rep=rep, sample_key=sample_key, memory=memory
+        )
         source = select_spots(source, np.flatnonzero(kept))
-    samples = None if sample is None else read_samples(source, sample)
+    samples = None if sample_key is None else read_samples(source, sample_key)
     if samples is not None:
-        _check_single_spots(samples, str(sample), is_fitted=expression)
+        _check_single_spots(samples, str(sample_key), is_fitted=expression)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
     labels, found_key = read_labels(source, label_key)
     init_labels = None if init is None else read_initial(source, init)
@@ -150,8 +167,9 @@ def read_section(
     if samples is not None and isinstance(section.counts, sp.csr_matrix):
         warn_of_unmeasured(section.counts, samples)
     if expression and kept is None and not warn_of_in_tissue(source) and isinstance(section.counts, sp.csr_matrix):
-        totals = np.asarray(section.counts.sum(axis=1, dtype=np.float64)).ravel()
-        warn_of_background(totals, coordinates, section.spots_of_samples(), section.names_of_samples())
+        warn_of_background(
+            row_sums(section.counts), coordinates, section.spots_of_samples(), section.names_of_samples()
+        )
     return section
 
 
@@ -162,7 +180,7 @@ def _kept(
     layer: str | None,
     spatial_key: str,
     rep: str | None,
-    sample: str | None,
+    sample_key: str | None,
     memory: int | None,
 ) -> np.ndarray:
     """Whether each spot of the source is kept, (all spots,)."""
@@ -174,19 +192,33 @@ def _kept(
             raise InputError(f"no {option('rep')} with {needed_by}", repr(rep), advice)
         spots = np.flatnonzero(kept)
         chosen = select_spots(source, spots)
-        samples = None if sample is None else read_samples(chosen, sample)
+        samples = None if sample_key is None else read_samples(chosen, sample_key)
         with warnings.catch_warnings():  # those of the spots that are kept come when these are read
             warnings.simplefilter("ignore", InputWarning)
             coordinates = read_coordinates(chosen, spatial_key, samples=samples)
         counts = find_counts(chosen, layer, memory=memory).matrix
-        kept[spots] = enough_counts(counts, coordinates, _blocks(samples, spots.size), exclusion)
+        kept[spots] = enough_counts(counts, coordinates, spots_by_section(samples, spots.size), exclusion)
     if not kept.any():
         raise InputError("spots to fit", f"{kept.size:,}, none of which is kept", "Leave out fewer.")
     return kept
 
 
-def _blocks(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
-    """The spots (ascending) of each section, of n in all."""
+def _rows(counts: CountRows, spots: np.ndarray) -> sp.csr_matrix:
+    if isinstance(counts, sp.csr_matrix):
+        return counts[spots]
+    return sp.csr_matrix(sp.vstack(list(SelectedRows(counts, spots).blocks())))
+
+
+def spots_by_section(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
+    """Return the spots (ascending) of each section, in the order of the categories; all n where there is one section.
+
+    Parameters
+    ----------
+    samples
+        Section of each spot (n,), none missing; None where all are of one.
+    n
+        Number of spots.
+    """
     if samples is None:
         return [np.arange(n)]
     codes = np.asarray(samples.codes)
