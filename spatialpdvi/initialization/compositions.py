@@ -72,7 +72,7 @@ def search_sets(
     F of different states cannot be compared, but the consensus of the domains that they give varies less from seed to
     seed than those of one set do, and is right more often than the average of them. Searches know nothing of each
     other: where each takes the domains of another that have a lower F with its own states, all end in the same ones,
-    and their number no longer matters (docs/results_accuracy.md). Where the consensus lacks more domains than the
+    and their number no longer matters (docs/lab_notebook.md). Where the consensus lacks more domains than the
     nearest search does, before or after it is fitted, because the searches disagree on small ones, the domains of that
     search are returned. In sections that are not small, brief fits (`_brief_starts`) vote as well, and the consensus is
     returned always. What is found has the mean of the searches' posteriors, each matched to the domains of the start.

@@ -37,7 +37,7 @@ __all__ = [
 # Real sections whose counts are at hand lie below .19, components of noisy genes and spots with few counts above .38;
 # there, averages over neighbours are right more often (docs/lab_notebook.md)
 _MOST_AMBIGUOUS = 0.25
-# Below both, real sections that were thinned are better as averages over neighbours (docs/results_accuracy.md)
+# Below both, real sections that were thinned are better as averages over neighbours (docs/lab_notebook.md)
 _ENOUGH = 100  # molecules of a spot, in the median: states need not tell of their neighbours'
 _LEAST_TOLD = 0.1  # nats
 _AROUND = 10  # nearest spots whose states are compared with a spot's own

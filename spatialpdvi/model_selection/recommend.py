@@ -9,7 +9,7 @@ __all__ = ["recommend", "recommend_by_evidence"]
 _TIED = 0.1  # domains
 _LARGEST = "This is the largest K of the range; a wider range may lead to a larger one."
 _SMALLEST = "This is the smallest K of the range; a wider range may lead to a smaller one."
-_PRICES = np.geomspace(0.005, 0.05, 41)  # of a domain, as parts of the evidence (docs/results_accuracy.md)
+_PRICES = np.geomspace(0.005, 0.05, 41)  # of a domain, as parts of the evidence (docs/lab_notebook.md)
 
 
 def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:

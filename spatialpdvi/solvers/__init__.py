@@ -1,7 +1,8 @@
-"""The table of solvers, from which the command line's choices, the contract tests and the benchmarks are made.
+"""The table of solvers, from which the contract tests and the benchmarks are made.
 
 A solver knows a `spatialpdvi.problems.base.Problem`; it must not know the Potts mixture or where patches are stored. A
-new solver is one file and one line here.
+new solver is one file, one line here and its name in `spatialpdvi.options.fit.SOLVERS`, where the command line finds it
+without an import of numba.
 """
 
 from collections.abc import Iterable

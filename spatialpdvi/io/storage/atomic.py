@@ -1,6 +1,6 @@
 """Replace a file in one instant: on disk is the old one or the complete new one, never a mixture.
 
-This module knows nothing of HDF5 or AnnData, and of zarr only which folders are its stores.
+Of HDF5 this module knows how its errors tell that a disk is full, and of zarr which folders are its stores.
 """
 
 import contextlib

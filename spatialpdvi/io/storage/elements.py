@@ -1,8 +1,7 @@
 """What HDF5 and zarr have in common, and the few things that differ between them.
 
-Groups of both are mappings with ``attrs``; arrays of both have ``shape``, ``dtype``, ``chunks`` and slices. Outside of
-this module and `opening`, no code asks which of the two an element belongs to. Whatever is not an object of h5py is one
-of zarr, which need not be imported to find out.
+Groups of both are mappings with ``attrs``; arrays of both have ``shape``, ``dtype``, ``chunks`` and slices. Whatever
+is not an object of h5py is one of zarr, which need not be imported to find out (`is_hdf5`).
 """
 
 import warnings
