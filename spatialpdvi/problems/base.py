@@ -3,7 +3,7 @@
     F(phi, lambda) = sum_{b=1..B} f_b(phi_b, lambda)
 
 phi_b is the local variable of patch b, and lambda is a NamedTuple of global blocks (m and rho of the Potts mixture).
-Solvers combine blocks with `blockwise` and never look inside phi, the halo or the statistics.
+Solvers combine blocks with `blockwise` and `total`, and never look inside phi, the halo or the statistics.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["Blocks", "Evaluation", "Problem", "Statistics", "blockwise"]
+__all__ = ["Blocks", "Evaluation", "Problem", "Statistics", "blockwise", "total"]
 
 Blocks = Any  # a NamedTuple of float64 arrays, one per global block
 Statistics = Any  # a NamedTuple of float64 arrays that add up over patches
@@ -19,8 +19,13 @@ _B = TypeVar("_B", bound=tuple[Any, ...])
 
 
 def blockwise(function: Callable[..., np.ndarray], first: _B, *others: _B) -> _B:
-    """Apply ``function`` to each block of one or several lambdas with blocks of equal shapes."""
+    """Apply ``function`` to each block of one or several lambdas, or statistics, with blocks of equal shapes."""
     return type(first)(*(function(*arrays) for arrays in zip(first, *others, strict=True)))
+
+
+def total(parts: Iterable[_B]) -> _B:
+    """Return the sum, block by block and in their order, of several lambdas or of the statistics of several patches."""
+    return blockwise(lambda *arrays: sum(arrays), *parts)
 
 
 class Evaluation(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics, total
 from spatialpdvi.solvers.base import Globals, Solver, SolverSettings
 
 __all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
@@ -79,8 +79,7 @@ class CAVI:
     def merge(self, problem: Problem, shared: Shared, messages: list[Any]) -> Shared:
         """Line 2. Statistics are summed anew in patch order: errors do not accumulate, whatever the order of visits."""
         current = _replaced(shared.statistics, messages)
-        total = type(current[0])(*(sum(parts) for parts in zip(*current, strict=True)))
-        return Shared(problem.global_optimum(total), current)
+        return Shared(problem.global_optimum(total(current)), current)
 
 
 class Memoized(CAVI):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise, total
 from spatialpdvi.solvers.base import Globals, MiniBatchSolver
 
 __all__ = ["SGD", "Adam", "ControlVariate", "RMSProp", "Shared"]
@@ -66,7 +66,7 @@ class SGD(MiniBatchSolver):
     def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 3 and 4."""
         scale = problem.n_patches / len(messages)
-        gradient = blockwise(lambda *parts: scale * sum(parts), *messages)
+        gradient = blockwise(lambda g: scale * g, total(messages))
         return self._descend(shared._replace(t=shared.t + 1), gradient)
 
     def _descend(self, shared: Shared, gradient: Blocks) -> Shared:
@@ -76,8 +76,6 @@ class SGD(MiniBatchSolver):
 
 class RMSProp(SGD):
     """Steps divided by a running root mean square of the gradient."""
-
-    default_step = 0.1
 
     def _descend(self, shared: Shared, gradient: Blocks) -> Shared:
         second = blockwise(lambda v, g: _RMS_DECAY * v + (1.0 - _RMS_DECAY) * g**2, shared.second, gradient)
@@ -111,8 +109,7 @@ class ControlVariate(SGD):
 
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Blocks]) -> Shared:
         """Store the globals and the sum of all gradients."""
-        total = blockwise(lambda *parts: sum(parts), *messages)
-        return Shared(lam, None, total, blockwise(np.zeros_like, lam), 0)
+        return Shared(lam, None, total(messages), blockwise(np.zeros_like, lam), 0)
 
     def local(
         self, problem: Problem, shared: Globals, own: Blocks, phi: Any, patch: int, halo: Any
@@ -123,8 +120,6 @@ class ControlVariate(SGD):
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 3 and 4."""
-        change = blockwise(lambda *parts: sum(parts), *messages)
-        scale = problem.n_patches / len(messages)
-        gradient = blockwise(lambda total, moved: total + scale * moved, shared.first, change)
-        total = blockwise(np.add, shared.first, change)
-        return self._descend(shared._replace(first=total, t=shared.t + 1), gradient)
+        change, scale = total(messages), problem.n_patches / len(messages)
+        gradient = blockwise(lambda before, moved: before + scale * moved, shared.first, change)
+        return self._descend(shared._replace(first=blockwise(np.add, shared.first, change), t=shared.t + 1), gradient)

@@ -24,7 +24,7 @@ Posteriors are optimised locally at each step, as in the P2D-VI paper for this n
 
 from typing import Any, NamedTuple
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics, blockwise, total
 from spatialpdvi.solvers.base import Globals, MiniBatchSolver
 
 __all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
@@ -59,9 +59,9 @@ class SVI(MiniBatchSolver):
     def merge(self, problem: Problem, shared: Shared, messages: list[Statistics]) -> Shared:
         """Lines 3 and 4."""
         scale = problem.n_patches / len(messages)
-        total = type(messages[0])(*(scale * sum(parts) for parts in zip(*messages, strict=True)))
+        everything = blockwise(lambda part: scale * part, total(messages))
         step = min(1.0, self.schedule(shared.t))
-        return Shared(problem.blend(shared.lam, problem.global_optimum(total), step), shared.t + 1)
+        return Shared(problem.blend(shared.lam, problem.global_optimum(everything), step), shared.t + 1)
 
     def schedule(self, t: int) -> float:
         """The step s_t, for t = 0, 1, ..."""

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise, total
 from spatialpdvi.solvers.base import Solver, SolverSettings, shuffled_batches
 from spatialpdvi.solvers.coordinate_ascent import CAVI
 
@@ -129,8 +129,7 @@ class P2DVI:
         if self.grows_cautious:
             shared = _update_caution(shared, evaluation)
         inv_step = self._inverse_steps(shared, evaluation)
-        mean_dual = blockwise(lambda *duals: sum(duals) / problem.n_patches, *patch_states())
-        h = blockwise(np.divide, mean_dual, inv_step)
+        h = blockwise(lambda duals, inverse: duals / problem.n_patches / inverse, total(patch_states()), inv_step)
         return shared._replace(h=h, inv_step=inv_step)
 
     def with_smaller_steps(self, shared: Shared, failed: Shared) -> Shared:
@@ -160,14 +159,9 @@ class P2DVI:
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Message]) -> Shared:
         """Lines 4 and 5."""
-        total = blockwise(lambda *copies: sum(copies), *(message.lam for message in messages))
-        h = blockwise(
-            lambda h, total, lam0: h + (total - len(messages) * lam0) / problem.n_patches,
-            shared.h,
-            total,
-            shared.lam,
-        )
-        lam = blockwise(lambda total, h: total / len(messages) + h, total, h)
+        copies, n = total(message.lam for message in messages), len(messages)
+        h = blockwise(lambda h, own, before: h + (own - n * before) / problem.n_patches, shared.h, copies, shared.lam)
+        lam = blockwise(lambda own, h: own / n + h, copies, h)
         return shared._replace(lam=lam, h=h)
 
     def _inverse_steps(self, shared: Shared, evaluation: Evaluation) -> Blocks:

@@ -14,7 +14,6 @@ import pandas as pd
 from anndata.io import write_elem
 from numpy.typing import NDArray
 
-from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.atomic import check_ending, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
@@ -148,12 +147,6 @@ def simulate_file(
         be written.
     """
     target, progress = resolve(Path(path), option=None), progress_of(progress)
-    if not target.parent.is_dir():
-        raise InputError(
-            "an existing folder for the simulated section",
-            f"none at '{target.parent}'",
-            "Make the folder first, or choose another one.",
-        )
     check_writable(target, None, as_store=target.suffix == ".zarr")
     check_ending(target, None)
     with claimed(target):

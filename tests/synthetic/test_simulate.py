@@ -358,12 +358,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_the_folder_must_exist(tmp_path):
-    sentence = (
-        f"Expected an existing folder for the simulated section, found none at '{tmp_path / 'no'}'. "
-        "Make the folder first, or choose another one."
-    )
+    path = tmp_path / "no" / "embryo.h5ad"
+    sentence = f"Expected the folder of '{path}' to exist, found no '{path.parent}'. Create it, or choose another path."
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
-        simulate_file(tmp_path / "no" / "embryo.h5ad", n_spots=20, n_genes=20, k=2)
+        simulate_file(path, n_spots=20, n_genes=20, k=2)
 
 
 @pytest.mark.parametrize("name", ["embryo.txt", "embryo"])
