@@ -83,7 +83,7 @@ def test_every_element_is_that_of_the_h5ad(both):
 
 def test_sections_are_the_same(both):
     with H5adSource(both[0]) as one, H5adSource(both[1]) as other:
-        for options in ({}, {"rep": "X_pca"}, {"graph": "mine"}, {"init": "annotation"}, {"sample": "annotation"}):
+        for options in ({}, {"rep": "X_pca"}, {"graph": "mine"}, {"init": "annotation"}, {"sample_key": "annotation"}):
             first, second = read_section(one, **options), read_section(other, **options)
             for name in ("counts", "coordinates", "features", "init_labels", "graph"):
                 assert_same(getattr(first, name), getattr(second, name))
