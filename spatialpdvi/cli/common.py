@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, warnings and progress on stderr, and the table of scores."""
+"""What the commands share: exit codes, warnings and progress on stderr, and tables."""
 
 import functools
 import gc
@@ -32,6 +32,7 @@ __all__ = [
     "print_calibration",
     "print_excluded",
     "print_scores",
+    "print_table",
     "report_result",
     "result_is_written",
     "table_option",
@@ -240,15 +241,24 @@ def print_scores(rows: dict[str, dict[str, Any]]) -> None:
         click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
     names = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
     shown = [name for name in names if any(name in row for row in rows.values())]
-    widths = [max(len(name), 6) for name in shown]
-    left = max(len(label) for label in rows)
-    titles = (name if name in ("homogeneity", "completeness") else name.upper() for name in shown)
-    click.echo(" " * left + "".join(f"  {t:>{w}}" for t, w in zip(titles, widths, strict=True)))
-    for label, row in rows.items():
-        values = (
-            f"  {row[name]:>{w}.3f}" if name in row else " " * (w + 2) for name, w in zip(shown, widths, strict=True)
+    heads = ["", *(name if name in ("homogeneity", "completeness") else name.upper() for name in shown)]
+    cells = [[label, *(f"{row[name]:.3f}" if name in row else "" for name in shown)] for label, row in rows.items()]
+    print_table(heads, cells, numbers=range(1, len(heads)))
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: range, widest: int | None = None
+) -> None:
+    """Print columns side by side, those of numbers to the right; nothing where lines are longer than ``widest``."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    if widest is not None and sum(widths) + 2 * (len(widths) - 1) > widest:
+        return
+    for row in (heads, *rows):
+        cells = (
+            f"{cell:>{width}}" if i in numbers else f"{cell:<{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo(f"{label:<{left}}" + "".join(values))
+        click.echo("  ".join(cells).rstrip())
 
 
 def print_calibration(result: "FitResult") -> None:

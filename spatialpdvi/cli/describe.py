@@ -1,6 +1,5 @@
 """``spatialpdvi describe``."""
 
-from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from spatialpdvi.cli.common import (
     importing,
     limit_threads,
     name_written,
+    print_table,
     table_option,
     user_errors,
     verbosity,
@@ -124,7 +124,7 @@ def _print_section(section: Any, found: Any) -> None:
 
     area = "" if isnan(section.spot_area) else f" with an area of {section.spot_area:.4g}"
     click.echo(f"{section.section}: {section.n_spots:,} spots{area}; neighbours: {section.neighbours}")
-    _print_table(*summary_rows(found.tables(), section.section, found.params["by"]), numbers=range(1, 4))
+    print_table(*summary_rows(found.tables(), section.section, found.params["by"]), numbers=range(1, 4))
 
 
 def _print_differences(found: Any) -> None:
@@ -143,18 +143,7 @@ def _print_differences(found: Any) -> None:
         rows.append(
             [*names, *(number(row[name], ".1%") for name in shares), *(number(row[name], ".3g") for name in "pq")]
         )
-    _print_table(heads, rows, numbers=range(len(heads) - len(shares) - 2, len(heads)))
+    print_table(heads, rows, numbers=range(len(heads) - len(shares) - 2, len(heads)))
     smallest = table["smallest_p"].min()
     if not isnan(smallest):
         click.echo(f"With these numbers of sections the smallest possible p is {smallest:.3g}.")
-
-
-def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: range) -> None:
-    """Print columns side by side, those of numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        cells = (
-            f"{cell:>{width}}" if i in numbers else f"{cell:<{width}}"
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        click.echo("  ".join(cells).rstrip())

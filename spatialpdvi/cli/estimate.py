@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     importing,
     limit_threads,
     name_written,
+    print_table,
     table_option,
     user_errors,
     verbosity,
@@ -95,19 +96,19 @@ def estimate(
         if json_path is not None:
             write_json(json_path, {"file": str(section), **found.as_dict()}, option="json")
     if not quiet:
-        _print_table(found)
+        _print_estimate(found)
 
 
-def _print_table(found: "Estimate") -> None:
+def _print_estimate(found: "Estimate") -> None:
     work, prediction = found.plan.work, found.prediction
     sizes = f"{work.n:,} spots"
     if work.genes:
         sizes += f" x {work.genes:,} genes, {work.values:,} counts in {found.plan.source}"
     click.echo(f"{sizes}; {found.threads} thread{'' if found.threads == 1 else 's'}")
-    click.echo(f"{'stage':<9}  {'seconds':>8}  {'peak memory':>11}")
-    for stage, seconds in prediction.seconds.items():
-        click.echo(f"{stage:<9}  {seconds:>8.1f}  {show_size(prediction.peak_bytes[stage]):>11}")
-    click.echo(f"{'total':<9}  {prediction.total_seconds:>8.1f}  {show_size(prediction.peak_memory_bytes):>11}")
+    stages = {stage: (seconds, prediction.peak_bytes[stage]) for stage, seconds in prediction.seconds.items()}
+    stages["total"] = prediction.total_seconds, prediction.peak_memory_bytes
+    rows = [(stage, f"{seconds:.1f}", show_size(peak)) for stage, (seconds, peak) in stages.items()]
+    print_table(("stage", "seconds", "peak memory"), rows, numbers=range(1, 3))
     low, high = found.seconds_range
     few, many = found.epochs_range
     least, most = f"{low:.0f}", f"{high:.0f}"

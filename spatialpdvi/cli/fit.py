@@ -18,6 +18,7 @@ from spatialpdvi.cli.common import (
     print_calibration,
     print_excluded,
     print_scores,
+    print_table,
     report_result,
     result_is_written,
     table_option,
@@ -224,13 +225,10 @@ def _print_sections(result: "FitResult", *, verbose: bool) -> None:
     table = result.sizes_by_section()
     if table is None:
         return
-    rows = [["", *map(str, table.columns)]]
-    rows += [[str(name), *map("{:,}".format, sizes)] for name, sizes in zip(table.index, table.to_numpy(), strict=True)]
-    left, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if not verbose and (len(table) > _MOST_SECTIONS or left + sum(widths) + 2 * len(widths) > _WIDEST):
-        return
-    for name, *cells in rows:
-        click.echo(f"{name:<{left}}" + "".join(f"  {c:>{w}}" for c, w in zip(cells, widths, strict=True)))
+    heads = ["", *map(str, table.columns)]
+    rows = [[str(name), *map("{:,}".format, sizes)] for name, sizes in zip(table.index, table.to_numpy(), strict=True)]
+    if verbose or len(rows) <= _MOST_SECTIONS:
+        print_table(heads, rows, numbers=range(1, len(heads)), widest=None if verbose else _WIDEST)
 
 
 def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -243,16 +241,12 @@ def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _print_scan(scan: "Scan") -> None:
     """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
     columns = [column for column in _COLUMNS if column[1] in scan.table]
-    titles = [title for title, _, _ in columns]
     rows = [
-        [form(value) for (_, _, form), value in zip(columns, row, strict=True)]
+        [">" if row[0] == scan.k else "", *(form(value) for (_, _, form), value in zip(columns, row, strict=True))]
         for row in zip(*(scan.table[name] for _, name, _ in columns), strict=True)
     ]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    click.echo("  " + "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths, strict=True)))
-    for row in rows:
-        mark = "> " if row[0] == str(scan.k) else "  "
-        click.echo(mark + "  ".join(f"{value:>{width}}" for value, width in zip(row, widths, strict=True)))
+    heads = ["", *(title for title, _, _ in columns)]
+    print_table(heads, rows, numbers=range(1, len(heads)))
     click.echo(f"recommended: {scan.k} domains. {scan.reason}")
 
 

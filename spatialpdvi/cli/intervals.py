@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     importing,
     limit_threads,
     name_written,
+    print_table,
     table_option,
     user_errors,
     verbosity,
@@ -136,7 +137,7 @@ def intervals(
         for position, table in enumerate(found.tables().values()):
             if position:
                 click.echo()
-            _print_table(table, whole=output is not None or store)
+            _print_estimates(table, whole=output is not None or store)
         if store or output is not None:
             click.echo()
         if store:
@@ -154,7 +155,7 @@ def _pair(text: str) -> tuple[str, str]:
     return names[0].strip(), names[1].strip()
 
 
-def _print_table(table: Any, *, whole: bool) -> None:
+def _print_estimates(table: Any, *, whole: bool) -> None:
     """Print the first rows of a data frame: names to the left, an estimate with its interval to the right."""
     names = [column for column in table if table[column].dtype.kind not in "iuf"]  # texts differ between pandas 2 and 3
     value = next(column for column in table if column not in names)
@@ -168,13 +169,7 @@ def _print_table(table: Any, *, whole: bool) -> None:
         ]
         for _, row in table.head(_MOST).iterrows()
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for cells in (heads, *rows):
-        aligned = [
-            f"{cell:<{width}}" if i < len(names) else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        click.echo("  ".join(aligned).rstrip())
+    print_table(heads, rows, numbers=range(len(names), len(heads)))
     if len(table) > _MOST:
         where = "all are in the output" if whole else "-o or --store writes them"
         click.echo(f"... and {len(table) - _MOST:,} more rows; {where}.")

@@ -105,14 +105,14 @@ def markers(
             with result_is_written([section], "table") if store else nullcontext():
                 write_table(table, output)
         if not quiet:
-            _print_table(table, of)
+            _print_markers(table, of)
             if store:
                 click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).markers_of(of)}'])")
             if output is not None:
                 click.echo(f"written: {click.format_filename(output)}")
 
 
-def _print_table(table: Any, of: str) -> None:
+def _print_markers(table: Any, of: str) -> None:
     """Print one line for each domain or state of a data frame: its genes, by falling score."""
     width = max(map(len, (of, *table[of])))
     click.echo(f"{of:<{width}}  marker genes (log2 fold change)")

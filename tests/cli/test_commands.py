@@ -241,9 +241,9 @@ def test_scores_stand_in_columns_and_those_that_there_are_not_are_free(capsys):
     print_scores({"domains": domains, "start of it": {"ari": 0.75, "pas": 1.0}})
     assert capsys.readouterr().out.splitlines() == [
         "1,200 of 3,000 spots have a label and are scored",
-        "                ARI  homogeneity     PAS",
-        "domains       0.500        0.250   0.125",
-        "start of it   0.750                1.000",
+        "               ARI  homogeneity    PAS",
+        "domains      0.500        0.250  0.125",
+        "start of it  0.750               1.000",
     ]
 
 

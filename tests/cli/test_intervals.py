@@ -12,7 +12,7 @@ from zarr_samples import write_zarr
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
-from spatialpdvi.cli.intervals import _print_table
+from spatialpdvi.cli.intervals import _print_estimates
 
 pytestmark = pytest.mark.cli
 FIT = ("--k", 4, "--n-top-genes", 100, "--n-init", 2)
@@ -86,7 +86,7 @@ def test_shares_are_percentages_and_of_many_rows_the_first_are_printed(tmp_path,
     frames = {name: pd.DataFrame(columns) for name, columns in tables.items()}
     found = SimpleNamespace(tables=lambda: frames)
     monkeypatch.setattr("spatialpdvi.api.intervals_file", lambda *_, **__: found)
-    monkeypatch.setitem(_print_table.__globals__, "_MOST", 2)
+    monkeypatch.setitem(_print_estimates.__globals__, "_MOST", 2)
     lines = run("intervals", tmp_path / "a.h5ad", *words).stdout.splitlines()
     assert lines[:8] == [
         "domain  gene      mean      interval",
