@@ -63,7 +63,6 @@ def write_domain_table(
     key_added: str = "pdvi",
     spatial_key: str | None = None,
     sample_key: str | None = None,
-    option: str = "output",
 ) -> None:
     """Write the domains of fitted files as one table.
 
@@ -77,8 +76,6 @@ def write_domain_table(
         File to write, ending in .csv, .tsv (with tabs) or .parquet; all or nothing.
     key_added, spatial_key, sample_key
         As for `domain_table`.
-    option
-        What errors call ``output``; the commands give it by another name.
 
     Raises
     ------
@@ -96,7 +93,7 @@ def write_domain_table(
 
     from spatialpdvi.io.formats.h5ad import H5adSource
 
-    check_table(output, option=option)
+    check_table(output)
     files = locate_all(paths)
     if not files:
         raise InputError("at least one fitted file", "none")
@@ -111,36 +108,36 @@ def write_domain_table(
                 table.insert(1, "section", name)
             if has_sections:
                 table.insert(1, "file", name)
-    write_table(pd.concat(tables.values(), ignore_index=True), output, option=option)
+    write_table(pd.concat(tables.values(), ignore_index=True), output)
 
 
-def write_table(table: "DataFrame", output: str | Path, *, option: str = "output") -> None:
+def write_table(table: "DataFrame", output: str | Path) -> None:
     """Write a table, without its index, as `check_table` has found it to be possible; all or nothing.
 
     Parameters
     ----------
     table
         With columns that have names.
-    output, option
+    output
         As for `write_domain_table`.
     """
     from spatialpdvi.io.storage.atomic import clear_errors, replacing
 
-    target = resolve(output, option=option)
+    target = resolve(output)
     ending = Path(output).suffix.lower()
-    with clear_errors(output, option=option), replacing(target, target.parent) as temporary:
+    with clear_errors(output), replacing(target, target.parent) as temporary:
         if ending in _BETWEEN:
             table.to_csv(temporary, index=False, sep=_BETWEEN[ending])
         else:
             table.to_parquet(temporary, index=False)
 
 
-def check_table(output: str | Path, *, option: str = "output") -> None:
+def check_table(output: str | Path) -> None:
     """Check before hours of work that a table can be written.
 
     Parameters
     ----------
-    output, option
+    output
         As for `write_domain_table`.
 
     Raises
@@ -161,11 +158,11 @@ def check_table(output: str | Path, *, option: str = "output") -> None:
     ending = Path(output).suffix.lower()
     if ending not in {*_BETWEEN, ".parquet"}:
         advice = "Its ending sets the format; give it one of these."
-        raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option=option)
+        raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option="output")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         problem = f"The package pyarrow, which is needed to write {str(output)!r}, is not installed."
         raise ResourceError(problem, "Install it with: pip install pyarrow. Or write a .csv file.")
-    check_writable(output, option)
+    check_writable(output)
 
 
 def _table(source: Source, keys: Keys, spatial_key: str | None, sample_key: str | None) -> "DataFrame":

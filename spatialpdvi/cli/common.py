@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,7 +15,7 @@ import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
 from spatialpdvi.cli.signals import name_signal, stop_on_sigterm
-from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, as_flag
+from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, as_flag, own_names
 
 if TYPE_CHECKING:
     from spatialpdvi.fitting.result import FitResult
@@ -24,26 +24,32 @@ if TYPE_CHECKING:
 __all__ = [
     "EXIT_INPUT",
     "FILE",
+    "check_labels",
+    "check_outputs",
     "display",
     "exit_not_converged",
     "importing",
     "limit_threads",
     "name_written",
+    "only_counts",
     "print_calibration",
     "print_excluded",
     "print_scores",
     "print_table",
+    "print_written",
     "report_result",
     "result_is_written",
     "table_option",
     "user_errors",
     "verbosity",
+    "write_labels",
 ]
 
 # click does not check the path: the library has an error message for each thing that can be wrong with a file
 FILE = click.Path(path_type=Path, readable=False)
 EXIT_INPUT = 2
 _EXIT_NOT_CONVERGED = 3
+_OF_LABELS = {"output": "labels"}  # what Python calls `--labels`
 
 
 def exit_not_converged(reason: str) -> NoReturn:
@@ -95,6 +101,37 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
 
     return wrapped
+
+
+def check_outputs(others: Iterable[Path], **outputs: Path | None) -> None:
+    """Check before hours of work that each output can be written, and is neither another one nor one of ``others``.
+
+    Outputs are given by the names of their options, as Python spells them; None is no output.
+    """
+    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+
+    taken = list(others)
+    for option, path in outputs.items():
+        if path is not None:
+            check_distinct(path, option, taken)
+            check_writable(path, option)
+            taken.append(path)
+
+
+def check_labels(path: Path | None) -> None:
+    """Check before hours of work that the table of ``--labels``, if it is given, can be written."""
+    from spatialpdvi.api import check_table
+
+    if path is not None:
+        with own_names(_OF_LABELS):
+            check_table(path)
+
+
+def only_counts(section: Path, counts: Sequence[Path]) -> Path | None:
+    """Return the file that ``--counts`` gives for the one section of a command, if any; several are an `InputError`."""
+    from spatialpdvi.io.results.slim import check_number
+
+    return check_number([section], counts)[0]
 
 
 @contextmanager
@@ -277,6 +314,14 @@ def print_excluded(result: "FitResult") -> None:
         click.echo(f"left out: {(~result.kept).sum():,} of {result.kept.size:,} spots, which have no domain")
 
 
+def print_written(files: Iterable[Path], key_added: str) -> None:
+    """Print the files that have a result, and the keys under which they have its main parts."""
+    from spatialpdvi.io.results.keys import Keys
+
+    keys, names = Keys(key_added), ", ".join(map(click.format_filename, files))
+    click.echo(f"written: {names} (obs['{keys.domain}'], obsm['{keys.posterior}'], uns['{keys.uns}'])")
+
+
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
     """Write the file of ``--json``, after the result itself."""
     from spatialpdvi.io.storage.atomic import write_json
@@ -287,6 +332,15 @@ def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
     content = {"output": where, **result.report(), "peak_memory_bytes": peak_memory()}
     with result_is_written(written, "JSON file"):
         write_json(path, content, option="json")
+
+
+def write_labels(written: Sequence[Path], path: Path | None, key_added: str) -> None:
+    """Write the table of ``--labels``, if it is given, after the result itself."""
+    from spatialpdvi.api import write_domain_table
+
+    if path is not None:
+        with result_is_written(written, "table"), own_names(_OF_LABELS):
+            write_domain_table(written, path, key_added=key_added)
 
 
 @contextmanager

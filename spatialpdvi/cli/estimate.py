@@ -7,6 +7,7 @@ import click
 
 from spatialpdvi.cli.common import (
     FILE,
+    check_outputs,
     display,
     importing,
     limit_threads,
@@ -85,11 +86,9 @@ def estimate(
     limit_threads(threads)
     with importing():
         from spatialpdvi.estimate.estimate import estimate_file
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
+        from spatialpdvi.io.storage.atomic import write_json
 
-    if json_path is not None:
-        check_distinct(json_path, "json", (section,))
-        check_writable(json_path, "json")
+    check_outputs([section], json=json_path)
     with name_written(json_path):
         with display(quiet=quiet, verbose=verbose):
             found = estimate_file(section, chosen, markers=markers)

@@ -6,6 +6,7 @@ import click
 
 from spatialpdvi.cli.common import (
     FILE,
+    check_outputs,
     display,
     importing,
     name_written,
@@ -60,11 +61,9 @@ def evaluate(
     """
     with importing():
         from spatialpdvi.api import evaluate_file
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_json
+        from spatialpdvi.io.storage.atomic import write_json
 
-    if report is not None:
-        check_distinct(report, "json", (section,))
-        check_writable(report, "json")
+    check_outputs([section], json=report)
     with name_written(report):
         with display(quiet=quiet, verbose=verbose):
             scores = evaluate_file(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import click
 from spatialpdvi.cli.checkpoint import check_options, close, explain_how_to_resume, make_checkpoint
 from spatialpdvi.cli.common import (
     FILE,
+    check_labels,
+    check_outputs,
     display,
     exit_not_converged,
     importing,
@@ -19,11 +22,13 @@ from spatialpdvi.cli.common import (
     print_excluded,
     print_scores,
     print_table,
+    print_written,
     report_result,
     result_is_written,
     table_option,
     user_errors,
     verbosity,
+    write_labels,
 )
 from spatialpdvi.cli.options import LABELS, PRESET, SLIM, THREADS, GroupedCommand, options_of, table_options
 from spatialpdvi.errors import own_names
@@ -147,41 +152,31 @@ def fit(
     limit_threads(threads)
     with importing():
         from spatialpdvi import api
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable
         from spatialpdvi.io.storage.paths import locate
 
     several = len(sections) > 1
     # the copy of a table has the name of its store
     targets = [path if output is None else output / locate(path).name if several else output for path in sections]
-    if report is not None:
-        check_distinct(report, "json", (*sections, *targets))
-        check_writable(report, "json")
-    if save_model is not None:
-        check_distinct(save_model, "save_model", (*sections, *targets, *([] if report is None else [report])))
-        check_writable(save_model, "save_model")
-    if labels is not None:
-        check_distinct(labels, "labels", (*sections, *targets, *filter(None, (report, save_model))))
-        api.check_table(labels, option="labels")
+    check_outputs((*sections, *targets), json=report, save_model=save_model, labels=labels)
+    check_labels(labels)
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
-        extra: dict[str, Any] = {
-            "slim": slim,
-            "intervals": intervals,
-            "keep_model": save_model is not None,
-            "find_markers": report is not None,
-            "checkpoint": state,
-        }
         with display(quiet=quiet, verbose=verbose) as progress, _connected(dask, progress) as cluster:
-            extra["cluster"] = cluster
-            if several:
-                result = api.fit_files(sections, chosen, output=output, progress=progress, **extra)
-            else:
-                result = api.fit_file(sections[0], chosen, output=output, progress=progress, **extra)
+            work = partial(api.fit_files, sections) if several else partial(api.fit_file, sections[0])
+            result = work(
+                chosen,
+                output=output,
+                slim=slim,
+                intervals=intervals,
+                keep_model=save_model is not None,
+                find_markers=report is not None,
+                progress=progress,
+                checkpoint=state,
+                cluster=cluster,
+            )
         if report is not None:
             report_result(result, report, targets)
-        if labels is not None:
-            with result_is_written(targets, "table"):
-                api.write_domain_table(targets, labels, key_added=chosen.key_added, option="labels")
+        write_labels(targets, labels, chosen.key_added)
         if save_model is not None:
             with result_is_written(targets, "model"), own_names({"path": "save_model"}):
                 api.save_model(result, save_model)
@@ -189,10 +184,9 @@ def fit(
             if result.scan is not None:
                 _print_scan(result.scan)
             _print_summary(result, targets, chosen.key_added, verbose=verbose)
-            if labels is not None:
-                click.echo(f"table: {click.format_filename(labels)}")
-            if save_model is not None:
-                click.echo(f"model: {click.format_filename(save_model)}")
+            for what, path in (("table", labels), ("model", save_model)):
+                if path is not None:
+                    click.echo(f"{what}: {click.format_filename(path)}")
         if state is not None:
             close(state)
         if not result.certificate.converged:
@@ -216,8 +210,7 @@ def _print_summary(result: "FitResult", written: list[Path], key: str, *, verbos
     _print_sections(result, verbose=verbose)
     if result.certificate.converged:
         click.echo(f"certificate: {result.certificate.sentence()}")
-    files = ", ".join(click.format_filename(path) for path in written)
-    click.echo(f"written: {files} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+    print_written(written, key)
 
 
 def _print_sections(result: "FitResult", *, verbose: bool) -> None:

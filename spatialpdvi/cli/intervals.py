@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     importing,
     limit_threads,
     name_written,
+    only_counts,
     print_table,
     table_option,
     user_errors,
@@ -116,7 +117,6 @@ def intervals(
         from spatialpdvi.api import intervals_file
         from spatialpdvi.api.folders import LAST_FILES
         from spatialpdvi.io.results.keys import Keys
-        from spatialpdvi.io.results.slim import check_number
 
     pairs = [_pair(text) for text in contrasts]
     written = (section if store else None, None if output is None else output / LAST_FILES["intervals"])
@@ -128,7 +128,7 @@ def intervals(
                 output=output,
                 store=store,
                 key_added=key_added,
-                counts=check_number([section], counts)[0],
+                counts=only_counts(section, counts),
                 progress=progress,
                 **options,
             )

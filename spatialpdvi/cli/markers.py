@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     display,
     importing,
     name_written,
+    only_counts,
     result_is_written,
     table_option,
     user_errors,
@@ -81,7 +82,6 @@ def markers(
         from spatialpdvi.api import check_table, markers_file
         from spatialpdvi.api.tables import write_table
         from spatialpdvi.io.results.keys import Keys
-        from spatialpdvi.io.results.slim import check_number
         from spatialpdvi.io.storage.atomic import check_distinct
 
     if output is not None:
@@ -98,7 +98,7 @@ def markers(
                 gene_key=gene_key,
                 store=store,
                 memory=memory,
-                counts=check_number([section], counts)[0],
+                counts=only_counts(section, counts),
                 progress=progress,
             )
         if output is not None:

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    display,
+    importing,
+    name_written,
+    only_counts,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED, SAMPLE_KEY
 
 __all__ = ["plot"]
@@ -81,7 +90,6 @@ def plot(
     """
     with importing():
         from spatialpdvi.api import plot_file
-        from spatialpdvi.io.results.slim import check_number
         from spatialpdvi.io.storage.atomic import check_distinct
         from spatialpdvi.plotting import save_figure
 
@@ -100,7 +108,7 @@ def plot(
                 label_key=label_key,
                 spatial_key=spatial_key,
                 sample_key=sample_key,
-                counts=check_number([section], counts)[0],
+                counts=only_counts(section, counts),
             )
             save_figure(figure, output, dpi=dpi)
         if not quiet:

@@ -7,6 +7,8 @@ import click
 
 from spatialpdvi.cli.common import (
     FILE,
+    check_labels,
+    check_outputs,
     display,
     exit_not_converged,
     importing,
@@ -15,11 +17,12 @@ from spatialpdvi.cli.common import (
     print_calibration,
     print_excluded,
     print_scores,
+    print_written,
     report_result,
-    result_is_written,
     table_option,
     user_errors,
     verbosity,
+    write_labels,
 )
 from spatialpdvi.cli.options import COUNTS_MEMORY, LABELS, SLIM, THREADS, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
@@ -79,24 +82,17 @@ def predict(
     """
     limit_threads(threads)
     with importing():
-        from spatialpdvi.api import check_table, predict_file, write_domain_table
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+        from spatialpdvi.api import predict_file
 
     target = section if output is None else output
-    if report is not None:
-        check_distinct(report, "json", (section, target, model))
-        check_writable(report, "json")
-    if labels is not None:
-        check_distinct(labels, "labels", (section, target, model, *([] if report is None else [report])))
-        check_table(labels, option="labels")
+    check_outputs((section, target, model), json=report, labels=labels)
+    check_labels(labels)
     with name_written(target, report, labels):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, slim=slim, progress=progress, **options)
         if report is not None:
             report_result(result, report, [target])
-        if labels is not None:
-            with result_is_written([target], "table"):
-                write_domain_table([target], labels, key_added=options["key_added"], option="labels")
+        write_labels([target], labels, options["key_added"])
         if not quiet:
             _print_summary(result, target, options["key_added"])
             if labels is not None:
@@ -120,5 +116,4 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
         f"certificate: {certificate.reason} {certificate.epochs} sweeps; posteriors within "
         f"{certificate.stationarity_posterior:.1e} (tolerance {certificate.tolerance:.0e})."
     )
-    file = click.format_filename(written)
-    click.echo(f"written: {file} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+    print_written([written], key)

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, name_written, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import (
+    FILE,
+    check_outputs,
+    display,
+    importing,
+    name_written,
+    table_option,
+    user_errors,
+    verbosity,
+)
 from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY
 from spatialpdvi.errors import InputError
 
@@ -57,12 +66,11 @@ def report(
     """
     with importing():
         from spatialpdvi.api import report_files
-        from spatialpdvi.io.storage.atomic import check_distinct, check_writable, write_text
+        from spatialpdvi.io.storage.atomic import write_text
 
     if output.suffix.lower() not in {".html", ".htm"}:
         raise InputError("a file that ends in .html", repr(output.name), option="output")
-    check_distinct(output, "output", (*sections, *counts))
-    check_writable(output, "output")
+    check_outputs((*sections, *counts), output=output)
     with name_written(output):
         with display(quiet=quiet, verbose=verbose) as progress:
             page = report_files(

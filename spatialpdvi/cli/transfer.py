@@ -11,6 +11,7 @@ from spatialpdvi.cli.common import (
     importing,
     name_written,
     print_scores,
+    print_written,
     table_option,
     user_errors,
     verbosity,
@@ -80,6 +81,4 @@ def transfer(section: Path, *, to: Path, output: Path | None, quiet: bool, verbo
                     f"{name}{row.assigned:,} of {row.spots:,} spots have a domain: those within {row.max_distance:.4g} "
                     "of a fitted spot"
                 )
-            key = options["new_key"] or options["key_added"]
-            file = click.format_filename(written)
-            click.echo(f"written: {file} (obs['{key}_domain'], obsm['{key}_posterior'], uns['{key}'])")
+            print_written([written], options["new_key"] or options["key_added"])

@@ -111,9 +111,16 @@ def test_what_cannot_be_written_is_refused_before_the_fit(files, tmp_path, monke
         ("one.h5ad", "another file than"),
     ):
         assert said in " ".join(run("fit", files[0], *FIT, "--labels", tmp_path / name, code=2).output.split())
-    for flag in ("--json", "--save-model"):
+    predict = ("predict", files[0], "--model", tmp_path / "model.npz")
+    for command, flag in (
+        (("fit", files[0], *FIT), "--json"),
+        (("fit", files[0], *FIT), "--save-model"),
+        (predict, "--json"),
+    ):
         others = (flag, tmp_path / "labels.csv", "--labels", tmp_path / "labels.csv")
-        assert "Expected `--labels` to be another file than" in run("fit", files[0], *FIT, *others, code=2).output
+        assert "Expected `--labels` to be another file than" in run(*command, *others, code=2).output
+    same = ("--json", tmp_path / "one.txt", "--save-model", tmp_path / "one.txt")
+    assert "Expected `--save-model` to be another file than" in run("fit", files[0], *FIT, *same, code=2).output
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("spatialpdvi.api.tables.find_spec", lambda _: None)
     assert "pip install pyarrow" in run("fit", files[0], *FIT, "--labels", tmp_path / "a.parquet", code=2).output
