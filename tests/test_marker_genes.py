@@ -334,7 +334,7 @@ def test_the_report_of_a_fit_lists_genes(toy_file, tmp_path):
 
 
 def test_counts_read_block_by_block_have_the_same_markers(toy_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_VALUES", 3000)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", 3000)
     common = ("fit", toy_file, "--k", 4, "--n-top-genes", 100, "--n-init", 1)
     found = []
     for memory in ("1GB", "1KB"):

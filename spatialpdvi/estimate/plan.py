@@ -11,6 +11,7 @@ from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.matrices import Layout
+from spatialpdvi.io.formats.streaming import BLOCK_VALUES
 from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_labels
@@ -23,7 +24,7 @@ from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, show
 
 __all__ = ["FitPlan", "plan_fit"]
 
-_BLOCK_VALUES = 3 << 22  # in blocks of counts: one is used, and up to two are read ahead (`io.formats.streaming`)
+_BLOCKS = 3  # of counts in memory: one is used, and up to two are read ahead
 
 
 class FitPlan(NamedTuple):
@@ -117,7 +118,7 @@ def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[
     if needed > memory and not layout.by_rows:
         _warn_of_columns(where, needed)
     elif needed > memory:
-        share = min(1.0, _BLOCK_VALUES / max(1, layout.n_values))
+        share = min(1.0, _BLOCKS * BLOCK_VALUES / max(1, layout.n_values))
         sizes["block_bytes"] = max(1, int(share * sizes["counts_bytes"]))
     genes = layout.shape[1]
     width = float(min(options.components_of(options.n_domains), genes))

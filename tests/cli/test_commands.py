@@ -1,7 +1,9 @@
 """The commands as a user runs them: results, exit codes, second runs, interruptions, threads."""
 
+import inspect
 import json
 import os
+import pkgutil
 import re
 import signal
 import subprocess
@@ -19,7 +21,10 @@ from conftest import interrupt_at, run
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.cli import main
 from spatialpdvi.cli.common import print_calibration, print_scores
+from spatialpdvi.options.validation import _GROUPS
+from spatialpdvi.prediction.places import BORDERS
 from spatialpdvi.runtime.progress import LiveProgress, PlainProgress
+from spatialpdvi.uncertainty.methods import METHODS
 from spatialpdvi.version import __version__
 
 pytestmark = pytest.mark.cli
@@ -326,6 +331,31 @@ def test_every_option_of_a_command_reaches_what_does_the_work(name, tmp_path, mo
         words += ["-o", {"bin": "b.h5ad", "plot": "b.png", "report": "b.html"}[name]]
     run(*words)
     assert {key: handed[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in WORK if name != "simulate"])
+def test_defaults_of_a_command_are_those_of_what_does_the_work(name):
+    where, names = WORK[name]
+    parameters = inspect.signature(pkgutil.resolve_name(where)).parameters
+    options = {names.get(option.name, option.name): option for option in main.commands[name].params}
+    stated = {key: option.default for key, option in options.items() if isinstance(option.default, str | int | float)}
+    both = stated.keys() & parameters.keys()
+    assert both
+    assert {key: stated[key] for key in both} == {key: parameters[key].default for key in both}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "known"),
+    [
+        ("intervals", "method", METHODS),
+        ("intervals", "of", _GROUPS),
+        ("markers", "of", _GROUPS),
+        ("transfer", "borders", BORDERS),
+    ],
+)
+def test_a_command_offers_what_there_is_to_choose_from(name, option, known):
+    (choice,) = (p.type for p in main.commands[name].params if p.name == option)
+    assert sorted(choice.choices) == sorted(known)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

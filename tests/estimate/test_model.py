@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from spatialpdvi.estimate import cost_model
 from spatialpdvi.estimate.cost_model import (
     MEMORY,
     PARALLEL,
@@ -15,6 +16,9 @@ from spatialpdvi.estimate.cost_model import (
     rate_of,
 )
 from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
+from spatialpdvi.features import smoothing
+from spatialpdvi.initialization import restarts
+from spatialpdvi.initialization.consensus import _COMPARED
 
 SAME = REFERENCE.relative_to(REFERENCE)
 SECTION = Work(
@@ -46,6 +50,14 @@ def test_every_term_has_a_coefficient_and_none_is_left_over():
     assert list(PARALLEL) == list(SECONDS)
     assert all(0.0 <= share <= 1.0 for share in PARALLEL.values())
     assert all(value >= 0.0 for table in (SECONDS, MEMORY) for row in table.values() for value in row.values())
+
+
+def test_sizes_are_those_of_the_stages():
+    assert cost_model._TRAINED_ON == restarts.LEARNT_FROM == smoothing._SAMPLED
+    assert smoothing.CANDIDATES[-1] == cost_model._SCALE_NEIGHBOURS - cost_model._SPARE
+    assert cost_model._COMPARED == _COMPARED
+    assert cost_model._MIXTURES == restarts._MIXTURES
+    assert len(smoothing.SCALES) == cost_model._SCALES
 
 
 @pytest.mark.parametrize(

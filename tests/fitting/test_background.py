@@ -79,7 +79,7 @@ def test_a_fit_is_that_of_a_section_without_the_spots_left_out(section, tissue, 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
 @pytest.mark.parametrize("memory", [None, "1KB"])
 def test_files_and_counts_that_are_read_block_by_block(section, tissue, tmp_path, monkeypatch, ending, memory):
-    monkeypatch.setattr(streaming, "_VALUES", 3000)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", 3000)
     path = tmp_path / f"a.{ending}"
     if ending == "h5ad":
         section.write_h5ad(path)

@@ -16,7 +16,7 @@ FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 100}
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(streaming, "_VALUES", 3000)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", 3000)
 
 
 def _assert_same(a, b):

@@ -38,7 +38,7 @@ def _file(tmp_path, x, **options):
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("values", [1, 50, 10**6])
 def test_blocks_of_rows_are_the_matrix(counts, tmp_path, monkeypatch, dense, values):
-    monkeypatch.setattr(streaming, "_VALUES", values)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", values)
     path = _file(tmp_path, counts.toarray() if dense else counts)
     with H5adSource(path) as source:
         rows = source.rows("X")
@@ -61,7 +61,7 @@ def test_a_matrix_stored_by_columns_cannot_be_read_by_rows(counts, tmp_path):
 
 
 def test_values_that_are_no_counts_are_refused_in_any_block(counts, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_VALUES", 50)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", 50)
     monkeypatch.setattr("spatialpdvi.io.formats.matrices.FIRST_VALUES", 10)
     counts.data[-1] = 0.5
     with H5adSource(_file(tmp_path, counts)) as source:
@@ -73,7 +73,7 @@ def test_values_that_are_no_counts_are_refused_in_any_block(counts, tmp_path, mo
 @pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
 @pytest.mark.parametrize("values", [7, 50, 10**6])
 def test_columns_of_parts_and_of_some_rows_are_those_of_the_matrix(counts, tmp_path, monkeypatch, storage, values):
-    monkeypatch.setattr(streaming, "_VALUES", values)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", values)
     chosen, dense = np.array([17, 0, 3]), counts.toarray()
     path = _file(tmp_path, dense if storage == "dense" else counts.asformat(storage))
     with H5adSource(path) as source:

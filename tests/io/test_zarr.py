@@ -93,7 +93,7 @@ def test_sections_are_the_same(both):
 
 @pytest.mark.parametrize("where", ["X", "layers['dense']"])
 def test_rows_are_read_in_blocks(both, where, monkeypatch):
-    monkeypatch.setattr(streaming, "_VALUES", 10)
+    monkeypatch.setattr(streaming, "BLOCK_VALUES", 10)
     with H5adSource(both[0]) as one, H5adSource(both[1]) as other:
         rows = [source.rows(where) for source in (one, other)]
         whole = other.matrix(where)

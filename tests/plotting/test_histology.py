@@ -317,7 +317,7 @@ class TestGene:
     @pytest.mark.parametrize("layout", ["csr", "csc", "dense", "zarr csc"])
     @pytest.mark.parametrize("excluded", [0, 7])
     def test_however_counts_are_stored(self, tmp_path, monkeypatch, layout, excluded):
-        monkeypatch.setattr("spatialpdvi.io.formats.streaming._VALUES", 50)  # many blocks
+        monkeypatch.setattr("spatialpdvi.io.formats.streaming.BLOCK_VALUES", 50)  # many blocks
         monkeypatch.setattr("spatialpdvi.io.formats.h5ad.H5adSource.matrix", None)  # never whole
         adata = _fitted(_spots(), excluded=excluded)
         counts = adata.X.toarray()

@@ -10,6 +10,7 @@ from workflow.conftest import WORKFLOWS
 
 from spatialpdvi.checkpoints.identity import identify
 from spatialpdvi.cli import main
+from spatialpdvi.model_selection.scan import _WIDEST
 from spatialpdvi.options.fit import FitOptions, option_table
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy")
@@ -34,6 +35,10 @@ def options_of(command):
 def test_switches_that_are_on_by_default_are_those_of_the_fit():
     of_report = {p.name for p in main.commands["report"].params if isinstance(p, click.Option) and p.default is True}
     assert set(plan.ON_BY_DEFAULT) == {row["name"] for row in option_table() if row["default"] is True} | of_report
+
+
+def test_the_largest_number_of_domains_is_that_of_the_scan():
+    assert plan._MOST_DOMAINS == _WIDEST
 
 
 def test_what_the_plan_says_of_options_is_so_in_the_commands():

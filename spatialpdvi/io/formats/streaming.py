@@ -24,11 +24,11 @@ from spatialpdvi.io.storage.zarr_stores import whole
 from spatialpdvi.runtime.rows import Check, Rows, SelectedRows, columns_of_blocks
 from spatialpdvi.runtime.threads import ahead, in_blocks
 
-__all__ = ["CopiedRows", "FileRows", "read_range"]
+__all__ = ["BLOCK_VALUES", "CopiedRows", "FileRows", "read_range"]
 
 logger = logging.getLogger("spatialpdvi")
 
-_VALUES = 1 << 22  # stored values of a block: some 50 MB with their columns
+BLOCK_VALUES = 1 << 22  # stored values of a block: some 50 MB with their columns
 _TOGETHER = 1 << 17  # values that a thread decompresses at a time
 _FEW = 1 << 20  # values: fewer are read as fast by HDF5
 
@@ -122,8 +122,8 @@ class FileRows:
         place = np.full(n_rows, -1)  # of each row of the matrix among those that are wanted
         place[self._first + wanted] = np.arange(wanted.size)
         found, totals = np.zeros((wanted.size, chosen.size)), np.zeros(wanted.size)
-        for start in range(0, int(indptr[-1]), _VALUES):
-            stop = min(start + _VALUES, int(indptr[-1]))
+        for start in range(0, int(indptr[-1]), BLOCK_VALUES):
+            stop = min(start + BLOCK_VALUES, int(indptr[-1]))
             data, rows = read_range(group["data"], start, stop), read_range(group["indices"], start, stop)
             if data.size < stop - start or rows.size < stop - start or rows.min() < 0 or rows.max() >= n_rows:
                 msg = "values are missing, or lie outside of the matrix"
@@ -156,7 +156,7 @@ class FileRows:
         indptr = whole(group)["indptr"][self._first : self._first + self.shape[0] + 1].astype(np.int64)
         first = 0
         while first < self.shape[0]:
-            last = int(np.searchsorted(indptr, indptr[first] + _VALUES, side="right")) - 1
+            last = int(np.searchsorted(indptr, indptr[first] + BLOCK_VALUES, side="right")) - 1
             last = min(max(last, first + 1), self.shape[0])
             start, stop = int(indptr[first]), int(indptr[last])
             data, indices = read_range(group["data"], start, stop), read_range(group["indices"], start, stop)
@@ -165,7 +165,7 @@ class FileRows:
             first = last
 
     def _dense(self, dataset: Any) -> Iterator[sp.csr_matrix]:
-        step = max(1, _VALUES // max(1, self.shape[1]))
+        step = max(1, BLOCK_VALUES // max(1, self.shape[1]))
         whole(dataset)
         end = self._first + self.shape[0]
         for first in range(self._first, end, step):
