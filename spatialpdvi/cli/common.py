@@ -273,12 +273,13 @@ def limit_threads(threads: int | None) -> None:
 
 def print_scores(rows: dict[str, dict[str, Any]]) -> None:
     """Print the number of labelled spots, and a table with one row per labelling and one column per score."""
+    from spatialpdvi.metrics.clustering import SCORES
+
     first = next(iter(rows.values()))
     if "n_scored" in first:
         click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
-    names = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
-    shown = [name for name in names if any(name in row for row in rows.values())]
-    heads = ["", *(name if name in ("homogeneity", "completeness") else name.upper() for name in shown)]
+    shown = [name for name in SCORES if any(name in row for row in rows.values())]
+    heads = ["", *(SCORES[name] for name in shown)]
     cells = [[label, *(f"{row[name]:.3f}" if name in row else "" for name in shown)] for label, row in rows.items()]
     print_table(heads, cells, numbers=range(1, len(heads)))
 

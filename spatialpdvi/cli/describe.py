@@ -129,7 +129,7 @@ def _print_section(section: Any, found: Any) -> None:
 
 def _print_differences(found: Any) -> None:
     """Print the shares of the domains by condition, and of types in them, by condition."""
-    from spatialpdvi.description.summary import number
+    from spatialpdvi.description.summary import text_of
 
     table = found.differences
     shares = [name for name in table if name.startswith("share_")]
@@ -141,7 +141,7 @@ def _print_differences(found: Any) -> None:
     for _, row in table.iterrows():
         names = [row["domain"], *([row["type"] or "(all spots)"] if by_type else [])]
         rows.append(
-            [*names, *(number(row[name], ".1%") for name in shares), *(number(row[name], ".3g") for name in "pq")]
+            [*names, *(text_of(row[name], ".1%") for name in shares), *(text_of(row[name], ".3g") for name in "pq")]
         )
     print_table(heads, rows, numbers=range(len(heads) - len(shares) - 2, len(heads)))
     smallest = table["smallest_p"].min()

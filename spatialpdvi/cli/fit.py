@@ -1,6 +1,6 @@
 """``spatialpdvi fit``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["fit"]
-
-# of the table of a scan: title, column, format
-_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("K", "k", str),
-    ("evidence", "evidence", "{:.3f}".format),
-    ("found again", "found_again", "{:.2f}".format),
-    ("halves ARI", "split_ari", "{:.3f}".format),
-    ("restarts ARI", "restart_ari", "{:.3f}".format),
-    ("persistence", "persistence", "{:.3f}".format),
-    ("smallest", "smallest", "{:,}".format),
-    ("empty", "n_empty", str),
-    ("smooth", "smooth", str),
-    ("complete bound", "neg_elbo", "{:.6g}".format),
-    ("seconds", "seconds", "{:.1f}".format),
-)
 
 _MOST_SECTIONS, _WIDEST = 12, 100  # rows and letters of the table of sections that is printed unasked
 
@@ -233,13 +218,13 @@ def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _print_scan(scan: "Scan") -> None:
     """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
-    columns = [column for column in _COLUMNS if column[1] in scan.table]
-    rows = [
-        [">" if row[0] == scan.k else "", *(form(value) for (_, _, form), value in zip(columns, row, strict=True))]
-        for row in zip(*(scan.table[name] for _, name, _ in columns), strict=True)
-    ]
-    heads = ["", *(title for title, _, _ in columns)]
-    print_table(heads, rows, numbers=range(1, len(heads)))
+    from spatialpdvi.fitting.result import SCAN_COLUMNS
+
+    columns = {name: column for name, column in SCAN_COLUMNS.items() if name in scan.table}
+    heads = ["", *(head for head, _ in columns.values())]
+    marks = [">" if k == scan.k else "" for k in scan.table["k"]]
+    cells = [[f"{value:{form}}" for value in scan.table[name]] for name, (_, form) in columns.items()]
+    print_table(heads, list(zip(marks, *cells, strict=True)), numbers=range(1, len(heads)))
     click.echo(f"recommended: {scan.k} domains. {scan.reason}")
 
 

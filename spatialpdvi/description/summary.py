@@ -1,11 +1,11 @@
 """The description of a section in words and few numbers, as the command prints it and the report shows it."""
 
 from collections.abc import Mapping
-from math import isnan
+from math import isfinite
 
 import pandas as pd
 
-__all__ = ["number", "summary_rows"]
+__all__ = ["summary_rows", "text_of"]
 
 _SHOWN = 3  # neighbours, types and genes of a domain
 _FOUND = 0.05  # largest q-value of a gene that is shown
@@ -32,7 +32,7 @@ def summary_rows(tables: Mapping[str, pd.DataFrame], section: str, by: str | Non
         if not domain.spots:
             continue
         of = {name: table[table["domain"] == domain.domain] for name, table in own.items() if "domain" in table}
-        row = [str(domain.domain), f"{domain.spots:,}", f"{domain.share:.1%}", number(domain.area, ".4g")]
+        row = [str(domain.domain), f"{domain.spots:,}", f"{domain.share:.1%}", text_of(domain.area, ".4g")]
         row.append(_largest(of["contacts"], "other", "border_share", ".0%"))
         if "composition" in of:
             row.append(_largest(of["composition"], "type", "share", ".0%"))
@@ -42,9 +42,9 @@ def summary_rows(tables: Mapping[str, pd.DataFrame], section: str, by: str | Non
     return heads, rows
 
 
-def number(value: float, form: str) -> str:
-    """Return a number in words, and a dash for NaN."""
-    return "–" if isnan(value) else f"{value:{form}}"
+def text_of(value: float | None, form: str = ".3f") -> str:
+    """Return a number as text, or a dash where it is unknown or not finite."""
+    return "–" if value is None or not isfinite(value) else f"{value:{form}}"
 
 
 def _largest(table: pd.DataFrame, name: str, value: str, form: str) -> str:

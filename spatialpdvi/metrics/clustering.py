@@ -16,6 +16,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.runtime.rows import slices
 
 __all__ = [
+    "SCORES",
     "adjusted_rand_index",
     "ari_of_table",
     "best_pairs",
@@ -30,6 +31,16 @@ __all__ = [
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+# names of scores, in the order of tables, and the heads of their columns
+SCORES = {
+    "ari": "ARI",
+    "nmi": "NMI",
+    "homogeneity": "homogeneity",
+    "completeness": "completeness",
+    "chaos": "CHAOS",
+    "pas": "PAS",
+}
 
 _NEIGHBOURS = 10  # of PAS, as in its definition
 _SPARE = 5  # enough to see all ties of the 10th neighbour on square and hexagonal lattices

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spatialpdvi.description.summary import text_of
 from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
+from spatialpdvi.fitting.result import SCAN_COLUMNS
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
 from spatialpdvi.io.results.fitted import Fitted, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
-from spatialpdvi.metrics.clustering import overlap
+from spatialpdvi.metrics.clustering import SCORES, overlap
 
 __all__ = [
-    "SCORES",
     "Domain",
     "Gene",
     "MappedGene",
@@ -31,12 +32,9 @@ __all__ = [
     "scan_table",
     "score_table",
     "shown",
-    "text_of",
 ]
 
-SCORES = ("ari", "nmi", "homogeneity", "completeness", "chaos", "pas")
 _LONGEST = 200  # characters of a parameter that are shown
-_NONE = "–"
 _MAPPED = 12  # genes that maps can show
 _HIGH = 0.9  # confidence; the head of the table in the template names it
 _CERTIFICATE = (
@@ -56,14 +54,7 @@ _CERTIFICATE = (
     ("stationarity_posterior_max", "the same, largest over spots", None),
     ("gradient_norm", "Euclidean norm of the gradient of F in all global parameters, nats per unit", None),
 )
-_SCAN = {
-    "k": "domains",
-    "evidence": "share of the evidence",
-    "found_again": "found again (net)",
-    "split_ari": "ARI of halves",
-    "neg_elbo": "complete bound, nats",
-    "smallest": "smallest domain, spots",
-}
+_SCAN = ("k", "evidence", "found_again", "split_ari", "neg_elbo", "smallest")  # columns that are shown
 
 
 class Gene(NamedTuple):
@@ -295,11 +286,6 @@ def own_scores(material: Material, scores: Mapping[str, Any] | None = None) -> M
     return _of_sample(scores, names.index(material.name))
 
 
-def text_of(value: float | None, form: str = ".3f") -> str:
-    """Return a number as text, or a dash if it is unknown."""
-    return _NONE if value is None or not np.isfinite(value) else format(value, form)
-
-
 def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows: scores of the domains, of their start, of k-means over seeds, and of each section."""
     stored = material.scores
@@ -322,8 +308,7 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
         [what, *(text_of(number(scores.get(name))) for name in used), *([note] if noted else [])]
         for what, scores, note in rows
     ]
-    heads = [name if len(name) > 5 else name.upper() for name in used]
-    return ["", *heads, *(["range over seeds"] if noted else [])], cells
+    return ["", *(SCORES[name] for name in used), *(["range over seeds"] if noted else [])], cells
 
 
 def certificate_table(certificate: Certificate) -> list[list[str]]:
@@ -333,7 +318,7 @@ def certificate_table(certificate: Certificate) -> list[list[str]]:
             name,
             meaning,
             f"{getattr(certificate, name):.2e}",
-            _NONE if limit is None else f"{getattr(certificate, limit):.0e}",
+            text_of(None if limit is None else getattr(certificate, limit), ".0e"),
         ]
         for name, meaning, limit in _CERTIFICATE
         if getattr(certificate, name) is not None  # only domains that share states have compositions
@@ -342,13 +327,12 @@ def certificate_table(certificate: Certificate) -> list[list[str]]:
 
 def scan_table(scan: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows: what was found for each number of domains that was tried."""
-    columns = {name: head for name, head in _SCAN.items() if name in scan}
-    forms = {"k": ".0f", "neg_elbo": ".6g", "smallest": ",.0f"}
+    columns = {name: SCAN_COLUMNS[name] for name in _SCAN if name in scan}
     rows = [
-        [text_of(number(value), forms.get(name, ".3f")) for name, value in zip(columns, values, strict=True)]
+        [text_of(number(value), form) for value, (_, form) in zip(values, columns.values(), strict=True)]
         for values in zip(*(np.asarray(scan[name]) for name in columns), strict=False)
     ]
-    return list(columns.values()), rows
+    return [head for head, _ in columns.values()], rows
 
 
 def confidence_table(material: Material) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.description.summary import summary_rows
+from spatialpdvi.description.summary import summary_rows, text_of
 from spatialpdvi.io.results.fitted import scores_of_fit
 from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.plotting.labels import printable
@@ -27,7 +27,6 @@ from spatialpdvi.report.content import (
     scan_table,
     score_table,
     shown,
-    text_of,
 )
 from spatialpdvi.report.layers import MOST_SPOTS, map_data
 from spatialpdvi.report.pictures import (

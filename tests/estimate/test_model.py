@@ -17,6 +17,7 @@ from spatialpdvi.estimate.cost_model import (
 )
 from spatialpdvi.estimate.machine import REFERENCE, Speed, measure_speed
 from spatialpdvi.features import smoothing
+from spatialpdvi.graph import neighbors
 from spatialpdvi.initialization import restarts
 from spatialpdvi.initialization.consensus import _COMPARED
 
@@ -54,7 +55,8 @@ def test_every_term_has_a_coefficient_and_none_is_left_over():
 
 def test_sizes_are_those_of_the_stages():
     assert cost_model._TRAINED_ON == restarts.LEARNT_FROM == smoothing._SAMPLED
-    assert smoothing.CANDIDATES[-1] == cost_model._SCALE_NEIGHBOURS - cost_model._SPARE
+    assert cost_model._SPARE == neighbors._SPARE
+    assert smoothing.CANDIDATES[-1] == cost_model._SCALE_NEIGHBOURS - neighbors._SPARE
     assert cost_model._COMPARED == _COMPARED
     assert cost_model._MIXTURES == restarts._MIXTURES
     assert len(smoothing.SCALES) == cost_model._SCALES

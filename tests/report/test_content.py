@@ -33,7 +33,7 @@ def test_tables_of_the_report():
     (row,) = confidence_table(SimpleNamespace(fitted=fitted))
     assert row == ["posterior", "0.823", "0.895", "50%"]
     heads, rows = scan_table({"k": [2, 3], "evidence": [0.25, 0.75], "smallest": [1200, 3]})
-    assert heads == ["domains", "share of the evidence", "smallest domain, spots"]
+    assert heads == ["K", "evidence", "smallest"]
     assert rows == [["2", "0.250", "1,200"], ["3", "0.750", "3"]]
 
 

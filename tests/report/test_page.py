@@ -274,7 +274,7 @@ def test_a_number_of_domains_that_was_chosen(fitted, tmp_path):
     page = report(fitted)
     assert page.headings == [*PARTS[:3], "Number of domains", *PARTS[3:]]
     (table,) = page.tables["section-1-number-of-domains"]
-    assert [row[0] for row in table] == ["domains", "3", "4"]
+    assert [row[0] for row in table] == ["K", "3", "4"]
     assert anndata.read_h5ad(fitted).uns["pdvi"]["k_choice"]["reason"] in page.words
     assert "The number of domains was chosen by the fit, which was given k = 3:4." in page.words
     run(*_words_of(page.commands[0]), "--quiet")
@@ -288,7 +288,7 @@ def test_domains_that_share_states(fitted):
     page = report(fitted)
     assert page.headings == [*PARTS[:3], "Number of domains", "Domains", "Cell states", *PARTS[4:]]
     (table,) = page.tables["section-1-number-of-domains"]
-    assert table[0][:2] == ["domains", "share of the evidence"]
+    assert table[0][:2] == ["K", "evidence"]
     assert "Each domain is a composition of 6 states" in page.words
     described = [image["alt"] for image in page.all("img")]
     assert "The domains are compositions of 6 cell states." in described
