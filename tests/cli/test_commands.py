@@ -29,7 +29,7 @@ from spatialpdvi.version import __version__
 
 pytestmark = pytest.mark.cli
 
-FIT = ["--k", "4", "--n-top-genes", "100"]
+FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
 
 
 def _subprocess(*arguments, **environment):

@@ -22,7 +22,7 @@ from spatialpdvi.errors import InputWarning
 
 pytestmark = pytest.mark.cli
 
-FIT = ["--k", "4", "--n-top-genes", "100"]
+FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
 
 
 def _contents(folder):

@@ -784,7 +784,8 @@ def test_the_sample_of_a_joint_fit_joins_no_spots_of_two_sections(monkeypatch):
     categories = pd.Categorical.from_codes(codes, ["a", "b"])
     empty = dict.fromkeys(Section._fields)
     given = sp.csr_matrix((len(xy), len(xy)))  # a graph of all spots says nothing of those of a sample
-    section = Section(**empty | {"coordinates": xy, "samples": categories, "graph": given})
+    names = pd.Index(np.arange(len(xy)).astype(str))
+    section = Section(**empty | {"coordinates": xy, "samples": categories, "graph": given, "spot_names": names})
     monkeypatch.setattr(prepare, "SAMPLED", 300)
     spots, graph = prepare._sample(section, learn_states(x, 6, seed=0), GraphSettings.of(FitOptions(k=4)), seed=1)
     assert spots.size == 300
