@@ -112,7 +112,7 @@ def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple
 
 
 def _overview(fitted: "Fitted", title: str) -> "Figure":
-    from spatialpdvi.metrics.section import measured_calibration
+    from spatialpdvi.metrics.section import measured_calibration, scores_of_spots
     from spatialpdvi.plotting import plot_section
 
     assert fitted.coordinates is not None  # which `read_fitted` reads by default
@@ -126,7 +126,7 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
         trace=fitted.summary["trace"] if fitted.carried_from is None else None,
         k_scan=fitted.summary.get("k_scan"),
         k=fitted.n_fitted,
-        scores=fitted.summary["scores"],
+        scores=scores_of_spots(fitted) or fitted.summary["scores"],
         colours=fitted.colours,
         label_colours=fitted.label_colours,
         edited=bool(fitted.edits),

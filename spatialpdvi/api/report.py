@@ -167,6 +167,7 @@ def _material(
         stored_params,
     )
     from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.metrics.section import scores_of_spots
     from spatialpdvi.report import MOST_SPOTS, Material
 
     keys = options.keys
@@ -180,6 +181,7 @@ def _material(
         fitted = read_fitted(
             source, keys, label_key=label_key, spatial_key=options.spatial_key, sample_key=options.sample_key
         )
+        selected = scores_of_spots(fitted)
         agreement = read_agreement(source, keys)
         # of more spots than that the page shows no names
         names = source.obs_names() if source.n_obs <= MOST_SPOTS else ()
@@ -193,6 +195,7 @@ def _material(
         path=file.path,
         name=name,
         fitted=fitted,
+        selected_scores=selected,
         spot_names=names,
         agreement=agreement,
         label_key=label_key,

@@ -17,7 +17,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, THREADS
+from spatialpdvi.cli.options import COUNTS_MEMORY, COUNTS_OF_EACH, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, THREADS
 
 __all__ = ["describe"]
 
@@ -64,7 +64,7 @@ __all__ = ["describe"]
     help="Number of times that the domains are shuffled, to compare the contacts between them with chance.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffles.")
-@COUNTS
+@COUNTS_OF_EACH
 @COUNTS_MEMORY
 @THREADS
 @verbosity

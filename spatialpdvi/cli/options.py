@@ -14,6 +14,7 @@ from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 __all__ = [
     "COUNTS",
     "COUNTS_MEMORY",
+    "COUNTS_OF_EACH",
     "GENE_KEY",
     "KEY_ADDED",
     "LABELS",
@@ -44,12 +45,12 @@ COUNTS_MEMORY = click.option(
     help="Memory that the counts may use, such as 8GB. Counts that need more are read block by block. Default: all "
     "free memory.",
 )
-COUNTS = click.option(
-    "--counts",
-    type=FILE,
-    multiple=True,
-    help="File with the counts of the same spots, for a SECTION that was written with --slim; with several SECTIONs "
-    "once for each, in their order. Default: the counts are in SECTION.",
+_COUNTS = (
+    "File with the counts of the same spots, for a SECTION that was written with --slim{}. Default: the counts are in "
+)
+COUNTS, COUNTS_OF_EACH = (
+    click.option("--counts", type=FILE, multiple=True, help=f"{_COUNTS.format(more)}SECTION.")
+    for more in ("", "; with several SECTIONs once for each, in their order")
 )
 SLIM = click.option(
     "--slim",

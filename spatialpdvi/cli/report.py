@@ -14,7 +14,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY
+from spatialpdvi.cli.options import COUNTS_MEMORY, COUNTS_OF_EACH, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY
 from spatialpdvi.errors import InputError
 
 __all__ = ["report"]
@@ -31,7 +31,7 @@ __all__ = ["report"]
 @LAYER
 @GENE_KEY
 @click.option("--markers/--no-markers", default=True, help="Find marker genes, if a section has counts. Default: on.")
-@COUNTS
+@COUNTS_OF_EACH
 @COUNTS_MEMORY
 @verbosity
 @user_errors

@@ -208,7 +208,7 @@ def _solve_one(job: _Job, position: int, start: Start, *, saved: _Snapshot | Non
             score = f"  ARI {ari[-1]:.3f}"
         e = row.evaluation
         job.stage.note(
-            f"epoch {row.epoch}  F {e.neg_elbo:.6g}  gradient {e.worst:.1e} (to {rule.tolerance:.0e}){score}"
+            f"epoch {row.epoch}  F {e.neg_elbo:.6g}  stationarity {e.worst:.1e} (to {rule.tolerance:.0e}){score}"
         )
 
     def columns() -> dict[str, np.ndarray]:

@@ -1,15 +1,17 @@
 """Scores of the domains of a result: over all spots, for each section of a joint fit, and of the confidences."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from spatialpdvi.io.results.fitted import Fitted
-from spatialpdvi.io.section.section import Section
+from spatialpdvi.io.results.fitted import Fitted, scores_of_fit, stored_params
+from spatialpdvi.io.section.section import Section, spots_by_section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["measured_calibration", "scores_by_section", "section_scores"]
+__all__ = ["measured_calibration", "scores_by_section", "scores_of_spots", "section_scores"]
 
 
 def section_scores(
@@ -51,19 +53,44 @@ def section_scores(
 
 def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
     """Scores over all spots; CHAOS and PAS of several sections are means over spots of the scores of each section."""
-    xy, labels = section.coordinates, section.labels
-    if section.samples is None:
+    return _scores(domains, section.coordinates, section.labels, section.samples)
+
+
+def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
+    """Return the scores of the spots of a stored result where these are a selection of those that were fitted.
+
+    Those that the fit has stored are of all. Returns None where all spots are there.
+
+    Parameters
+    ----------
+    fitted
+        The result, with its coordinates. One file of several that were fitted together is no selection.
+    """
+    stored, n = scores_of_fit(fitted.summary), fitted.domains.size
+    sections = stored.get("samples")
+    whole = {stored.get("n_spots"), fitted.summary["scores"].get("n_spots")}
+    if isinstance(sections, Mapping) and "sample_key" not in stored_params(fitted.summary):
+        whole |= set(np.atleast_1d(sections.get("n_spots", ())).tolist())
+    if whole & {n, None} or fitted.coordinates is None:
+        return None
+    return _scores(fitted.domains.codes.astype(np.int64), fitted.coordinates, fitted.annotation, fitted.samples)
+
+
+def _scores(
+    domains: np.ndarray, xy: np.ndarray, labels: pd.Categorical | None, samples: pd.Categorical | None
+) -> dict[str, Any]:
+    if samples is None:
         return dict(domain_scores(domains, xy, labels=labels))
     own = [
         domain_scores(domains[spots], xy[spots], labels=None if labels is None else labels[spots])
-        for spots in section.spots_of_samples()
+        for spots in spots_by_section(samples, domains.size)
     ]
     # columns, not a dict by section: users name sections, and a name need not be a valid key in a file
     columns: dict[str, Any] = {name: np.array([scored[name] for scored in own]) for name in own[0]}
     agreement = {} if labels is None else label_agreement(domains, labels)
     size = columns["n_spots"]
     spatial = {name: float((columns[name] * size).sum() / size.sum()) for name in ("chaos", "pas")}
-    names = np.array([str(name) for name in section.samples.categories], dtype=object)
+    names = np.array([str(name) for name in samples.categories], dtype=object)
     return {**agreement, **spatial, "n_spots": int(size.sum()), "samples": {"sample": names, **columns}}
 
 

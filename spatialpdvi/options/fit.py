@@ -102,8 +102,7 @@ class FitOptions:
     sample_key: str | None = _option(
         None,
         "Column of obs that names the section of each spot. All sections share one set of domains; edges, averages and "
-        f"patches stay within a section, unless {option('across_sections')} is given. Default: all spots are one "
-        "section.",
+        "patches stay within a section. Default: all spots are one section.",
         group="Input",
     )
     rep: str | None = _option(

@@ -86,6 +86,8 @@ class Material:
         What the fit has written.
     spot_names
         (n,) index of ``obs``; empty where there are too many spots for the page to name them.
+    selected_scores
+        The scores of these spots, where they are a selection of those that were fitted.
     agreement
         (n,) share of restarts that agree with their consensus; None for a fit without restarts.
     label_key
@@ -112,6 +114,7 @@ class Material:
     name: str
     fitted: Fitted
     spot_names: Sequence[str]
+    selected_scores: Mapping[str, Any] | None = None
     agreement: np.ndarray | None = None
     label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
@@ -136,9 +139,9 @@ class Material:
 
     @property
     def scores(self) -> Mapping[str, Any]:
-        """The stored scores."""
+        """The stored scores, or those of the spots that there are, where some of the fit are gone."""
         scores: Mapping[str, Any] = self.fitted.summary["scores"]
-        return scores
+        return scores if self.selected_scores is None else self.selected_scores
 
     @property
     def is_predicted(self) -> bool:

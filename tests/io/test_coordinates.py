@@ -92,7 +92,7 @@ def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
         ),
         (
             pd.DataFrame({"x": GRID[:, 0], "y": "1"}, index=[f"spot{i}" for i in range(12)]),
-            f"a column of type {pd.Series(['a']).dtype}. Store it as a plain array of numbers.",
+            f"column 'y' of type {pd.Series(['1']).dtype} (first value: '1'). Turn it into numbers, for example",
         ),
     ],
     ids=["sparse", "text", "bool", "complex", "3-D array", "text in a frame"],

@@ -34,10 +34,10 @@ def test_too_few_colours_of_labels_are_not_used(fits):
         assert read_fitted(AnnDataSource(fits), Keys()).label_colours is None
 
 
-def test_the_number_of_fitted_domains_is_that_before_edits(fits):
+def test_the_number_of_fitted_domains_is_that_before_edits_and_selections(fits):
     some = fits[fits.obs["pdvi_domain"] != "2"].copy()
     some.obs["pdvi_domain"] = some.obs["pdvi_domain"].cat.remove_unused_categories()
-    assert read_fitted(AnnDataSource(some), Keys()).n_fitted == 2
+    assert read_fitted(AnnDataSource(some), Keys()).n_fitted == 3
     fits = fits.copy()
     spv.label(fits, Merge(["0", "1"]))
     assert read_fitted(AnnDataSource(fits), Keys()).n_fitted == 3

@@ -364,12 +364,18 @@ class TestGene:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--gene", "ttr"), "Expected a gene called 'ttr' in 'PATH', found none of this name; near it are 'TTR'."),
+            (
+                ("--gene", "ttr"),
+                "a gene called 'ttr' in the counts, found none of this name; near it are 'TTR'.",
+            ),
             (("--gene", "Snap24"), "near it are 'Snap25'. Give the name of a gene. Columns of var with other names: "),
             (("--gene", "poe"), "near it are 'Apoe'"),
             (("--gene", "☃"), "found none of this name. Give"),
             (("--gene", ""), "Expected a gene called ''"),
-            (("--gene", "same", "--gene-key", "symbol"), "Expected one gene called 'same' in 'PATH', found 2. Name it"),
+            (
+                ("--gene", "same", "--gene-key", "symbol"),
+                "one gene called 'same' in the counts, found 2. Name it",
+            ),
             (("--gene", "TTR", "--gene-key", "no"), "Expected a column 'no' with names of genes"),
             (("--gene", "TTR", "--layer", "no"), "Expected layers['no'] to be in 'PATH'"),
         ],

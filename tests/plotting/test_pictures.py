@@ -653,8 +653,15 @@ class TestStates:
         widths = [bar.get_width() for bar in bars.patches]
         np.testing.assert_allclose(widths, [0.5, 0.1, 0.3, 0.2, 0.2, 0.7])
 
-    def test_a_selection_has_fewer_categories_than_rows(self, adata):
-        some = adata[adata.obs["pdvi_domain"] != "1"].copy()
+    def test_a_selection_has_the_rows_of_its_domains(self, adata):
+        adata.uns["pdvi"]["composition"] = np.array([[0.5, 0.5], [1.0, 0.0], [0.1, 0.9]])
+        bars = pl.composition(adata[adata.obs["pdvi_domain"] != "1"].copy())
+        assert [tick.get_text() for tick in bars.get_yticklabels()] == ["0", "2"]
+        np.testing.assert_allclose([bar.get_width() for bar in bars.patches], [0.5, 0.1, 0.5, 0.9])
+
+    def test_a_selection_of_named_domains_has_fewer_categories_than_rows(self, adata):
+        adata.obs["pdvi_domain"] = adata.obs["pdvi_domain"].cat.rename_categories(["a", "b", "c"])
+        some = adata[adata.obs["pdvi_domain"] != "b"].copy()
         with pytest.raises(
             InputError, match=r"each of the 2 categories of .*, found 3 rows\. A selection of spots loses"
         ):

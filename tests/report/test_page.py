@@ -14,6 +14,7 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 from report.conftest import FEW, Page, change, posterior, report, run
 from zarr_samples import write_zarr
@@ -162,6 +163,31 @@ def test_sections_of_one_file(fitted, tmp_path):
     assert np.array_equal(posterior(tmp_path / "one_again.h5ad"), posterior(fitted))
 
 
+def test_a_selection_of_spots_has_scores_of_its_own(fitted, tmp_path):
+    adata = anndata.read_h5ad(fitted)
+    some = adata[adata.obsm["spatial"][:, 0] < np.median(adata.obsm["spatial"][:, 0])].copy()
+    some.write_h5ad(tmp_path / "some.h5ad")
+    page = report(tmp_path / "some.h5ad")
+    assert (
+        f"This file has {some.n_obs} of the spots that were fitted; the scores are those of these spots." in page.words
+    )
+    assert f"of {some.n_obs} of {some.n_obs} spots" in page.words
+    assert "The numbers describe the result of all spots that were fitted, of which this file has some." in page.words
+    assert "into a file beside this one, if it reads a file with all spots that were fitted." in page.words
+    scores = spatialpdvi.evaluate_file(tmp_path / "some.h5ad")
+    own = page.tables["section-1-scores"][0][1]
+    assert own[:2] == ["domains", f"{scores['ari']:.3f}"]
+    drawn = spatialpdvi.plot_file(tmp_path / "some.h5ad")
+    assert any(f"ARI {scores['ari']:.3f}" in text.get_text() for text in drawn.findobj(Text))
+    assert "This file has" not in report(fitted).words
+
+
+def test_the_command_of_an_edited_file_gives_the_fit_before(fitted):
+    spatialpdvi.label_file(fitted, spatialpdvi.Merge(["0", "1"]))
+    words = report(fitted).words
+    assert "This command gives the fit as it was before its domains were edited, bit for bit" in words
+
+
 def test_without_annotation(fitted):
     change(fitted, lambda adata: adata.obs.pop("annotation"))
     run("fit", fitted, "--k", "3", *FEW, "--quiet")
@@ -173,7 +199,7 @@ def test_without_annotation(fitted):
         "domain",
         "spots",
         "share",
-        "mean confidence",
+        "mean confidence, calibrated",
         "agreement of restarts",
     ]
     assert page.tables["section-1-scores"][0][0] == ["", "CHAOS", "PAS"]

@@ -131,7 +131,7 @@ def _position(gene: str, names: np.ndarray, source: Source, where: str) -> int:
     others = f" Columns of var with other names: {list_keys(columns)} (see {option('gene_key')})." if columns else ""
     if own.size:
         raise InputError(
-            f"one gene called {gene!r} in {source.name}", f"{own.size}", f"Name it by another column.{others}"
+            f"one gene called {gene!r} in the counts", f"{own.size}", f"Name it by another column.{others}"
         )
     texts = [str(name) for name in names]
     same = [name for name in texts if name.lower() == gene.lower()]
@@ -139,7 +139,7 @@ def _position(gene: str, names: np.ndarray, source: Source, where: str) -> int:
     found = "none of this name"
     if near:
         found += f"; near it are {', '.join(map(repr, dict.fromkeys(near[:_NEAR])))}"
-    raise InputError(f"a gene called {gene!r} in {source.name}", found, f"Give the name of a gene.{others}")
+    raise InputError(f"a gene called {gene!r} in the counts", found, f"Give the name of a gene.{others}")
 
 
 def _likeliest_states(source: Source, keys: Keys) -> pd.Categorical:

@@ -41,7 +41,8 @@ __all__ = [
 
 _AGAIN = "Run `spatialpdvi fit` again."
 SELECTED = (
-    "A selection of spots loses the categories that have none left (`adata[...]`), and not what is stored of them. "
+    "A selection of spots loses the categories that have none left (`adata[...]`), and not what is stored of them. Run "
+    "this on the whole section, before spots are selected, or run `spatialpdvi fit` again."
 )
 _GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
 _NO_STATES = (
@@ -94,9 +95,10 @@ class Fitted(NamedTuple):
 
     @property
     def n_fitted(self) -> int:
-        """The number of domains of the fit."""
-        k = stored_params(self.summary).get("k")
-        return int(k) if self.edits and isinstance(k, int | np.integer) else len(self.domains.categories)
+        """The number of domains of the fit, which edits and selections of spots do not change."""
+        choice = self.summary.get("k_choice")
+        k = choice.get("k") if isinstance(choice, Mapping) else stored_params(self.summary).get("k")
+        return int(k) if isinstance(k, int | np.integer) else len(self.domains.categories)
 
 
 def read_fitted(
@@ -391,6 +393,9 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
     shares = np.asarray(summary["composition"])
     column = source.obs(keys.domain)
     every = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else domains.categories
+    numbers = [str(number) for number in range(len(shares))]  # what a fit calls its domains
+    if "edits" not in summary and set(map(str, every)) < set(numbers):
+        every = pd.Index(numbers, dtype=object)  # a selection of spots has lost some
     right = shares.ndim == 2 and shares.shape[0] >= len(every) and shares.dtype.kind in "iuf"
     if not right or not np.isfinite(shares).all() or (shares < 0).any():
         raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
@@ -398,7 +403,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
         raise InputError(
             f"a row of {name} of {source.name} for each of the {len(every)} categories of obs[{keys.domain!r}]",
             f"{shares.shape[0]} rows",
-            SELECTED + "Draw them before spots are selected, or run `spatialpdvi fit` again.",
+            SELECTED,
         )
     place = {str(category): row for row, category in enumerate(every)}
     return shares[[place[str(category)] for category in domains.categories]].astype(np.float64)

@@ -170,8 +170,8 @@ def _check_spots(source: Source, counts: Source) -> None:
             else f"{str(others[first])!r} instead of {str(names[first])!r} in row {first + 1:,}"
         )
         raise InputError(
-            f"{counts.name} to hold the counts of the spots of {source.name}, in their order",
-            found,
+            f"a file with the counts of the spots of {source.name}, in their order",
+            f"{found} in {counts.name}",
             "Give the file that was fitted.",
             option="counts",
         )

@@ -155,7 +155,7 @@ def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:
         raise InputError(
             f"a column of {name} of {source.name} for each of the {k} categories of obs[{keys.domain!r}]",
             f"{phi.shape[1]} columns",
-            SELECTED + "Edit the domains before spots are selected, or run `spatialpdvi fit` again."
+            SELECTED
             if phi.shape[1] > k
             else "Take the categories out that the fit has not written, or run `spatialpdvi fit` again.",
         )

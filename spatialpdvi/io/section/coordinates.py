@@ -90,10 +90,14 @@ def as_table(element: Any, name: str) -> np.ndarray:
     """Return an array or data frame as a 2-D array of numbers; raise an `InputError` for any other element."""
     advice = "Store it as a plain array of numbers."
     if isinstance(element, pd.DataFrame):
-        kinds = [str(kind) for kind in element.dtypes if not _is_number(kind)]
-        if not kinds:
+        others = [column for column, kind in element.dtypes.items() if not _is_number(kind)]
+        if not others:
             return np.asarray(element.to_numpy(dtype=np.float64, na_value=np.nan))
-        found = f"a column of type {kinds[0]}"
+        first = element[others[0]]
+        found = f"column {str(others[0])!r} of type {first.dtype}"
+        if len(first):
+            found += f" (first value: {first.iloc[0]!r:.40})"
+        advice = "Turn it into numbers, for example with `.astype(float)`."
     elif sp.issparse(element):
         found = "a sparse matrix"
     elif not isinstance(element, np.ndarray):
