@@ -89,7 +89,7 @@ def test_output_leaves_the_input_alone_and_python_does_the_same(toy_file, toy_se
     assert toy_file.read_bytes() == before
     written = anndata.read_h5ad(tmp_path / "out.h5ad")
     in_memory = toy_section.copy()
-    spatialpdvi.fit(in_memory, k=4, n_top_genes=100)
+    spatialpdvi.fit(in_memory, k=4, n_top_genes=100, n_init=2)
     np.testing.assert_array_equal(written.obsm["pdvi_posterior"], in_memory.obsm["pdvi_posterior"])
     np.testing.assert_array_equal(written.uns["pdvi"]["domain_mean"], in_memory.uns["pdvi"]["domain_mean"])
     np.testing.assert_array_equal(written.X.toarray(), toy_section.X.toarray())

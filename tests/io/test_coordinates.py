@@ -92,8 +92,10 @@ def test_too_few_or_many_columns(adata, source_of, n_columns) -> None:
         ),
         (
             pd.DataFrame({"x": GRID[:, 0], "y": "1"}, index=[f"spot{i}" for i in range(12)]),
-            f"column 'y' of type {pd.Series(['1']).dtype} (first value: '1'). "
-            + "Turn it into numbers, for example with `.astype(float)`.",
+            (
+                f"column 'y' of type {pd.Series(['1']).dtype} (first value: '1'). Turn it into numbers, for example "
+                "with `.astype(float)`."
+            ),
         ),
     ],
     ids=["sparse", "text", "bool", "complex", "3-D array", "text in a frame"],

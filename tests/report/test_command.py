@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spatialpdvi.io.results.fitted import stored_params
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.report.command import fit_command, predict_command, shell_line, stored_options
 
@@ -66,7 +67,7 @@ def test_numbers_of_a_file_are_python_s_own():
         "rep": np.str_("X_pca"),
         "n_spots": 9,
     }
-    options = stored_options(params)
+    options = stored_options(stored_params({"params": params}))
     assert options == FitOptions(k=4, beta=0.5, whiten=False, rep="X_pca")
     assert shlex.split(shell_line(fit_command(options, [Path("a.h5ad")], output=OUT)))[3:] == [
         *("--k", "4", "--rep", "X_pca", "--no-whiten", "--beta", "0.5", "--seed", "0", "-o", "out.h5ad")

@@ -83,7 +83,7 @@ def _read_columns(source: Source, columns: list[str]) -> pd.DataFrame:
             f"no {', '.join(map(repr, missing))}",
             f"Name the columns, or a key of obsm, with {option('spatial_key')}.",
         )
-    return pd.concat([source.obs(column) for column in columns], axis=1)
+    return pd.concat([source.obs(column) for column in columns], axis=1, keys=columns)
 
 
 def as_table(element: Any, name: str) -> np.ndarray:
