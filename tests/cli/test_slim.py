@@ -162,7 +162,8 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
     shuffled = ad.read_h5ad(folder / "section.h5ad")[::-1].copy()
     shuffled.write_h5ad(folder / "other.h5ad")
     said = _run("markers", light, "--counts", folder / "other.h5ad", code=2)
-    assert "found 'spot 399é' instead of 'spot 0é' in row 1. Give the file that was fitted." in said
+    assert "found 'spot 399é' instead of 'spot 0é' in row 1 in" in said
+    assert "other.h5ad'. Give the file that was fitted." in said
     shuffled[:7].copy().write_h5ad(folder / "few.h5ad")
     assert "found 7 spots instead of 400" in _run("markers", light, "--counts", folder / "few.h5ad", code=2)
     twice = ("--counts", folder / "section.h5ad") * 2
