@@ -92,9 +92,7 @@ def test_imports_go_one_way(path):
 def test_only_some_rooms_open_and_write_files():
     doors = {"spatialpdvi.io.formats.h5ad", "spatialpdvi.io.results.writing", "spatialpdvi.io.storage.atomic"}
     rooms = {_room(path) for path in FILES if doors & set(_imports(path))} - {"cli", "io"}
-    named = re.search(r"only `api`, and (.*?) for what is theirs,\s+open\s+and\s+write\s+files", PAGE, flags=re.DOTALL)[
-        1
-    ]
+    (named,) = re.findall(r"only `api`, and (.*?) for what is\s+theirs,\s+open\s+and\s+write", PAGE, flags=re.DOTALL)
     assert rooms - {"api"} <= set(re.findall(r"`(\w+)`", named))
 
 

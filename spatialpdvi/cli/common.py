@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXIT_INPUT",
     "FILE",
-    "check_labels",
+    "check_label_table",
     "check_outputs",
     "display",
     "exit_not_converged",
@@ -42,7 +42,7 @@ __all__ = [
     "table_option",
     "user_errors",
     "verbosity",
-    "write_labels",
+    "write_label_table",
 ]
 
 # click does not check the path: the library has an error message for each thing that can be wrong with a file
@@ -103,10 +103,11 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def check_outputs(others: Iterable[Path], **outputs: Path | None) -> None:
+def check_outputs(others: Iterable[Path], **outputs: Path | None) -> list[Path]:
     """Check before hours of work that each output can be written, and is neither another one nor one of ``others``.
 
-    Outputs are given by the names of their options, as Python spells them; None is no output.
+    Outputs are given by the names of their options, as Python spells them; None is no output. Returns all these files,
+    which no further output may be.
     """
     from spatialpdvi.io.storage.atomic import check_distinct, check_writable
 
@@ -116,13 +117,16 @@ def check_outputs(others: Iterable[Path], **outputs: Path | None) -> None:
             check_distinct(path, option, taken)
             check_writable(path, option)
             taken.append(path)
+    return taken
 
 
-def check_labels(path: Path | None) -> None:
-    """Check before hours of work that the table of ``--labels``, if it is given, can be written."""
+def check_label_table(path: Path | None, taken: Iterable[Path]) -> None:
+    """Check before hours of work that the table of ``--labels``, if it is given, can be written, and is a new file."""
     from spatialpdvi.api import check_table
+    from spatialpdvi.io.storage.atomic import check_distinct
 
     if path is not None:
+        check_distinct(path, "labels", tuple(taken))
         with own_names(_OF_LABELS):
             check_table(path)
 
@@ -335,7 +339,7 @@ def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:
         write_json(path, content, option="json")
 
 
-def write_labels(written: Sequence[Path], path: Path | None, key_added: str) -> None:
+def write_label_table(written: Sequence[Path], path: Path | None, key_added: str) -> None:
     """Write the table of ``--labels``, if it is given, after the result itself."""
     from spatialpdvi.api import write_domain_table
 

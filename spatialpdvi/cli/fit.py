@@ -11,7 +11,7 @@ import click
 from spatialpdvi.cli.checkpoint import check_options, close, explain_how_to_resume, make_checkpoint
 from spatialpdvi.cli.common import (
     FILE,
-    check_labels,
+    check_label_table,
     check_outputs,
     display,
     exit_not_converged,
@@ -28,7 +28,7 @@ from spatialpdvi.cli.common import (
     table_option,
     user_errors,
     verbosity,
-    write_labels,
+    write_label_table,
 )
 from spatialpdvi.cli.options import LABELS, PRESET, SLIM, THREADS, GroupedCommand, options_of, table_options
 from spatialpdvi.errors import own_names
@@ -142,8 +142,8 @@ def fit(
     several = len(sections) > 1
     # the copy of a table has the name of its store
     targets = [path if output is None else output / locate(path).name if several else output for path in sections]
-    check_outputs((*sections, *targets), json=report, save_model=save_model, labels=labels)
-    check_labels(labels)
+    taken = check_outputs((*sections, *targets), json=report, save_model=save_model)
+    check_label_table(labels, taken)
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
         with display(quiet=quiet, verbose=verbose) as progress, _connected(dask, progress) as cluster:
@@ -161,7 +161,7 @@ def fit(
             )
         if report is not None:
             report_result(result, report, targets)
-        write_labels(targets, labels, chosen.key_added)
+        write_label_table(targets, labels, chosen.key_added)
         if save_model is not None:
             with result_is_written(targets, "model"), own_names({"path": "save_model"}):
                 api.save_model(result, save_model)

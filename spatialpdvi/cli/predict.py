@@ -7,7 +7,7 @@ import click
 
 from spatialpdvi.cli.common import (
     FILE,
-    check_labels,
+    check_label_table,
     check_outputs,
     display,
     exit_not_converged,
@@ -22,7 +22,7 @@ from spatialpdvi.cli.common import (
     table_option,
     user_errors,
     verbosity,
-    write_labels,
+    write_label_table,
 )
 from spatialpdvi.cli.options import COUNTS_MEMORY, LABELS, SLIM, THREADS, GroupedCommand, table_options
 from spatialpdvi.options.fit import OF_A_SECTION
@@ -85,14 +85,14 @@ def predict(
         from spatialpdvi.api import predict_file
 
     target = section if output is None else output
-    check_outputs((section, target, model), json=report, labels=labels)
-    check_labels(labels)
+    taken = check_outputs((section, target, model), json=report)
+    check_label_table(labels, taken)
     with name_written(target, report, labels):
         with display(quiet=quiet, verbose=verbose) as progress:
             result = predict_file(section, model=model, output=output, slim=slim, progress=progress, **options)
         if report is not None:
             report_result(result, report, [target])
-        write_labels([target], labels, options["key_added"])
+        write_label_table([target], labels, options["key_added"])
         if not quiet:
             _print_summary(result, target, options["key_added"])
             if labels is not None:

@@ -366,7 +366,7 @@ class TestGene:
         [
             (
                 ("--gene", "ttr"),
-                "a gene called 'ttr' in the counts, found none of this name; near it are 'TTR'.",
+                "Expected a gene called 'ttr' in the counts, found none of this name; near it are 'TTR'.",
             ),
             (("--gene", "Snap24"), "near it are 'Snap25'. Give the name of a gene. Columns of var with other names: "),
             (("--gene", "poe"), "near it are 'Apoe'"),
@@ -374,7 +374,7 @@ class TestGene:
             (("--gene", ""), "Expected a gene called ''"),
             (
                 ("--gene", "same", "--gene-key", "symbol"),
-                "one gene called 'same' in the counts, found 2. Name it",
+                "Expected one gene called 'same' in the counts, found 2. Name it",
             ),
             (("--gene", "TTR", "--gene-key", "no"), "Expected a column 'no' with names of genes"),
             (("--gene", "TTR", "--layer", "no"), "Expected layers['no'] to be in 'PATH'"),

@@ -9,16 +9,22 @@ import scipy.sparse as sp
 
 from spatialpdvi.api.report import _mapped
 from spatialpdvi.io.results.expression import Expression
+from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.report import Gene
 from spatialpdvi.report.content import Material, confidence_table, domain_table, scan_table
 
 
 def test_the_table_of_domains_counts_labelled_spots_and_calibrated_confidence():
-    fitted = SimpleNamespace(
+    fitted = Fitted(
+        coordinates=None,
         domains=pd.Categorical(["0", "0", "0", "0", "1"]),
         annotation=pd.Categorical(["a", "a", "b", None, None]),
-        shown_confidence=np.array([0.5, 0.5, 0.7, 0.7, 0.4]),
+        confidence=np.full(5, 0.9),
+        calibrated=np.array([0.5, 0.5, 0.7, 0.7, 0.4]),
+        colours=None,
+        summary={},
+        samples=None,
     )
     material = Material(path=None, name="a", fitted=fitted, spot_names=())
     first, second = domain_table(material)
