@@ -12,6 +12,7 @@ from spatialpdvi.initialization import (
     States,
     are_distinct,
     learn_states,
+    side_by_side,
     states_of_communities,
     told_apart,
     trends_within,
@@ -111,11 +112,7 @@ def learn_sets(
         n_learnt = n_mixtures(settings.n_states, unsmoothed.shape[0], n_sets, if_distinct=settings.if_distinct)
         drawn = np.random.default_rng(settings.seed).integers(2**32, size=max(n_learnt, n_sets) - 1)
         seeds = (settings.seed, *drawn)
-        sets: list[States] = []
-        for seed in seeds[:n_learnt]:
-            sets.append(learn_states(unsmoothed, settings.n_states, seed=int(seed)))
-            if settings.if_distinct and 2 * sum(not are_distinct([own]) for own in sets) > n_learnt:
-                break  # the others cannot change the median's side
+        sets = _deciding_mixtures(unsmoothed, settings, seeds[:n_learnt])
         if settings.if_distinct:
             why = why_unfit(sets, section.coordinates, section.spots_of_samples(), raw.totals, seed=settings.seed)
             if why:
@@ -133,7 +130,7 @@ def learn_sets(
                 break
             drift = more if drift is None else drift + more
             steady = unsmoothed - drift
-            sets = [learn_states(steady, settings.n_states, seed=int(seed)) for seed in seeds[: min(n_sets, n_learnt)]]
+            sets = _mixtures(steady, settings, seeds[: min(n_sets, n_learnt)])
         removed = 0.0 if drift is None else _part_within(drift, sets[0])
         done = "removed" if removed else "left"
         trends = f"trends are {removed or part:.1%} of the variance within states, and are {done}"
@@ -163,17 +160,39 @@ def _final(
     if not are_communities(settings.n_states, features.shape[0]):
         return list(mixtures[: len(seeds)])
     made = states_of_communities(features, settings.n_states, seeds=[int(seed) for seed in seeds])
-    return made or [learn_states(features, settings.n_states, seed=int(seed)) for seed in seeds]
+    return made or _mixtures(features, settings, seeds)
+
+
+def _deciding_mixtures(features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
+    """As `_mixtures`, but none after most are not distinct: others cannot change the side of the median."""
+    if not settings.if_distinct:
+        return _mixtures(features, settings, seeds)
+    sets: list[States] = []
+    while len(sets) < len(seeds):
+        more = len(seeds) // 2 + 1 - sum(not are_distinct([own]) for own in sets)
+        if not more:
+            break
+        sets += _mixtures(features, settings, seeds[len(sets) : len(sets) + more])
+    return sets
+
+
+def _mixtures(features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
+    """One set of states for each seed, each a mixture that is learnt on one thread."""
+    return side_by_side(lambda seed: learn_states(features, settings.n_states, seed=int(seed)), seeds)
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:
     """Drift (n, d) float32 of features by the trends that states share, the mean of those within each set."""
     of = {"n_kinds": settings.n_domains, "seed": settings.seed}
-    trends = [np.zeros((covariates.values.shape[1], sets[0].features.shape[1])) for _ in covariates.sections]
-    for states in sets:
-        within = trends_within(states.features, states.lam, states.share, covariates, **of)
+
+    def within(states: States) -> list[np.ndarray]:
         back = np.linalg.inv(states.rotation)
-        trends = [trend + own @ back / len(sets) for trend, own in zip(trends, within, strict=True)]
+        found = trends_within(states.features, states.lam, states.share, covariates, **of)
+        return [own @ back / len(sets) for own in found]
+
+    trends = [np.zeros((covariates.values.shape[1], sets[0].features.shape[1])) for _ in covariates.sections]
+    for found in side_by_side(within, sets):
+        trends = [trend + own for trend, own in zip(trends, found, strict=True)]
     return covariates.times(trends)
 
 

@@ -8,7 +8,13 @@ from spatialpdvi.initialization.compositions import (
     start_from_composition,
 )
 from spatialpdvi.initialization.consensus import Consensus, consensus, renumbered
-from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
+from spatialpdvi.initialization.restarts import (
+    in_unit_range,
+    kmeans_labels,
+    mixture_labels,
+    restart_labels,
+    side_by_side,
+)
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
 from spatialpdvi.initialization.states import (
@@ -43,6 +49,7 @@ __all__ = [
     "search_compositions",
     "search_sets",
     "settle_labels",
+    "side_by_side",
     "start_from_composition",
     "start_from_labels",
     "state_posterior",

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spatialpdvi.kernels.clustering import distances_with, most_likely, posteriors, sums_by_label
+from spatialpdvi.kernels import clustering as kernels
+from spatialpdvi.kernels.clustering import most_likely, move_centres, posteriors, seed_centres, sums_by_label
 from spatialpdvi.kernels.mixture import N_CHUNKS, data_term_dense, statistics_dense
 
 __all__ = ["Mixture", "fit_kmeans", "fit_mixture", "mixture_of", "nearest_centre"]
@@ -118,14 +119,14 @@ def fit_kmeans(x: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarr
 
 def nearest_centre(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Return the nearest of the centres (K, d) of each spot (n,) of x (n, d)."""
-    middle = centres.mean(axis=0)  # |x - c|^2 by its products, about a point nearby, where few digits are lost
-    centred = centres - middle
-    return _most_likely(x, centred.T, 0.5 * (centred**2).sum(axis=1) + centred @ middle)
+    labels = np.empty(x.shape[0], dtype=np.int64)
+    kernels.nearest_centre(np.ascontiguousarray(x), np.ascontiguousarray(centres), labels)
+    return labels
 
 
 def _centred(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     centre = x.mean(axis=0, dtype=np.float64)
-    return centre, x - centre
+    return centre, np.ascontiguousarray(x - centre)
 
 
 def _maximised(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray, ridge: float) -> Mixture:
@@ -139,47 +140,12 @@ def _maximised(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray, ridge:
 
 def _kmeans(x: np.ndarray, k: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Labels (n,) and centres (K, d) of one k-means of centred x (n, d)."""
-    centres = _seeds(x, k, rng)
-    settled = _MOVED * float(x.var(axis=0).mean())
-    labels = nearest_centre(x, centres)
-    for _ in range(_MOST_ITERATIONS):
-        before, old = centres, labels
-        centres = _means(x, labels, centres)
-        labels = nearest_centre(x, centres)
-        if np.array_equal(labels, old) or float(((centres - before) ** 2).sum()) <= settled:
-            break
-    return labels, centres
-
-
-def _means(x: np.ndarray, labels: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Mean (K, d) of each label; a label without spots moves to the spot that is farthest from its own centre."""
-    counts, sums = _sums_by_label(x, labels, centres.shape[0])
-    empty = np.flatnonzero(counts == 0)
-    if empty.size:
-        distance = ((x - centres[labels]) ** 2).sum(axis=1)
-        farthest = np.argsort(-distance, kind="stable")[: empty.size]
-        if distance[farthest[0]] > 0:  # otherwise there are no more than so many different spots
-            np.subtract.at(sums, labels[farthest], x[farthest])
-            np.subtract.at(counts, labels[farthest], 1.0)
-            sums[empty[: farthest.size]], counts[empty[: farthest.size]] = x[farthest], 1.0
-    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], centres)
-
-
-def _seeds(x: np.ndarray, k: int, rng: np.random.RandomState) -> np.ndarray:
-    """Centres (K, d) by greedy k-means++: of several candidates, that which brings the spots nearest to a centre."""
     n, n_candidates = x.shape[0], 2 + int(np.log(k))
-    centres = np.empty((k, x.shape[1]))
-    centres[0] = x[min(int(rng.random_sample() * n), n - 1)]
-    closest = ((x - centres[0]) ** 2).sum(axis=1)
-    distance = np.empty((n, n_candidates))
-    for c in range(1, k):
-        reach = np.cumsum(closest)
-        drawn = np.searchsorted(reach, rng.uniform(size=n_candidates) * reach[-1])
-        drawn = np.minimum(drawn, n - 1)
-        distances_with(x, np.ascontiguousarray(x[drawn].T), closest, distance)
-        best = distance.sum(axis=0).argmin()
-        centres[c], closest = x[drawn[best]], distance[:, best].copy()
-    return centres
+    first = min(int(rng.random_sample() * n), n - 1)
+    centres, labels = np.empty((k, x.shape[1])), np.empty(n, dtype=np.int64)
+    seed_centres(x, first, rng.uniform(size=(k - 1, n_candidates)), centres)
+    move_centres(x, _MOST_ITERATIONS, _MOVED * float(x.var(axis=0).mean()), centres, labels)
+    return labels, centres
 
 
 def _sums_by_label(x: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

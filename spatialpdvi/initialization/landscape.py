@@ -17,7 +17,8 @@ from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.initialization.states import posterior_without_domains
 from spatialpdvi.initialization.variation import change_by_variation, smooth_functions
-from spatialpdvi.kernels.mixture import N_CHUNKS, evaluate_spots, movement, responsibilities, sweep, sweep_relative
+from spatialpdvi.kernels.mixture import evaluate_spots, sweep
+from spatialpdvi.kernels.search import compose, fit_domains
 from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.runtime.rows import slices, some_rows
@@ -42,7 +43,7 @@ _EM = 49  # rounds, of the shares of the states in the section
 _COUNTED = 100_000  # spots from which the shares are learnt, at most
 SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
-_BEHIND = {15: 0.012, 40: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
+_BEHIND = {16: 0.012, 41: 0.003}  # nats a spot by which a fit may be behind after so many rounds and still win
 LEAST = 1e-290
 
 
@@ -175,22 +176,19 @@ class Landscape:
         """Continue from posteriors, which are overwritten."""
         room, spare = self._rooms(phi.shape)
         before = spare.reshape(-1).view(np.float32)[: phi.size].reshape(phi.shape)  # F needs the room only after it
-        moved = np.empty(N_CHUNKS)
-        mixed = self.states.of_domains(composition, out=room)
-        for turn in range(rounds):
-            composition = self._composed_again(phi, composition, mixed)
-            np.copyto(before, phi, casting="same_kind")
-            self.states.of_domains(composition, out=mixed)
-            sweep_relative(mixed, *self._edges(), np.zeros((0, self.k)), self._patch.colour_start, phi)
-            movement(before, phi, moved)
-            if moved.sum() < _SETTLED * self.n:
+        given, a = (self.states.relative, *self._edges(), self._patch.colour_start), self.prior_weight
+        composition = composition.copy()
+        mixed, done = self.states.of_domains(composition, out=room), 0
+        for stop in (*(turn for turn in _BEHIND if turn < rounds), rounds):
+            if fit_domains(*given, a, stop - done, _SETTLED, before, mixed, composition, phi):
                 break
-            if turn in _BEHIND:
+            done = stop
+            if done in _BEHIND and np.isfinite(give_up_above):
                 value = self.neg_elbo(phi, composition)
                 self.states.of_domains(composition, out=mixed)  # F has taken its room
-                if value > give_up_above + _BEHIND[turn] * self.n:
+                if value > give_up_above + _BEHIND[done] * self.n:
                     break
-        composition = self._composed_again(phi, composition, mixed)
+        compose(self.states.relative, a, phi, mixed, composition)
         return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
@@ -239,11 +237,6 @@ class Landscape:
         """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
         weights = members + self.prior_weight
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-    def _composed_again(self, phi: np.ndarray, composition: np.ndarray, mixed: np.ndarray) -> np.ndarray:
-        """The next compositions, from the relative likelihoods (n, K) of domains that have these; overwrites them."""
-        responsibilities(phi, mixed)
-        return self.composed(self.states.members(mixed, composition))
 
     def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.

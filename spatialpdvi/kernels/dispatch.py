@@ -5,6 +5,11 @@ section is finished sooner than that. Both versions run the same iterations and 
 same bits and the choice affects only time. A thread that is itself one of several always runs the serial version
 (`run_serially_in_this_thread`).
 
+Where one loop follows another on arrays so small that calling each from Python takes as long as what it does, they are
+one function (`steps_of_loops`): compiled as a whole for small arrays, and for large ones run by Python step by step.
+Python runs one thread at a time, compiled code as many as there are, so that this is also what lets several searches of
+a small section go on at once.
+
 By default, idle OpenMP threads spin. With that, a fit is forty times slower when other programs want the same cores
 (measured: 20,000 spots, two busy cores, 11 s instead of 0.3 s). Threads that sleep at once must be woken up for every
 region, which takes longer than a patch of 5,000 spots does. Here they spin for about 50 microseconds and then sleep. A
@@ -27,10 +32,12 @@ from numba import njit
 __all__ = [
     "SMALL_WORK",
     "SerialOrParallel",
+    "Steps",
     "brief_spin",
     "compiled",
     "parallel_if_large",
     "run_serially_in_this_thread",
+    "steps_of_loops",
 ]
 
 _log = logging.getLogger("spatialpdvi")
@@ -69,11 +76,35 @@ class SerialOrParallel:
 
     def __call__(self, *arguments: Any) -> None:
         """Run the version that is faster for these arguments."""
-        if self._work(*arguments) > SMALL_WORK and not getattr(_THREAD, "serial", False):
+        if _is_parallel(self._work, arguments):
             with brief_spin():
                 self.parallel(*arguments)
         else:
             self.serial(*arguments)
+
+
+class Steps:
+    """A function that calls loops: compiled as a whole with their serial versions, or run step by step by Python.
+
+    Its body must therefore mean the same to numba and to Python. The loops may themselves be such functions.
+    """
+
+    def __init__(self, function: Callable[..., Any], work: Callable[..., float]) -> None:
+        update_wrapper(self, function)
+        self.steps = function
+        loops = {name: own.serial for name, own in function.__globals__.items() if isinstance(own, _LOOPS)}
+        code = function.__code__
+        self.serial: Callable[..., Any] = compiled(
+            FunctionType(code, {**function.__globals__, **loops}, function.__name__)
+        )
+        self._work = work
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the version that is faster for these arguments."""
+        return (self.steps if _is_parallel(self._work, arguments) else self.serial)(*arguments)
+
+
+_LOOPS = (SerialOrParallel, Steps)
 
 
 def run_serially_in_this_thread() -> None:
@@ -84,6 +115,11 @@ def run_serially_in_this_thread() -> None:
 def parallel_if_large(work: Callable[..., float]) -> Callable[[Callable[..., None]], SerialOrParallel]:
     """Decorate a loop; ``work(*arguments)`` is the number of inner iterations of one parallel region."""
     return lambda function: SerialOrParallel(function, work)
+
+
+def steps_of_loops(work: Callable[..., float]) -> Callable[[Callable[..., Any]], Steps]:
+    """Decorate a function that calls loops; ``work(*arguments)`` is what the largest of them has in one region."""
+    return lambda function: Steps(function, work)
 
 
 @contextmanager
@@ -103,6 +139,10 @@ def brief_spin() -> Iterator[None]:
         for name in waiting:
             del os.environ[name]
         _OPENMP["started"] = True
+
+
+def _is_parallel(work: Callable[..., float], arguments: tuple[Any, ...]) -> bool:
+    return work(*arguments) > SMALL_WORK and not getattr(_THREAD, "serial", False)
 
 
 def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:

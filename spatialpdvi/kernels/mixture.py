@@ -54,6 +54,7 @@ __all__ = [
     "sweep",
     "sweep_cells",
     "sweep_relative",
+    "total",
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
@@ -349,6 +350,15 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
         if done == 0:
             break
         left -= done
+
+
+@compiled
+def total(parts):
+    """Add up the sums over chunks, in order; NumPy's order depends on how many there are."""
+    value = 0.0
+    for part in parts:
+        value += part
+    return value
 
 
 @parallel_if_large(lambda before, phi, sums: phi.size)

@@ -1,14 +1,75 @@
-"""The hot loops of the search for the lowest F: two domains fitted within one, and compositions that vary in space."""
+"""The hot loops of the search for the lowest F: fits of all domains and of two, and compositions that vary in space."""
 
 import math
 
 import numpy as np
 
-from spatialpdvi.kernels.dispatch import compiled
-from spatialpdvi.kernels.mixture import LEAST, softmax_rows
+from spatialpdvi.kernels.dispatch import compiled, steps_of_loops
+from spatialpdvi.kernels.mixture import (
+    LEAST,
+    N_CHUNKS,
+    data_term_dense,
+    movement,
+    responsibilities,
+    softmax_rows,
+    statistics_dense,
+    sweep_relative,
+    total,
+)
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
 
-__all__ = ["fit_two_within", "varied_statistics"]
+__all__ = ["compose", "domains_inserted", "fit_domains", "fit_two_within", "varied_statistics"]
+
+
+@compiled
+def _renew(members, prior, composition):
+    """Replace compositions (K, C) by the optimum (C5), given what their posteriors make of each share of a state."""
+    composition *= members
+    for k in range(composition.shape[0]):
+        composition[k] += prior
+        composition[k] /= composition[k].sum()
+
+
+@steps_of_loops(lambda relative, prior, phi, mixed, composition: relative.size * -(-phi.shape[1] // WIDTH))
+def compose(relative, prior, phi, mixed, composition):
+    """Replace the compositions of domains by the optimum (C5) for their posteriors, with states by the old ones."""
+    # IN relative (n, C) likelihoods of states, prior (C,), phi (n, K); IN mixed (n, K) relative likelihoods of domains
+    # with the old compositions, overwritten; IN/OUT composition (K, C)
+    n_domains, n_states = composition.shape
+    responsibilities(phi, mixed)
+    counts, sums = np.empty((N_CHUNKS, n_domains)), np.empty((N_CHUNKS, n_states, n_domains))
+    statistics_dense(relative, mixed, counts, sums)
+    members = np.zeros((n_domains, n_states))
+    for chunk in range(N_CHUNKS):
+        members += sums[chunk].T
+    _renew(members, prior, composition)
+
+
+def _terms_of_colour(relative, indptr, indices, r, colour_start, *rest):
+    """As for `spatialpdvi.kernels.mixture.sweep`."""
+    return (indices.size + 8 * indptr.size) * rest[-1].shape[1] // (2 * max(1, colour_start.size - 1))
+
+
+@steps_of_loops(_terms_of_colour)
+def fit_domains(relative, indptr, indices, r, colour_start, prior, rounds, settled, before, mixed, composition, phi):
+    """Fit compositions (C5) and posteriors (E3) of domains in turn, with states held, in place.
+
+    The fit ends after so many rounds, or where posteriors move by less than ``settled`` on average. Returns whether
+    they did.
+    """
+    # IN as in `compose`, CSR graph (n, n), colour_start as in sweep; OUT before (n, K) any float; IN/OUT mixed (n, K)
+    # relative likelihoods of domains with the compositions, composition (K, C), phi (n, K)
+    n, n_domains = phi.shape
+    no_offset, no_halo, moved = np.zeros(n_domains), np.zeros((0, n_domains)), np.empty(N_CHUNKS)
+    for _ in range(rounds):
+        compose(relative, prior, phi, mixed, composition)
+        before[:] = phi
+        data_term_dense(relative, np.ascontiguousarray(composition.T), no_offset, mixed)
+        sweep_relative(mixed, indptr, indices, r, no_halo, colour_start, phi)
+        movement(before, phi, moved)
+        if total(moved) < settled * n:
+            return True
+    return False
 
 
 @compiled
@@ -24,7 +85,7 @@ def _evidence(relative, spots, composition, logs):
 
 
 @compiled
-def _compose(relative, spots, prior, logs, second, composition):
+def _compose_two(relative, spots, prior, logs, second, composition):
     """Replace the compositions of two domains by the optimum (C5) for their posteriors, with states by the old ones."""
     members = np.zeros(composition.shape)
     for a in range(spots.size):
@@ -33,10 +94,7 @@ def _compose(relative, spots, prior, logs, second, composition):
         for c in range(own.size):
             members[0, c] += first * own[c]
             members[1, c] += other * own[c]
-    composition *= members
-    for k in range(2):
-        composition[k] += prior
-        composition[k] /= composition[k].sum()
+    _renew(members, prior, composition)
 
 
 @compiled
@@ -66,7 +124,7 @@ def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, se
         if turn:
             for a in range(m):
                 second[a] = 0.5 * (second[a] + new[a])
-        _compose(relative, spots, prior, logs, second, composition)
+        _compose_two(relative, spots, prior, logs, second, composition)
         if turn and moved < settled * m:
             break
     _evidence(relative, spots, composition, logs)
@@ -83,6 +141,33 @@ def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, se
     for c in range(prior.size):
         value -= prior[c] * (math.log(max(composition[0, c], LEAST)) + math.log(max(composition[1, c], LEAST)))
     return value, inside
+
+
+@compiled
+def domains_inserted(relative, indptr, indices, r, labels, current, others, composition, changes, overlap):
+    """Compute the change of F, by hard labels, where each domain of another fit becomes a new one of this fit.
+
+    Nothing else is changed, and what the other fit has besides is not looked at.
+    """
+    # IN relative (n, C) likelihoods of states, CSR graph (n, n), labels (n,) and the log-likelihoods of their domains
+    # (n,), labels (n,) of the other fit and its compositions (K, C); OUT changes (K,), overlap (K, K) spots by both
+    changes[:] = 0.0
+    overlap[:] = 0
+    for i in range(labels.size):
+        new = others[i]
+        likelihood = 0.0
+        for c in range(relative.shape[1]):
+            likelihood += relative[i, c] * composition[new, c]
+        change = current[i] - math.log(max(likelihood, LEAST))
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            joined, stays = labels[j] == labels[i], others[j] == new
+            if joined and not stays:
+                change += r[e]
+            elif stays and not joined:
+                change -= 0.5 * r[e]
+        changes[new] += change
+        overlap[new, labels[i]] += 1
 
 
 @compiled

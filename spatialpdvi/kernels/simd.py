@@ -11,8 +11,8 @@ Maintainer's note
 -----------------
 What the code does. Each public function is a numba `intrinsic`: the decorated function gives its types, and
 ``generate`` emits LLVM instructions through ``llvmlite.ir``. Arithmetic is LLVM's vector ``fadd``, ``fsub`` and
-``fdiv``. Three LLVM intrinsics are called by name: ``llvm.masked.load`` and ``llvm.masked.store``, which must not touch
-memory behind the end of a row (it may belong to another thread), and ``llvm.fmuladd``, which rounds a product and its
+``fdiv``. Two LLVM intrinsics are called by name: ``llvm.masked.load``, which does not touch memory behind the end of a
+row (a store must not either: it may belong to another thread), and ``llvm.fmuladd``, which rounds a product and its
 sum once where the processor can and twice elsewhere. That one choice is why two kinds of processor can differ in the
 last bits. `exp` adds the exponent by integer arithmetic on the bits of the series.
 
@@ -138,6 +138,31 @@ def load(typing, array, offset, count, missing):
     return _LANES(array, types.int64, types.int64, types.float64), generate
 
 
+def _store_first(builder, lanes, address, count):
+    """Write fewer lanes than all: four of them, two and one, as far as these are in ``count``.
+
+    Processors without AVX-512 take tens of cycles for a masked store, or have none.
+    """
+    whole = ir.IntType(64)
+    count = builder.select(builder.icmp_signed(">", count, ir.Constant(whole, 0)), count, ir.Constant(whole, 0))
+    done = ir.Constant(whole, 0)
+    start = builder.bitcast(address, _DOUBLE.as_pointer())
+    for size in (4, 2, 1):
+        part = builder.icmp_unsigned("!=", builder.and_(count, ir.Constant(whole, size)), ir.Constant(whole, 0))
+        with builder.if_then(part):
+            here = builder.bitcast(builder.gep(start, [done]), ir.VectorType(_DOUBLE, size).as_pointer())
+            builder.store(_lanes(builder, lanes, 0, size), here, align=8)
+        done = builder.select(part, builder.add(done, ir.Constant(whole, size)), done)
+        lanes = builder.select(part, _lanes(builder, lanes, size, WIDTH), lanes)
+
+
+def _lanes(builder, value, first, count):
+    """``count`` lanes from ``first`` on; lanes beyond the last are any."""
+    chosen = [min(first + lane, WIDTH - 1) for lane in range(count)]
+    places = ir.Constant(ir.VectorType(ir.IntType(32), count), chosen)
+    return builder.shuffle_vector(value, ir.Constant(_VECTOR, ir.Undefined), places)
+
+
 @_operation
 def store(typing, array, offset, count, value):
     """Write the first ``count`` lanes, at most eight, to a contiguous float64 array from flat ``offset`` on."""
@@ -147,9 +172,12 @@ def store(typing, array, offset, count, value):
     def generate(context, builder, signature, arguments):
         values, start, n_lanes, lanes = arguments
         address = _address(context, builder, signature.args[0], values, start)
-        align = ir.Constant(ir.IntType(32), 8)
-        name = f"llvm.masked.store.v{WIDTH}f64.p0"
-        _call(builder, name, ir.VoidType(), [lanes, address, align, _mask(builder, n_lanes)])
+        whole = builder.icmp_signed(">=", n_lanes, ir.Constant(ir.IntType(64), WIDTH))
+        with builder.if_else(whole) as (all_lanes, first_lanes):
+            with all_lanes:
+                builder.store(lanes, address, align=8)
+            with first_lanes:
+                _store_first(builder, lanes, address, n_lanes)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64, _LANES), generate

@@ -9,7 +9,8 @@ from sklearn.mixture import GaussianMixture
 
 from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels
 from spatialpdvi.initialization import restarts as module
-from spatialpdvi.initialization.clustering import _means, fit_mixture
+from spatialpdvi.initialization.clustering import fit_mixture
+from spatialpdvi.kernels.clustering import move_centres
 from spatialpdvi.runtime.threads import single_threaded
 
 
@@ -96,8 +97,17 @@ def test_a_mixture_is_that_of_scikit_learn():
 
 def test_a_centre_that_loses_its_spots_moves_to_the_farthest_one():
     x = np.array([[0.0], [0.1], [0.2], [8.0], [9.0]])
-    labels, centres = np.array([0, 0, 0, 1, 1]), np.array([[0.1], [9.0], [50.0]])
-    np.testing.assert_allclose(_means(x, labels, centres), [[0.1], [9.0], [8.0]])
+    labels, centres = np.empty(5, dtype=np.int64), np.array([[0.1], [9.0], [50.0]])
+    move_centres(x, 1, 0.0, centres, labels)
+    np.testing.assert_allclose(centres, [[0.1], [9.0], [8.0]])
+    np.testing.assert_array_equal(labels, [0, 0, 0, 2, 1])
+
+
+def test_centres_beyond_the_number_of_different_spots_stay():
+    x = np.repeat([[0.0], [1.0]], 3, axis=0)
+    labels, centres = np.empty(6, dtype=np.int64), np.array([[0.0], [1.0], [7.0]])
+    move_centres(x, 5, 0.0, centres, labels)
+    np.testing.assert_array_equal(centres, [[0.0], [1.0], [7.0]])
 
 
 def test_sparse_features_are_clustered_too():

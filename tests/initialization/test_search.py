@@ -19,6 +19,7 @@ from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking, members, profiles
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.initialization.states import told_of_neighbors
+from spatialpdvi.kernels import search as search_kernels
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.kernels.search import fit_two_within
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -428,11 +429,12 @@ def test_two_domains_are_not_cut_since_no_others_could_become_one(monkeypatch):
 def test_a_fit_far_above_the_limit_is_cut_short(monkeypatch):
     landscape, *_ = _landscape()
     labels = np.random.default_rng(1).integers(4, size=landscape.n)
-    rounds, sweep_ = [], landscape_module.sweep_relative
+    rounds, sweep_ = [], search_kernels.sweep_relative
+    monkeypatch.setattr(landscape_module, "fit_domains", search_kernels.fit_domains.steps)
     near = landscape.fit(labels, rounds=16).neg_elbo - 0.005 * landscape.n
     for limit in (np.inf, -1e9, near):
         monkeypatch.setattr(
-            landscape_module, "sweep_relative", lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
+            search_kernels, "sweep_relative", lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
         )
         landscape.fit(labels, give_up_above=limit)
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
@@ -630,6 +632,7 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     xy, _, x = _section(side=101)
     one = learn_states(x, 6, seed=0)
     monkeypatch.setattr(states, "are_communities", lambda *_: False)
+    monkeypatch.setattr(states, "side_by_side", lambda function, tasks: [function(task) for task in tasks])
 
     def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
         left = iter(ambiguities)

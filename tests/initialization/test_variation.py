@@ -84,6 +84,9 @@ def test_without_functions_compositions_are_those_of_a_fit():
         members = np.eye(3)[labels].T @ (psi / psi.sum(axis=1, keepdims=True)) + _A
         pi = members / members.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(softmax(constant.theta, axis=1), pi, rtol=1e-9)
+    composition, value = _domains(relative, labels).constant(steps=60)
+    np.testing.assert_allclose(composition, pi, rtol=1e-9)
+    assert value == pytest.approx(constant.value, rel=1e-12)
     assert change_by_variation(relative, np.zeros((len(xy), 0)), labels, 3, _A) == pytest.approx(0.0, abs=1e-9)
 
 

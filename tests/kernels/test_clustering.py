@@ -92,3 +92,37 @@ def test_serial_and_parallel_loops_have_the_same_bits():
         kernel.parallel(*arguments)
         for a, b in zip(serial, arguments, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def test_steps_that_are_compiled_as_a_whole_have_the_bits_of_those_that_python_runs():
+    x = np.random.default_rng(0).normal(size=(1003, 7))
+    draws = np.random.default_rng(1).random((10, 4))
+    centres = x[:11].copy()
+    calls = {
+        "seed_centres": (x, 17, draws, np.empty((11, 7))),
+        "nearest_centre": (x, centres, np.empty(1003, dtype=np.int64)),
+        "move_centres": (x, 5, 1e-6, centres, np.empty(1003, dtype=np.int64)),
+    }
+    for name, arguments in calls.items():
+        kernel = getattr(clustering, name)
+        whole = [np.copy(argument) if isinstance(argument, np.ndarray) else argument for argument in arguments]
+        kernel.serial(*whole)
+        kernel.steps(*arguments)
+        for a, b in zip(whole, arguments, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+        assert not np.array_equal(arguments[-1], np.zeros_like(arguments[-1])), name
+
+
+def test_seeds_bring_spots_nearer_than_any_other_candidate():
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    draws, centres = np.random.default_rng(1).random((5, 3)), np.empty((6, 3))
+    clustering.seed_centres(x, 4, draws, centres)
+    closest = ((x - x[4]) ** 2).sum(axis=1)
+    np.testing.assert_array_equal(centres[0], x[4])
+    for drawn, centre in zip(draws, centres[1:], strict=True):
+        reach = np.cumsum(closest)
+        candidates = x[np.searchsorted(reach, drawn * reach[-1])]
+        nearer = np.minimum(closest[:, None], ((x[:, None] - candidates) ** 2).sum(axis=2))
+        best = nearer.sum(axis=0).argmin()
+        np.testing.assert_array_equal(centre, candidates[best])
+        closest = nearer[:, best]

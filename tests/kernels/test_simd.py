@@ -22,6 +22,11 @@ def _log(values, out):
 
 
 @compiled
+def _copy(values, count, out):
+    lanes.store(out, 4, count, lanes.load(values, 0, 8, 0.0))
+
+
+@compiled
 def _fold(values, missing):
     whole = lanes.load(values, 0, values.size, missing)
     return lanes.pairwise_sum(whole), lanes.largest(whole)
@@ -35,6 +40,16 @@ def _arithmetic(a, b, out):
     lanes.store(out, 16, 8, lanes.over(x, y))
     lanes.store(out, 24, 8, lanes.upper(x, y))
     lanes.store(out, 32, 8, lanes.fma(x, y, lanes.fill(2.0)))
+
+
+@pytest.mark.parametrize("count", [-9, -1, *range(9), 17])
+def test_a_store_writes_the_lanes_that_exist_and_nothing_else(count):
+    values, out = np.arange(8) + 0.5, np.full(16, np.nan)
+    _copy(values, count, out)
+    written = min(max(count, 0), 8)
+    np.testing.assert_array_equal(out[4 : 4 + written], values[:written])
+    assert np.isnan(out[:4]).all()
+    assert np.isnan(out[4 + written :]).all()
 
 
 def test_exponential_is_within_a_unit_and_a_half_in_the_last_place():
