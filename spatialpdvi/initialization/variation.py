@@ -18,7 +18,8 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.restarts import kmeans_labels
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.kernels.mixture import LEAST, data_term_dense
+from spatialpdvi.kernels.mixture import data_term_dense
+from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import compose, varied_statistics
 
 __all__ = ["change_by_variation", "smooth_functions"]

@@ -8,7 +8,8 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large, steps_of_loops
-from spatialpdvi.kernels.mixture import N_CHUNKS, TILE, softmax_rows
+from spatialpdvi.kernels.mixture import N_CHUNKS
+from spatialpdvi.kernels.posteriors import TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
 __all__ = [

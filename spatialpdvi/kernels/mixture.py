@@ -13,13 +13,14 @@ Implementation notes
   over several spots, features or vectors, so that the processor need not wait.
 - A sweep goes colour by colour. Spots of one colour share no edge, so updating them in parallel *is* a Gauss-Seidel
   order and cannot raise the objective; updating all spots at once can fall into a two-cycle.
-- A spot's row of ``phi`` is its own scratch space in a sweep: no other spot of its colour reads it.
+- Each step of a sweep is in `spatialpdvi.kernels.posteriors`.
 """
 
 import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
+from spatialpdvi.kernels.posteriors import LEAST, TILE, logits, softmax_rows, update
 from spatialpdvi.kernels.simd import (
     WIDTH,
     exp,
@@ -37,9 +38,7 @@ from spatialpdvi.kernels.simd import (
 )
 
 __all__ = [
-    "LEAST",
     "N_CHUNKS",
-    "TILE",
     "data_term_csr",
     "data_term_dense",
     "evaluate_spots",
@@ -48,7 +47,6 @@ __all__ = [
     "relative_likelihoods",
     "responsibilities",
     "settle",
-    "softmax_rows",
     "statistics_csr",
     "statistics_dense",
     "sweep",
@@ -58,9 +56,7 @@ __all__ = [
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
-LEAST = 1e-300  # of what a logarithm is taken, such as the relative likelihood of a domain: it needs a normal number
 _NEGLIGIBLE = 1e-30  # a smaller probability adds less than 1e-28 nats to the entropy
-TILE = 8  # spots whose posteriors are computed together
 _PART = 64  # spots of a colour that one thread takes at a time
 _TOGETHER = 512  # spots whose posteriors and features stay in the cache while all their sums are made
 _MOVED = 1e-3  # total variation distance from which a spot's neighbours are updated again
@@ -163,92 +159,6 @@ def responsibilities(phi, mixed):
             store(mixed, here, left, over(load(phi, here, left, 0.0), value))
 
 
-@compiled
-def _pull(start, out, i, k, indptr, indices, r, phi, halo):
-    """Write ``start_i + sum_j r_ij phi_j`` for domains ``k`` to ``k + 23`` of spot ``i``; return the maxima of lanes.
-
-    The sum is the full Potts pull of the neighbours, not half of it, and no start counts as 0. Three vectors are summed
-    together, because each alone would wait for its own last sum; vectors beyond the end of a row cost next to nothing.
-    """
-    n_own, n_domains = phi.shape
-    here, left = i * n_domains + k, n_domains - k
-    if start is None:  # a pull is never below 0: lanes beyond the end of a row do not change the largest
-        a0 = fill(0.0)
-        a1 = a0
-        a2 = a0
-    else:
-        a0 = load(start, here, left, -np.inf)
-        a1 = load(start, here + WIDTH, left - WIDTH, -np.inf)
-        a2 = load(start, here + 2 * WIDTH, left - 2 * WIDTH, -np.inf)
-    for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-        j = np.int64(indices[e])
-        weight = fill(r[e])
-        if j < n_own:
-            row = j * n_domains + k
-            a0 = fma(weight, load(phi, row, left, 0.0), a0)
-            a1 = fma(weight, load(phi, row + WIDTH, left - WIDTH, 0.0), a1)
-            a2 = fma(weight, load(phi, row + 2 * WIDTH, left - 2 * WIDTH, 0.0), a2)
-        else:
-            row = (j - n_own) * n_domains + k
-            a0 = fma(weight, load(halo, row, left, 0.0), a0)
-            a1 = fma(weight, load(halo, row + WIDTH, left - WIDTH, 0.0), a1)
-            a2 = fma(weight, load(halo, row + 2 * WIDTH, left - 2 * WIDTH, 0.0), a2)
-    store(out, here, left, a0)
-    store(out, here + WIDTH, left - WIDTH, a1)
-    store(out, here + 2 * WIDTH, left - 2 * WIDTH, a2)
-    return upper(upper(a0, a1), a2)
-
-
-@compiled
-def _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, out, tops):
-    """Write the logits of ``rows[first:last]`` to ``out``, which may be ``phi``, and their maxima to ``tops``."""
-    for a in range(first, last):
-        i = np.int64(rows[a])
-        top = fill(-np.inf)
-        for k in range(0, phi.shape[1], 3 * WIDTH):
-            top = upper(top, _pull(data_term, out, i, k, indptr, indices, r, phi, halo))
-        tops[a - first] = largest(top)
-
-
-@compiled
-def softmax_rows(rows, first, last, out, tops, factors=None):
-    """Turn logits into probabilities in ``rows[first:last]`` of ``out``; their exponentials may have factors (n, K).
-
-    ``tops`` are the maxima, against overflow; they become the sums of the exponentials of what the logits lack to them.
-    """
-    n_domains = out.shape[1]
-    for a in range(first, last):
-        top = fill(tops[a - first])
-        total = fill(0.0)
-        for k in range(0, n_domains, WIDTH):
-            here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
-            e = exp(minus(load(out, here, left, -np.inf), top))
-            if factors is not None:
-                e = fma(e, upper(load(factors, here, left, 0.0), fill(LEAST)), fill(0.0))
-            total = plus(total, e)
-            store(out, here, left, e)
-        tops[a - first] = pairwise_sum(total)
-    for a in range(first, last):
-        total = fill(tops[a - first])
-        for k in range(0, n_domains, WIDTH):
-            here, left = np.int64(rows[a]) * n_domains + k, n_domains - k
-            store(out, here, left, over(load(out, here, left, 0.0), total))
-
-
-@compiled
-def _update(rows, first, last, data_term, indptr, indices, r, halo, phi, relative=None):
-    """Update the posteriors of ``rows[first:last]``, spots that share no edge, `TILE` at a time.
-
-    Each step is done for a whole tile before the next step, so that the processor can work on other spots while one
-    waits for its largest logit or its sum.
-    """
-    tops = np.empty(TILE)
-    for start in range(first, last, TILE):
-        stop = min(start + TILE, last)
-        _logits(rows, start, stop, data_term, indptr, indices, r, halo, phi, phi, tops)
-        softmax_rows(rows, start, stop, phi, tops, relative)
-
-
 def _terms(data_term, indptr, indices, *rest):
     """Half the terms of a sweep; an exponential counts as about eight terms."""
     return (indices.size + 8 * indptr.size) * data_term.shape[1] // 2
@@ -268,7 +178,7 @@ def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
         start, stop = colour_start[c], colour_start[c + 1]
         for part in prange((stop - start + _PART - 1) // _PART):
             first = start + _PART * part
-            _update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
+            update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
 
 
 @parallel_if_large(_terms_of_colour)
@@ -284,7 +194,7 @@ def sweep_relative(relative, indptr, indices, r, halo, colour_start, phi):
         start, stop = colour_start[c], colour_start[c + 1]
         for part in prange((stop - start + _PART - 1) // _PART):
             first = start + _PART * part
-            _update(rows, first, min(first + _PART, stop), None, indptr, indices, r, halo, phi, relative)
+            update(rows, first, min(first + _PART, stop), None, indptr, indices, r, halo, phi, relative)
 
 
 @parallel_if_large(_terms)
@@ -299,7 +209,7 @@ def sweep_cells(data_term, indptr, indices, r, halo, rows, starts, waves, phi):
     for w in range(waves.size - 1):
         for g in prange(waves[w], waves[w + 1]):
             for c in range(starts.shape[1] - 1):
-                _update(rows, starts[g, c], starts[g, c + 1], data_term, indptr, indices, r, halo, phi)
+                update(rows, starts[g, c], starts[g, c + 1], data_term, indptr, indices, r, halo, phi)
 
 
 @compiled
@@ -343,7 +253,7 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
                     rows[size] = i
                     before[size] = phi[i]
                     size += 1
-            _update(rows, 0, size, data_term, indptr, indices, r, halo, phi)
+            update(rows, 0, size, data_term, indptr, indices, r, halo, phi)
             for a in range(size):
                 _await_update(a, rows[a], before, phi, indptr, indices, waiting)
             done += size
@@ -445,7 +355,7 @@ def evaluate_spots(data_term, indptr, indices, r, halo, phi, scratch, neg_elbo, 
         first = TILE * tile
         last = min(first + TILE, n)
         tops = np.empty(TILE)
-        _logits(rows, first, last, data_term, indptr, indices, r, halo, phi, scratch, tops)
+        logits(rows, first, last, data_term, indptr, indices, r, halo, phi, scratch, tops)
         for i in range(first, last):
             energy = fill(0.0)  # twice that of (E1): the logit contains the whole pull, of which half counts
             for k in range(0, n_domains, WIDTH):

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large
-from spatialpdvi.kernels.mixture import LEAST, softmax_rows
+from spatialpdvi.kernels.posteriors import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, log, pairwise_sum, plus, store, upper
 
 __all__ = ["follow_means"]

@@ -6,16 +6,15 @@ import numpy as np
 
 from spatialpdvi.kernels.dispatch import compiled, steps_of_loops
 from spatialpdvi.kernels.mixture import (
-    LEAST,
     N_CHUNKS,
     data_term_dense,
     movement,
     responsibilities,
-    softmax_rows,
     statistics_dense,
     sweep_relative,
     total,
 )
+from spatialpdvi.kernels.posteriors import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
 
 __all__ = ["compose", "domains_inserted", "fit_domains", "fit_two_within", "varied_statistics"]

@@ -25,13 +25,7 @@ from scipy.special import log_softmax, softmax
 
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.kernels.globals import augmented_composition
-from spatialpdvi.kernels.mixture import (
-    data_term_dense,
-    log_likelihoods,
-    relative_likelihoods,
-    responsibilities,
-    settle,
-)
+from spatialpdvi.kernels.mixture import data_term_dense, log_likelihoods, relative_likelihoods, responsibilities, settle
 from spatialpdvi.problems.features import Features, wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, data_term
 

@@ -126,6 +126,24 @@ def test_cells_have_the_bits_of_a_sweep_by_colour(k):
     np.testing.assert_array_equal(_posteriors(mixture.sweep_cells.serial, (*graph, *patch.cells), phi, 1), expected)
 
 
+@pytest.mark.parametrize("k", [1, 3, 7, 8])
+def test_short_rows_that_stay_in_registers_have_the_bits_of_longer_ones(k):
+    """The same spots, with domains beyond the eighth that no spot and no neighbour is in."""
+    patch, rng = _patch(side=40, n_patches=2, number=1), np.random.default_rng(k)
+    n, more = patch.stop - patch.start, 9 - k
+    logs, halo, phi = rng.normal(size=(n, k)), rng.random((patch.halo_rows.size, k)), rng.dirichlet(np.ones(k), size=n)
+    graph = (patch.indptr, patch.indices, patch.weights)
+    long_halo, long_phi = (np.pad(rows, ((0, 0), (0, more))) for rows in (halo, phi))
+    long_logs = np.pad(logs, ((0, 0), (0, more)), constant_values=-np.inf)
+    for sweep, short, long in (
+        (mixture.sweep, logs, long_logs),
+        (mixture.sweep_relative, np.exp(logs), np.exp(long_logs)),
+    ):
+        own = _posteriors(sweep, (short, *graph, halo, patch.colour_start), phi, 1)
+        of_longer = _posteriors(sweep, (long, *graph, long_halo, patch.colour_start), long_phi, 1)
+        np.testing.assert_array_equal(own, of_longer[:, :k])
+
+
 def _optimum(i, data_term, indptr, indices, r, halo, phi):
     rows = np.concatenate([phi, halo])
     logits = data_term[i] + r[indptr[i] : indptr[i + 1]] @ rows[indices[indptr[i] : indptr[i + 1]]]
