@@ -120,25 +120,35 @@ def sums_by_label(x, labels, counts, sums):
                 total[f] += x[i, f]
 
 
-@compiled
-def _add_chunks(parts, out):
-    """Add up sums over chunks, in order."""
-    out[:] = 0.0
-    for c in range(parts.shape[0]):
-        out += parts[c]
+# Helpers of the next functions. They are loops, since numba takes seconds to compile a few of NumPy's functions
 
 
 @compiled
 def _draw(x, closest, draws, drawn, candidates):
     """Draw spots by their squared distance to the nearest centre; ``candidates`` (d, T) are their features."""
-    reach = np.cumsum(closest)
+    total = 0.0
+    for i in range(closest.size):
+        total += closest[i]
     for t in range(draws.size):
-        drawn[t] = min(np.searchsorted(reach, draws[t] * reach[-1]), closest.size - 1)
-        candidates[:, t] = x[drawn[t]]
+        limit, reach, i = draws[t] * total, closest[0], 0
+        while reach < limit and i + 1 < closest.size:
+            i += 1
+            reach += closest[i]
+        drawn[t] = i
+        for f in range(x.shape[1]):
+            candidates[f, t] = x[i, f]
 
 
 @compiled
-def _take(distance, closest):
+def _copy_column(x, i, candidates):
+    """Make one spot all candidates."""
+    for f in range(candidates.shape[0]):
+        for t in range(candidates.shape[1]):
+            candidates[f, t] = x[i, f]
+
+
+@compiled
+def _take(x, drawn, distance, closest, centre):
     """Take the candidate with the least sum of squared distances (n, T) to the nearest centre, the first of several."""
     best, least = 0, np.inf
     for t in range(distance.shape[1]):
@@ -147,8 +157,10 @@ def _take(distance, closest):
             reached += distance[i, t]
         if reached < least:
             best, least = t, reached
-    closest[:] = distance[:, best]
-    return best
+    for i in range(closest.size):
+        closest[i] = distance[i, best]
+    for f in range(centre.size):
+        centre[f] = x[drawn[best], f]
 
 
 @steps_of_loops(lambda x, first, draws, centres: x.size * -(-draws.shape[1] // WIDTH))
@@ -160,15 +172,15 @@ def seed_centres(x, first, draws, centres):
     # IN x (n, d) float64, first a spot, draws (K - 1, T) in [0, 1); OUT centres (K, d)
     n, d = x.shape
     n_candidates = draws.shape[1]
-    centres[0] = x[first]
-    closest, drawn = np.full(n, np.inf), np.empty(n_candidates, dtype=np.int64)
-    of_first, distance, candidates = np.empty((n, 1)), np.empty((n, n_candidates)), np.empty((d, n_candidates))
-    distances_with(x, centres[0].copy().reshape(d, 1), closest, of_first)
-    closest[:] = of_first[:, 0]
-    for c in range(1, centres.shape[0]):
-        _draw(x, closest, draws[c - 1], drawn, candidates)
+    closest, drawn = np.full(n, np.inf), np.full(n_candidates, first)
+    distance, candidates = np.empty((n, n_candidates)), np.empty((d, n_candidates))
+    for c in range(centres.shape[0]):
+        if c == 0:
+            _copy_column(x, first, candidates)
+        else:
+            _draw(x, closest, draws[c - 1], drawn, candidates)
         distances_with(x, candidates, closest, distance)
-        centres[c] = x[drawn[_take(distance, closest)]]
+        _take(x, drawn, distance, closest, centres[c])
 
 
 @compiled
@@ -199,26 +211,49 @@ def nearest_centre(x, centres, labels):
 
 
 @compiled
+def _add_up(counts_of_chunks, sums_of_chunks, counts, sums):
+    """Add up counts and sums over chunks, in order."""
+    for k in range(counts.size):
+        counts[k] = 0.0
+        for chunk in range(N_CHUNKS):
+            counts[k] += counts_of_chunks[chunk, k]
+        for f in range(sums.shape[1]):
+            sums[k, f] = 0.0
+            for chunk in range(N_CHUNKS):
+                sums[k, f] += sums_of_chunks[chunk, k, f]
+
+
+@compiled
 def _fill_empty(x, labels, centres, counts, sums):
     """Give each label without spots the spot that is farthest from its own centre, unless all spots are on theirs."""
-    empty = np.flatnonzero(counts == 0)
-    if empty.size == 0:
+    n, d = x.shape
+    empty = 0
+    for k in range(counts.size):
+        empty += counts[k] == 0.0
+    if not empty:
         return
-    distance = np.zeros(labels.size)
-    for i in range(labels.size):
-        for f in range(x.shape[1]):
+    distance, was_empty = np.zeros(n), np.zeros(counts.size, dtype=np.bool_)
+    for i in range(n):
+        for f in range(d):
             distance[i] += (x[i, f] - centres[labels[i], f]) ** 2
-    if distance.max() <= 0.0:  # there are no more than so many different spots
-        return
-    for k in empty:
-        farthest = distance.argmax()
-        if distance[farthest] < 0.0:
+    for k in range(counts.size):
+        was_empty[k] = counts[k] == 0.0
+    least = 0.0  # where no spot is off its centre, there are no more than so many different spots
+    for k in range(counts.size):
+        if not was_empty[k]:
+            continue
+        farthest, top = -1, least
+        for i in range(n):
+            if distance[i] > top:
+                farthest, top = i, distance[i]
+        if farthest < 0:
             return
-        distance[farthest] = -1.0
+        least, distance[farthest] = -0.5, -1.0
         counts[labels[farthest]] -= 1.0
-        sums[labels[farthest]] -= x[farthest]
         counts[k] = 1.0
-        sums[k] = x[farthest]
+        for f in range(d):
+            sums[labels[farthest], f] -= x[farthest, f]
+            sums[k, f] = x[farthest, f]
 
 
 @compiled
@@ -252,13 +287,12 @@ def move_centres(x, most, settled, centres, labels):
     """
     # IN x (n, d) float64; IN/OUT centres (K, d); OUT labels (n,) of the nearest
     k, d = centres.shape
-    by_chunk, sums_by_chunk = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, d))
-    counts, sums, new = np.empty(k), np.empty((k, d)), np.empty_like(labels)
+    counts_of_chunks, sums_of_chunks = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, d))
+    counts, sums, new = np.empty(k), np.empty((k, d)), np.empty(labels.size, dtype=np.int64)
     nearest_centre(x, centres, labels)
     for _ in range(most):
-        sums_by_label(x, labels, by_chunk, sums_by_chunk)
-        _add_chunks(by_chunk, counts)
-        _add_chunks(sums_by_chunk, sums)
+        sums_by_label(x, labels, counts_of_chunks, sums_of_chunks)
+        _add_up(counts_of_chunks, sums_of_chunks, counts, sums)
         _fill_empty(x, labels, centres, counts, sums)
         moved = _to_means(counts, sums, centres)
         nearest_centre(x, centres, new)

@@ -102,44 +102,22 @@ def _short_pull(start, i, indptr, indices, r, phi, halo):
 
 
 @compiled
-def _short_exp(logits, i, n_domains, factors, exists):
-    """As the first half of `softmax_rows`, for a row that is one vector; ``exists`` is 1 in its lanes, else 0."""
-    e = exp(minus(logits, fill(largest(logits))))
-    if factors is not None:
-        e = fma(e, upper(load(factors, i * n_domains, n_domains, 0.0), fill(LEAST)), fill(0.0))
-    return fma(e, exists, fill(0.0))
-
-
-@compiled
-def _short_store(e, i, n_domains, phi):
-    """Write what `_short_exp` returned as probabilities."""
-    store(phi, i * n_domains, n_domains, over(e, fill(pairwise_sum(e))))
-
-
-@compiled
 def _update_short(rows, first, last, data_term, indptr, indices, r, halo, phi, relative):
     """Do what `update` does, with the same bits, for rows of at most eight domains.
 
     Such a row stays in registers from its logits to its probabilities: a load soon after stores of parts of the same
-    row would wait for them. Each step is done for four spots; beyond the last, the last is computed again.
+    row would wait for them.
     """
     n_domains = phi.shape[1]
-    exists = load(np.ones(WIDTH), 0, n_domains, 0.0)
-    for a in range(first, last, 4):
-        i0, i1 = np.int64(rows[a]), np.int64(rows[min(a + 1, last - 1)])
-        i2, i3 = np.int64(rows[min(a + 2, last - 1)]), np.int64(rows[min(a + 3, last - 1)])
-        e0 = _short_pull(data_term, i0, indptr, indices, r, phi, halo)
-        e1 = _short_pull(data_term, i1, indptr, indices, r, phi, halo)
-        e2 = _short_pull(data_term, i2, indptr, indices, r, phi, halo)
-        e3 = _short_pull(data_term, i3, indptr, indices, r, phi, halo)
-        e0 = _short_exp(e0, i0, n_domains, relative, exists)
-        e1 = _short_exp(e1, i1, n_domains, relative, exists)
-        e2 = _short_exp(e2, i2, n_domains, relative, exists)
-        e3 = _short_exp(e3, i3, n_domains, relative, exists)
-        _short_store(e0, i0, n_domains, phi)
-        _short_store(e1, i1, n_domains, phi)
-        _short_store(e2, i2, n_domains, phi)
-        _short_store(e3, i3, n_domains, phi)
+    exists = load(np.ones(WIDTH), 0, n_domains, 0.0)  # lanes beyond the end of a row count as nothing
+    for a in range(first, last):
+        i = np.int64(rows[a])
+        e = _short_pull(data_term, i, indptr, indices, r, phi, halo)
+        e = exp(minus(e, fill(largest(e))))
+        if relative is not None:
+            e = fma(e, upper(load(relative, i * n_domains, n_domains, 0.0), fill(LEAST)), fill(0.0))
+        e = fma(e, exists, fill(0.0))
+        store(phi, i * n_domains, n_domains, over(e, fill(pairwise_sum(e))))
 
 
 @compiled

@@ -23,10 +23,39 @@ __all__ = ["compose", "domains_inserted", "fit_domains", "fit_two_within", "vari
 @compiled
 def _renew(members, prior, composition):
     """Replace compositions (K, C) by the optimum (C5), given what their posteriors make of each share of a state."""
-    composition *= members
     for k in range(composition.shape[0]):
-        composition[k] += prior
-        composition[k] /= composition[k].sum()
+        weight = 0.0
+        for c in range(prior.size):
+            composition[k, c] = composition[k, c] * members[k, c] + prior[c]
+            weight += composition[k, c]
+        for c in range(prior.size):
+            composition[k, c] /= weight
+
+
+@compiled
+def _add_up(sums, members):
+    """Add up sums over spots (N_CHUNKS, C, K) by chunks, in order, to ``members`` (K, C)."""
+    for k in range(members.shape[0]):
+        for c in range(members.shape[1]):
+            members[k, c] = 0.0
+            for chunk in range(N_CHUNKS):
+                members[k, c] += sums[chunk, c, k]
+
+
+@compiled
+def _turned(composition, out):
+    """Write the transpose (C, K) of compositions."""
+    for k in range(composition.shape[0]):
+        for c in range(composition.shape[1]):
+            out[c, k] = composition[k, c]
+
+
+@compiled
+def _copied(phi, out):
+    """Copy posteriors, to another type of numbers."""
+    for i in range(phi.shape[0]):
+        for k in range(phi.shape[1]):
+            out[i, k] = phi[i, k]
 
 
 @steps_of_loops(lambda relative, prior, phi, mixed, composition: relative.size * -(-phi.shape[1] // WIDTH))
@@ -38,9 +67,8 @@ def compose(relative, prior, phi, mixed, composition):
     responsibilities(phi, mixed)
     counts, sums = np.empty((N_CHUNKS, n_domains)), np.empty((N_CHUNKS, n_states, n_domains))
     statistics_dense(relative, mixed, counts, sums)
-    members = np.zeros((n_domains, n_states))
-    for chunk in range(N_CHUNKS):
-        members += sums[chunk].T
+    members = np.empty((n_domains, n_states))
+    _add_up(sums, members)
     _renew(members, prior, composition)
 
 
@@ -60,10 +88,12 @@ def fit_domains(relative, indptr, indices, r, colour_start, prior, rounds, settl
     # relative likelihoods of domains with the compositions, composition (K, C), phi (n, K)
     n, n_domains = phi.shape
     no_offset, no_halo, moved = np.zeros(n_domains), np.zeros((0, n_domains)), np.empty(N_CHUNKS)
+    weight = np.empty((prior.size, n_domains))
     for _ in range(rounds):
         compose(relative, prior, phi, mixed, composition)
-        before[:] = phi
-        data_term_dense(relative, np.ascontiguousarray(composition.T), no_offset, mixed)
+        _copied(phi, before)
+        _turned(composition, weight)
+        data_term_dense(relative, weight, no_offset, mixed)
         sweep_relative(mixed, indptr, indices, r, no_halo, colour_start, phi)
         movement(before, phi, moved)
         if total(moved) < settled * n:
