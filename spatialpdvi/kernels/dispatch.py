@@ -86,7 +86,8 @@ class SerialOrParallel:
 class Steps:
     """A function that calls loops: compiled as a whole with their serial versions, or run step by step by Python.
 
-    Its body must therefore mean the same to numba and to Python. The loops may themselves be such functions.
+    Its body must therefore mean the same to numba and to Python, and what it calls must be defined before it. The loops
+    may themselves be such functions.
     """
 
     def __init__(self, function: Callable[..., Any], work: Callable[..., float]) -> None:
