@@ -120,7 +120,7 @@ def sums_by_label(x, labels, counts, sums):
                 total[f] += x[i, f]
 
 
-# Helpers of the next functions. They are loops, since numba takes seconds to compile a few of NumPy's functions
+# Up to `move_centres` all is loops: numba takes seconds to compile a few of NumPy's functions
 
 
 @compiled
@@ -227,20 +227,19 @@ def _add_up(counts_of_chunks, sums_of_chunks, counts, sums):
 def _fill_empty(x, labels, centres, counts, sums):
     """Give each label without spots the spot that is farthest from its own centre, unless all spots are on theirs."""
     n, d = x.shape
-    empty = 0
+    is_empty, any_empty = np.zeros(counts.size, dtype=np.bool_), False
     for k in range(counts.size):
-        empty += counts[k] == 0.0
-    if not empty:
+        is_empty[k] = counts[k] == 0.0
+        any_empty |= is_empty[k]
+    if not any_empty:
         return
-    distance, was_empty = np.zeros(n), np.zeros(counts.size, dtype=np.bool_)
+    distance = np.zeros(n)
     for i in range(n):
         for f in range(d):
             distance[i] += (x[i, f] - centres[labels[i], f]) ** 2
-    for k in range(counts.size):
-        was_empty[k] = counts[k] == 0.0
     least = 0.0  # where no spot is off its centre, there are no more than so many different spots
     for k in range(counts.size):
-        if not was_empty[k]:
+        if not is_empty[k]:
             continue
         farthest, top = -1, least
         for i in range(n):
