@@ -21,7 +21,7 @@ Versions. tests/kernels pass with numba 0.60 (llvmlite 0.43, LLVM 14), the oldes
 
 What a new numba may break. ``numba.core.types``, ``cgutils``, ``models.PrimitiveModel`` and ``context.make_array`` are
 not public and may move: the import fails, or the first call of a kernel raises a typing or lowering error. llvmlite is
-retiring typed pointers (`_address` casts to one), and LLVM moves the alignment of masked loads and stores from an
+retiring typed pointers (`_address` casts to one), and LLVM moves the alignment of masked loads from an
 argument (here the ``i32`` after the address) to an attribute: both show as an error of LLVM's parser or verifier that
 quotes the instruction. Caches need no care: numba keys them by its version and by the source file.
 
