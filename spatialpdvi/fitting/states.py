@@ -12,7 +12,6 @@ from spatialpdvi.initialization import (
     States,
     are_distinct,
     learn_states,
-    side_by_side,
     states_of_communities,
     told_apart,
     trends_within,
@@ -23,7 +22,7 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import StateSettings
 from spatialpdvi.options.states import are_communities, most_states, n_mixtures, wanted_states
 from spatialpdvi.runtime.progress import Progress
-from spatialpdvi.runtime.threads import single_threaded
+from spatialpdvi.runtime.threads import on_threads, single_threaded
 
 __all__ = ["covariates_of", "learn_sets", "number_of_states", "warn_of_few_spots"]
 
@@ -178,7 +177,7 @@ def _deciding_mixtures(features: np.ndarray, settings: StateSettings, seeds: Seq
 
 def _mixtures(features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
     """One set of states for each seed, each a mixture that is learnt on one thread."""
-    return side_by_side(lambda seed: learn_states(features, settings.n_states, seed=int(seed)), seeds)
+    return on_threads(lambda seed: learn_states(features, settings.n_states, seed=int(seed)), seeds)
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:
@@ -191,7 +190,7 @@ def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettin
         return [own @ back / len(sets) for own in found]
 
     trends = [np.zeros((covariates.values.shape[1], sets[0].features.shape[1])) for _ in covariates.sections]
-    for found in side_by_side(within, sets):
+    for found in on_threads(within, sets):
         trends = [trend + own for trend, own in zip(trends, found, strict=True)]
     return covariates.times(trends)
 

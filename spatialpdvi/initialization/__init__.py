@@ -13,7 +13,6 @@ from spatialpdvi.initialization.restarts import (
     kmeans_labels,
     mixture_labels,
     restart_labels,
-    side_by_side,
 )
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, start_from_labels
@@ -49,7 +48,6 @@ __all__ = [
     "search_compositions",
     "search_sets",
     "settle_labels",
-    "side_by_side",
     "start_from_composition",
     "start_from_labels",
     "state_posterior",

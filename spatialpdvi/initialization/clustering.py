@@ -14,8 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spatialpdvi.kernels import clustering as kernels
-from spatialpdvi.kernels.clustering import most_likely, move_centres, posteriors, seed_centres, sums_by_label
+from spatialpdvi.kernels.clustering import (
+    most_likely,
+    move_centres,
+    posteriors,
+    seed_centres,
+    sums_by_label,
+    to_nearest,
+)
 from spatialpdvi.kernels.mixture import N_CHUNKS, data_term_dense, statistics_dense
 
 __all__ = ["Mixture", "fit_kmeans", "fit_mixture", "mixture_of", "nearest_centre"]
@@ -120,7 +126,7 @@ def fit_kmeans(x: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarr
 def nearest_centre(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Return the nearest of the centres (K, d) of each spot (n,) of x (n, d)."""
     labels = np.empty(x.shape[0], dtype=np.int64)
-    kernels.nearest_centre(np.ascontiguousarray(x), np.ascontiguousarray(centres), labels)
+    to_nearest(np.ascontiguousarray(x), np.ascontiguousarray(centres), labels)
     return labels
 
 

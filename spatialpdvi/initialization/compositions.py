@@ -9,7 +9,6 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
 from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking
-from spatialpdvi.initialization.restarts import side_by_side
 from spatialpdvi.initialization.search import Found, composition_labels, lowest
 from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States, posterior_without_domains
@@ -19,7 +18,7 @@ from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 from spatialpdvi.runtime.rows import slices
-from spatialpdvi.runtime.threads import own_loops_on_all_threads
+from spatialpdvi.runtime.threads import on_threads, own_loops_on_all_threads
 
 __all__ = [
     "RESTARTS",
@@ -99,7 +98,7 @@ def search_sets(
     def search(own: int) -> Searched:
         return search_compositions(sets[own], places, graphs[own], k, labels=labels, rounds=rounds, seed=seed)
 
-    results = side_by_side(search, range(len(sets)), at_once=1 if places.n < ONE_BY_ONE else None)
+    results = on_threads(search, range(len(sets)), at_once=1 if places.n < ONE_BY_ONE else None)
     is_small = places.n <= SMALL
     votes = [own.start.labels for own in results]
     if not is_small:
@@ -194,7 +193,7 @@ def _agreed(
             fit = landscape.fit_from(found.composition, rounds=_FEW)
         return fit._replace(phi=np.empty((0, k)), labels=fit.labels.astype(small)), found
 
-    (of_sample, found), *others = side_by_side(brief, [None, *starts], at_once=_AT_ONCE)
+    (of_sample, found), *others = on_threads(brief, [None, *starts], at_once=_AT_ONCE)
     assert found is not None
     fits = [of_sample, *(fit for fit, _ in others)]
     votes = [of_sample.labels] * (_VOTES - 1) + [fit.labels for fit in fits]
@@ -229,7 +228,7 @@ def _brief_labels(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: i
     def brief(start: np.ndarray) -> np.ndarray:
         return landscape.as_given(landscape.fit(start[landscape.order], rounds=_FEW).labels)
 
-    return side_by_side(brief, starts, at_once=_AT_ONCE)
+    return on_threads(brief, starts, at_once=_AT_ONCE)
 
 
 def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:

@@ -1,17 +1,15 @@
 """Labels from clusterings of the smoothed features by Gaussian mixtures and k-means, one at a time or in parallel."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.initialization.clustering import fit_kmeans, fit_mixture, nearest_centre
-from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.runtime.rows import slices, some_rows
-from spatialpdvi.runtime.threads import n_threads
+from spatialpdvi.runtime.threads import on_threads
 
 __all__ = [
     "LEARNT_FROM",
@@ -20,14 +18,11 @@ __all__ = [
     "kmeans_labels",
     "mixture_labels",
     "restart_labels",
-    "side_by_side",
     "subset",
 ]
 
 LEARNT_FROM = 20_000  # spots at most; the others are labelled with what was learnt from these
 RIDGE = 1e-6  # of the mean variance, on the covariance's diagonal: columns may be constant or collinear
-_Task = TypeVar("_Task")
-_Made = TypeVar("_Made")
 _Rows = TypeVar("_Rows", np.ndarray, sp.csr_matrix)
 _MIXTURES = 3  # restarts by a mixture for each by k-means
 
@@ -54,22 +49,7 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
     rng = np.random.default_rng(seed)
     tasks = [(method, features, int(rng.integers(2**32))) for features in by_scale for method in methods]
     small = np.min_scalar_type(k - 1)  # there are dozens of restarts of what may be millions of spots
-    return tuple(side_by_side(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
-
-
-def side_by_side(
-    function: Callable[[_Task], _Made], tasks: Sequence[_Task], *, at_once: int | None = None
-) -> list[_Made]:
-    """Return ``function(task)`` of each task, in order; several at a time, each on one thread.
-
-    Results are therefore the same bits for any number of threads. Call inside
-    `spatialpdvi.runtime.threads.single_threaded`. There are as many tasks at a time as threads, or at most ``at_once``.
-    """
-    if len(tasks) == 1:
-        return [function(tasks[0])]
-    threads = n_threads() if at_once is None else min(n_threads(), at_once)
-    with ThreadPoolExecutor(threads, initializer=run_serially_in_this_thread) as pool:
-        return list(pool.map(function, tasks))
+    return tuple(on_threads(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
 
 
 def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:

@@ -18,9 +18,8 @@ from scipy.special import softmax
 
 from spatialpdvi.initialization.restarts import kmeans_labels
 from spatialpdvi.initialization.start import one_hot
-from spatialpdvi.kernels.mixture import data_term_dense
-from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import compose, varied_statistics
+from spatialpdvi.problems.composition import StateLikelihoods
 
 __all__ = ["change_by_variation", "smooth_functions"]
 
@@ -109,12 +108,11 @@ class _Domains(NamedTuple):
         """
         n, n_states = self.relative.shape
         composition, phi = np.full((self.k, n_states), 1.0 / n_states), one_hot(self.labels, self.k)
-        mixed, no_offset = np.empty((n, self.k)), np.zeros(self.k)
-        for step in range(steps + 1):
-            data_term_dense(self.relative, np.ascontiguousarray(composition.T), no_offset, mixed)
-            if step < steps:
-                compose(self.relative, self.prior_weight, phi, mixed, composition)
-        logs = np.log(np.maximum(mixed[np.arange(n), self.labels], LEAST)).sum()
+        states, mixed = StateLikelihoods(self.relative, np.zeros(n)), np.empty(phi.shape)
+        for _ in range(steps):
+            states.of_domains(composition, out=mixed)
+            compose(self.relative, self.prior_weight, phi, mixed, composition)
+        logs = states.domain_term(composition, out=mixed)[np.arange(n), self.labels].sum()
         return composition, -float(logs + (self.prior_weight * np.log(composition)).sum())
 
     def fit(self, functions: np.ndarray, theta: np.ndarray, *, steps: int) -> _Varied:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large, steps_of_loops
-from spatialpdvi.kernels.mixture import N_CHUNKS
+from spatialpdvi.kernels.mixture import N_CHUNKS, add_chunks
 from spatialpdvi.kernels.posteriors import TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
@@ -18,10 +18,10 @@ __all__ = [
     "label_weights",
     "most_likely",
     "move_centres",
-    "nearest_centre",
     "posteriors",
     "seed_centres",
     "sums_by_label",
+    "to_nearest",
 ]
 
 _PART = 64  # spots that one thread takes at a time
@@ -203,24 +203,11 @@ def _linear(centres):
 
 
 @steps_of_loops(lambda x, centres, labels: x.size * -(-centres.shape[0] // WIDTH))
-def nearest_centre(x, centres, labels):
+def to_nearest(x, centres, labels):
     """Find the nearest centre of each spot, the first of several."""
     # IN x (n, d), centres (K, d) float64; OUT labels (n,)
     weight, offset = _linear(centres)
     most_likely(x, weight, offset, labels)
-
-
-@compiled
-def _add_up(counts_of_chunks, sums_of_chunks, counts, sums):
-    """Add up counts and sums over chunks, in order."""
-    for k in range(counts.size):
-        counts[k] = 0.0
-        for chunk in range(N_CHUNKS):
-            counts[k] += counts_of_chunks[chunk, k]
-        for f in range(sums.shape[1]):
-            sums[k, f] = 0.0
-            for chunk in range(N_CHUNKS):
-                sums[k, f] += sums_of_chunks[chunk, k, f]
 
 
 @compiled
@@ -288,13 +275,14 @@ def move_centres(x, most, settled, centres, labels):
     k, d = centres.shape
     counts_of_chunks, sums_of_chunks = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, d))
     counts, sums, new = np.empty(k), np.empty((k, d)), np.empty(labels.size, dtype=np.int64)
-    nearest_centre(x, centres, labels)
+    to_nearest(x, centres, labels)
     for _ in range(most):
         sums_by_label(x, labels, counts_of_chunks, sums_of_chunks)
-        _add_up(counts_of_chunks, sums_of_chunks, counts, sums)
+        add_chunks(counts_of_chunks, counts)
+        add_chunks(sums_of_chunks, sums)
         _fill_empty(x, labels, centres, counts, sums)
         moved = _to_means(counts, sums, centres)
-        nearest_centre(x, centres, new)
+        to_nearest(x, centres, new)
         if _replace(labels, new) or moved <= settled:
             return
 

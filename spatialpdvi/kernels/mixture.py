@@ -39,6 +39,7 @@ from spatialpdvi.kernels.simd import (
 
 __all__ = [
     "N_CHUNKS",
+    "add_chunks",
     "data_term_csr",
     "data_term_dense",
     "evaluate_spots",
@@ -52,7 +53,7 @@ __all__ = [
     "sweep",
     "sweep_cells",
     "sweep_relative",
-    "total",
+    "terms_of_colour",
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
@@ -164,11 +165,12 @@ def _terms(data_term, indptr, indices, *rest):
     return (indices.size + 8 * indptr.size) * data_term.shape[1] // 2
 
 
-def _terms_of_colour(data_term, indptr, indices, r, halo, colour_start, phi):
+def terms_of_colour(data_term, indptr, indices, r, halo, colour_start, phi):
+    """Half the terms of the spots of one colour, which a sweep updates in one parallel region."""
     return _terms(data_term, indptr, indices) // max(1, colour_start.size - 1)
 
 
-@parallel_if_large(_terms_of_colour)
+@parallel_if_large(terms_of_colour)
 def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
     """Update the posterior of every spot once, colour by colour, in place (E3)."""
     # IN data_term (n, K), CSR graph of the patch with halo columns from n on, r >= 0, halo (n_halo, K),
@@ -181,7 +183,7 @@ def sweep(data_term, indptr, indices, r, halo, colour_start, phi):
             update(rows, first, min(first + _PART, stop), data_term, indptr, indices, r, halo, phi)
 
 
-@parallel_if_large(_terms_of_colour)
+@parallel_if_large(terms_of_colour)
 def sweep_relative(relative, indptr, indices, r, halo, colour_start, phi):
     """Do what `sweep` does, given the relative likelihoods of domains, without their logarithms.
 
@@ -263,12 +265,13 @@ def settle(data_term, indptr, indices, r, halo, colour_start, before, phi):
 
 
 @compiled
-def total(parts):
-    """Add up the sums over chunks, in order; NumPy's order depends on how many there are."""
-    value = 0.0
-    for part in parts:
-        value += part
-    return value
+def add_chunks(parts, out):
+    """Add up sums over spots by chunks (N_CHUNKS, ...), in order: NumPy's depends on how many there are."""
+    by_chunk, flat = parts.reshape((N_CHUNKS, out.size)), out.reshape(out.size)
+    for a in range(out.size):
+        flat[a] = 0.0
+        for chunk in range(N_CHUNKS):
+            flat[a] += by_chunk[chunk, a]
 
 
 @parallel_if_large(lambda before, phi, sums: phi.size)

@@ -7,12 +7,13 @@ import numpy as np
 from spatialpdvi.kernels.dispatch import compiled, steps_of_loops
 from spatialpdvi.kernels.mixture import (
     N_CHUNKS,
+    add_chunks,
     data_term_dense,
     movement,
     responsibilities,
     statistics_dense,
     sweep_relative,
-    total,
+    terms_of_colour,
 )
 from spatialpdvi.kernels.posteriors import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
@@ -33,25 +34,15 @@ def _renew(members, prior, composition):
 
 
 @compiled
-def _add_up(sums, members):
-    """Add up sums over spots (N_CHUNKS, C, K) by chunks, in order, to ``members`` (K, C)."""
-    for k in range(members.shape[0]):
-        for c in range(members.shape[1]):
-            members[k, c] = 0.0
-            for chunk in range(N_CHUNKS):
-                members[k, c] += sums[chunk, c, k]
+def _turn(rows, out):
+    """Write the transpose, such as compositions (K, C) as (C, K)."""
+    for k in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            out[c, k] = rows[k, c]
 
 
 @compiled
-def _turned(composition, out):
-    """Write the transpose (C, K) of compositions."""
-    for k in range(composition.shape[0]):
-        for c in range(composition.shape[1]):
-            out[c, k] = composition[k, c]
-
-
-@compiled
-def _copied(phi, out):
+def _copy(phi, out):
     """Copy posteriors, to another type of numbers."""
     for i in range(phi.shape[0]):
         for k in range(phi.shape[1]):
@@ -67,14 +58,14 @@ def compose(relative, prior, phi, mixed, composition):
     responsibilities(phi, mixed)
     counts, sums = np.empty((N_CHUNKS, n_domains)), np.empty((N_CHUNKS, n_states, n_domains))
     statistics_dense(relative, mixed, counts, sums)
-    members = np.empty((n_domains, n_states))
-    _add_up(sums, members)
+    by_state, members = np.empty((n_states, n_domains)), np.empty((n_domains, n_states))
+    add_chunks(sums, by_state)
+    _turn(by_state, members)
     _renew(members, prior, composition)
 
 
 def _terms_of_colour(relative, indptr, indices, r, colour_start, *rest):
-    """As for `spatialpdvi.kernels.mixture.sweep`."""
-    return (indices.size + 8 * indptr.size) * rest[-1].shape[1] // (2 * max(1, colour_start.size - 1))
+    return terms_of_colour(rest[-1], indptr, indices, r, None, colour_start, rest[-1])
 
 
 @steps_of_loops(_terms_of_colour)
@@ -87,16 +78,17 @@ def fit_domains(relative, indptr, indices, r, colour_start, prior, rounds, settl
     # IN as in `compose`, CSR graph (n, n), colour_start as in sweep; OUT before (n, K) any float; IN/OUT mixed (n, K)
     # relative likelihoods of domains with the compositions, composition (K, C), phi (n, K)
     n, n_domains = phi.shape
-    no_offset, no_halo, moved = np.zeros(n_domains), np.zeros((0, n_domains)), np.empty(N_CHUNKS)
-    weight = np.empty((prior.size, n_domains))
+    no_offset, no_halo, weight = np.zeros(n_domains), np.zeros((0, n_domains)), np.empty((prior.size, n_domains))
+    moved, moved_in_all = np.empty(N_CHUNKS), np.empty(1)
     for _ in range(rounds):
         compose(relative, prior, phi, mixed, composition)
-        _copied(phi, before)
-        _turned(composition, weight)
+        _copy(phi, before)
+        _turn(composition, weight)
         data_term_dense(relative, weight, no_offset, mixed)
         sweep_relative(mixed, indptr, indices, r, no_halo, colour_start, phi)
         movement(before, phi, moved)
-        if total(moved) < settled * n:
+        add_chunks(moved, moved_in_all)
+        if moved_in_all[0] < settled * n:
             return True
     return False
 

@@ -1,7 +1,7 @@
 """The number of threads, and how to use a single one where results would otherwise depend on it."""
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -13,9 +13,10 @@ from spatialpdvi.runtime.rows import slices
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["ahead", "in_blocks", "n_threads", "nearest", "own_loops_on_all_threads", "single_threaded"]
+__all__ = ["ahead", "in_blocks", "n_threads", "nearest", "on_threads", "own_loops_on_all_threads", "single_threaded"]
 
 _T = TypeVar("_T")
+_Made = TypeVar("_Made")
 
 _SEARCHED = 1 << 13  # points that a thread searches the neighbours of at a time
 
@@ -82,6 +83,21 @@ def ahead(items: Iterator[_T]) -> Iterator[_T]:
     finally:  # where the caller wants no more, files are closed now
         if isinstance(items, Generator):
             items.close()
+
+
+def on_threads(function: Callable[[_T], _Made], tasks: Sequence[_T], *, at_once: int | None = None) -> list[_Made]:
+    """Return ``function(task)`` of each task, in order; several at a time, each on one thread.
+
+    Results are therefore the same bits for any number of threads. Call inside `single_threaded`. There are as many
+    tasks at a time as threads, or at most ``at_once``.
+    """
+    from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
+
+    if len(tasks) == 1:
+        return [function(tasks[0])]
+    threads = n_threads() if at_once is None else min(n_threads(), at_once)
+    with ThreadPoolExecutor(threads, initializer=run_serially_in_this_thread) as pool:
+        return list(pool.map(function, tasks))
 
 
 def in_blocks(task: Callable[[slice], None], n: int, size: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import spatialpdvi
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels, restarts
+from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.consensus import _distinct_columns
 from spatialpdvi.options.stages import default_n_init
 from spatialpdvi.runtime.threads import single_threaded
@@ -23,7 +23,7 @@ def views():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
-    monkeypatch.setattr(restarts, "n_threads", lambda: threads)
+    monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda: threads)
     rng = np.random.default_rng(5)
     with single_threaded():
         views = [in_unit_range(view) for view in views]

@@ -610,7 +610,7 @@ def test_in_a_section_that_is_not_small_brief_fits_vote_as_well(monkeypatch):
     monkeypatch.setattr(module, "SMALL", 100)
     ends = []
     for threads in (1, 4):
-        monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda threads=threads: threads)
         ends.append(search_sets(sets, xy, graphs, 4, **settings))
     assert [len(given) for given in votes] == [3, 9, 9]  # three labellings and averages at three scales
     for own, same in zip(votes[0], votes[1], strict=False):
@@ -632,7 +632,7 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     xy, _, x = _section(side=101)
     one = learn_states(x, 6, seed=0)
     monkeypatch.setattr(states, "are_communities", lambda *_: False)
-    monkeypatch.setattr(states, "side_by_side", lambda function, tasks: [function(task) for task in tasks])
+    monkeypatch.setattr(states, "on_threads", lambda function, tasks: [function(task) for task in tasks])
 
     def learnt(ambiguities, *, places=xy, molecules=99.0, **settings):
         left = iter(ambiguities)
@@ -715,7 +715,7 @@ def test_a_large_section_has_the_same_bits_for_any_number_of_threads(large, monk
     _, (states, places, graph, k), labels, sample = large
     ends = []
     for threads in (1, 4):
-        monkeypatch.setattr("spatialpdvi.initialization.restarts.n_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda threads=threads: threads)
         ends.append(
             search_sets([states], places.coordinates, [graph], k, labels=labels, rounds=1, seed=3, sample=sample)
         )

@@ -100,7 +100,7 @@ def test_steps_that_are_compiled_as_a_whole_have_the_bits_of_those_that_python_r
     centres = x[:11].copy()
     calls = {
         "seed_centres": (x, 17, draws, np.empty((11, 7))),
-        "nearest_centre": (x, centres, np.empty(1003, dtype=np.int64)),
+        "to_nearest": (x, centres, np.empty(1003, dtype=np.int64)),
         "move_centres": (x, 5, 1e-6, centres, np.empty(1003, dtype=np.int64)),
     }
     for name, arguments in calls.items():

@@ -83,7 +83,7 @@ def test_sums_of_varied_compositions(n_functions, n_states, dtype):
 
 
 def _domains(dtype=np.float64):
-    """Arguments of `fit_domains` but for the rounds: four domains of sorted spots, each a colour of its own."""
+    """Arguments of `fit_domains` but for the rounds: four domains, each spot a colour of its own."""
     likelihood, graph, _, _ = _parts(n=90, dtype=dtype)
     n, n_states = likelihood.shape
     rng = np.random.default_rng(3)
