@@ -15,6 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from spatialpdvi.kernels.clustering import (
+    fit_components,
+    linear_terms,
+    maximise,
     most_likely,
     move_centres,
     posteriors,
@@ -22,7 +25,7 @@ from spatialpdvi.kernels.clustering import (
     sums_by_label,
     to_nearest,
 )
-from spatialpdvi.kernels.mixture import N_CHUNKS, data_term_dense, statistics_dense
+from spatialpdvi.kernels.mixture import N_CHUNKS, data_term_dense
 
 __all__ = ["Mixture", "fit_kmeans", "fit_mixture", "mixture_of", "nearest_centre"]
 
@@ -30,7 +33,6 @@ _MOST_ITERATIONS = 300  # of k-means
 _MOST_STEPS = 200  # of EM
 _MOVED = 1e-4  # of the mean variance: k-means stops where the squares of all moves of its centres add up to less
 _GAINED = 1e-3  # nats a spot: EM stops where the log-likelihood changes by less
-_LEAST_COUNT = 10 * np.finfo(np.float64).eps
 
 
 class Mixture(NamedTuple):
@@ -45,9 +47,10 @@ class Mixture(NamedTuple):
 
         That term is the same for all components.
         """
-        weight = np.linalg.solve(self.covariance, self.means.T)
-        with np.errstate(divide="ignore"):  # a component without weight is never chosen
-            return weight, 0.5 * (self.means.T * weight).sum(axis=0) - np.log(self.weights)
+        k, d = self.means.shape
+        weight, offset = np.empty((d, k)), np.empty(k)
+        linear_terms(*self, np.empty((d, d)), weight, offset)
+        return weight, offset
 
     def posterior(self, x: np.ndarray) -> np.ndarray:
         """Return the probabilities (n, K) of the components of each spot of x (n, d)."""
@@ -75,23 +78,11 @@ def fit_mixture(x: np.ndarray, k: int, *, seed: int, ridge: float) -> Mixture:
     ridge
         Added to the diagonal of the covariance: columns may be constant or collinear.
     """
-    n, d = x.shape
     centre, centred = _centred(x)
     squares = centred.T @ centred
     labels = _kmeans(centred, k, np.random.RandomState(seed))[0]
-    mixture = _maximised(*_sums_by_label(centred, labels, k), squares, ridge)
-    gamma, value, likelihood = np.empty((n, k)), np.empty(n), -np.inf
-    for _ in range(_MOST_STEPS):
-        before = likelihood
-        data_term_dense(centred, *mixture.linear(), gamma)
-        posteriors(gamma, value)
-        shared = np.trace(np.linalg.solve(mixture.covariance, squares)) / n + np.linalg.slogdet(mixture.covariance)[1]
-        likelihood = value.mean() - 0.5 * (shared + d * np.log(2.0 * np.pi))
-        counts, sums = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, d, k))
-        statistics_dense(centred, gamma, counts, sums)
-        mixture = _maximised(counts.sum(axis=0), sums.sum(axis=0).T, squares, ridge)
-        if abs(likelihood - before) < _GAINED:
-            break
+    mixture = _likeliest(centred, labels, k, squares, ridge)
+    fit_components(centred, squares, ridge, _MOST_STEPS, _GAINED, *mixture)
     return mixture._replace(means=mixture.means + centre)
 
 
@@ -106,7 +97,7 @@ def mixture_of(x: np.ndarray, labels: np.ndarray, k: int, *, ridge: float) -> Mi
         In 0..K-1.
     """
     centre, centred = _centred(x)
-    mixture = _maximised(*_sums_by_label(centred, labels, k), centred.T @ centred, ridge)
+    mixture = _likeliest(centred, labels, k, centred.T @ centred, ridge)
     return mixture._replace(means=mixture.means + centre)
 
 
@@ -135,13 +126,14 @@ def _centred(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre, np.ascontiguousarray(x - centre)
 
 
-def _maximised(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray, ridge: float) -> Mixture:
-    """Return the likeliest mixture, given how many spots each component has and the sums (K, d) of their features."""
-    counts = counts + _LEAST_COUNT
-    means = sums / counts[:, None]
-    covariance = (squares - (counts * means.T) @ means) / counts.sum()
-    covariance[np.diag_indices_from(covariance)] += ridge
-    return Mixture(counts / counts.sum(), means, covariance)
+def _likeliest(x: np.ndarray, labels: np.ndarray, k: int, squares: np.ndarray, ridge: float) -> Mixture:
+    """Return the likeliest mixture of centred x (n, d) with components of given labels; squares are ``x^T x``."""
+    d = x.shape[1]
+    counts, sums = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, d))
+    sums_by_label(x, labels, counts, sums)
+    mixture = Mixture(np.empty(k), np.empty((k, d)), np.empty((d, d)))
+    maximise(counts.sum(axis=0), np.ascontiguousarray(sums.sum(axis=0).T), squares, ridge, *mixture)
+    return mixture
 
 
 def _kmeans(x: np.ndarray, k: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
@@ -152,12 +144,6 @@ def _kmeans(x: np.ndarray, k: int, rng: np.random.RandomState) -> tuple[np.ndarr
     seed_centres(x, first, rng.uniform(size=(k - 1, n_candidates)), centres)
     move_centres(x, _MOST_ITERATIONS, _MOVED * float(x.var(axis=0).mean()), centres, labels)
     return labels, centres
-
-
-def _sums_by_label(x: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    counts, sums = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, k, x.shape[1]))
-    sums_by_label(x, labels, counts, sums)
-    return counts.sum(axis=0), sums.sum(axis=0)
 
 
 def _most_likely(x: np.ndarray, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:

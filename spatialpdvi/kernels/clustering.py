@@ -8,14 +8,17 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large, steps_of_loops
-from spatialpdvi.kernels.mixture import N_CHUNKS, add_chunks
+from spatialpdvi.kernels.mixture import N_CHUNKS, add_chunks, data_term_dense, statistics_dense
 from spatialpdvi.kernels.posteriors import TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
 __all__ = [
     "class_scores",
     "distances_with",
+    "fit_components",
     "label_weights",
+    "linear_terms",
+    "maximise",
     "most_likely",
     "move_centres",
     "posteriors",
@@ -25,6 +28,7 @@ __all__ = [
 ]
 
 _PART = 64  # spots that one thread takes at a time
+_LEAST_COUNT = 10 * np.finfo(np.float64).eps  # spots of a component, added to each
 _RESTARTS = 8  # whose tables stay in the cache while one thread reads all spots
 
 
@@ -306,6 +310,132 @@ def posteriors(logs, value):
         softmax_rows(rows, first, last, logs, tops)
         for i in range(first, last):
             value[i] += np.log(tops[i - first])
+
+
+@compiled
+def _factor(matrix, lower):
+    """Factor a positive definite matrix (d, d) by Cholesky's method; return the logarithm of its determinant."""
+    value = 0.0
+    for f in range(matrix.shape[0]):
+        for g in range(f + 1):
+            left = matrix[f, g]
+            for h in range(g):
+                left -= lower[f, h] * lower[g, h]
+            lower[f, g] = left / lower[g, g] if g < f else np.sqrt(left)
+        value += 2.0 * np.log(lower[f, f])
+    return value
+
+
+@compiled
+def _solve(lower, columns):
+    """Multiply columns (d, q) by the inverse of the matrix that was factored, in place."""
+    d, q = columns.shape
+    for a in range(q):
+        for f in range(d):
+            left = columns[f, a]
+            for g in range(f):
+                left -= lower[f, g] * columns[g, a]
+            columns[f, a] = left / lower[f, f]
+        for f in range(d - 1, -1, -1):
+            left = columns[f, a]
+            for g in range(f + 1, d):
+                left -= lower[g, f] * columns[g, a]
+            columns[f, a] = left / lower[f, f]
+
+
+@compiled
+def linear_terms(share, means, covariance, lower, weight, offset):
+    """Compute weights and offsets by which the likeliest component is the most likely cluster, up to a common term.
+
+    ``sum_f x[i, f] weight[f, k] - offset[k] = log share[k] + m_k^T P x_i - 1/2 m_k^T P m_k``. Returns ``log |P^-1|``.
+    """
+    # IN share (K,), means (K, d), covariance P^-1 (d, d); OUT its factor lower (d, d), weight (d, K), offset (K,)
+    k, d = means.shape
+    value = _factor(covariance, lower)
+    for f in range(d):
+        for c in range(k):
+            weight[f, c] = means[c, f]
+    _solve(lower, weight)
+    for c in range(k):
+        square = 0.0
+        for f in range(d):
+            square += means[c, f] * weight[f, c]
+        offset[c] = 0.5 * square - np.log(share[c])
+    return value
+
+
+@compiled
+def _trace(lower, squares, solved):
+    """Compute the trace of ``P squares``, for the factor of ``P^-1``."""
+    d = squares.shape[0]
+    for f in range(d):
+        for g in range(d):
+            solved[f, g] = squares[f, g]
+    _solve(lower, solved)
+    trace = 0.0
+    for f in range(d):
+        trace += solved[f, f]
+    return trace
+
+
+@compiled
+def maximise(counts, sums, squares, ridge, share, means, covariance):
+    """Compute the likeliest mixture from the spots of each component (K,), their sums and the sums of all products.
+
+    The ridge is added to the diagonal of the covariance.
+    """
+    # IN counts (K,), sums (d, K), squares sum_i x_i x_i^T (d, d); OUT share (K,), means (K, d), covariance (d, d)
+    k, d = means.shape
+    total = 0.0
+    for c in range(k):
+        total += counts[c] + _LEAST_COUNT
+    for c in range(k):
+        share[c] = (counts[c] + _LEAST_COUNT) / total
+        for f in range(d):
+            means[c, f] = sums[f, c] / (counts[c] + _LEAST_COUNT)
+    for f in range(d):
+        for g in range(f + 1):
+            left = squares[f, g]
+            for c in range(k):
+                left -= (counts[c] + _LEAST_COUNT) * means[c, f] * means[c, g]
+            covariance[f, g] = left / total
+            covariance[g, f] = covariance[f, g]
+        covariance[f, f] += ridge
+
+
+@compiled
+def _mean(value):
+    """The mean of (n,), added up in order."""
+    total = 0.0
+    for i in range(value.size):
+        total += value[i]
+    return total / value.size
+
+
+@steps_of_loops(lambda x, squares, ridge, most, gained, share, means, covariance: x.size * -(-share.size // WIDTH))
+def fit_components(x, squares, ridge, most, gained, share, means, covariance):
+    """Fit a mixture of components with one covariance by EM, in at most so many steps.
+
+    It ends where the log-likelihood changes by less than ``gained`` nats a spot.
+    """
+    # IN x (n, d) float64 about its mean, squares x^T x (d, d); IN/OUT share (K,), means (K, d), covariance (d, d)
+    (n, d), k = x.shape, share.size
+    weight, offset, gamma, value = np.empty((d, k)), np.empty(k), np.empty((n, k)), np.empty(n)
+    lower, solved = np.empty((d, d)), np.empty((d, d))
+    counts_of_chunks, sums_of_chunks = np.empty((N_CHUNKS, k)), np.empty((N_CHUNKS, d, k))
+    counts, sums, likelihood = np.empty(k), np.empty((d, k)), -np.inf
+    for _ in range(most):
+        before = likelihood
+        size = linear_terms(share, means, covariance, lower, weight, offset)
+        data_term_dense(x, weight, offset, gamma)
+        posteriors(gamma, value)
+        likelihood = _mean(value) - 0.5 * (_trace(lower, squares, solved) / n + size)
+        statistics_dense(x, gamma, counts_of_chunks, sums_of_chunks)
+        add_chunks(counts_of_chunks, counts)
+        add_chunks(sums_of_chunks, sums)
+        maximise(counts, sums, squares, ridge, share, means, covariance)
+        if abs(likelihood - before) < gained:
+            return
 
 
 @parallel_if_large(lambda labels, table, share, out: labels.size * -(-share.size // WIDTH))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 
 from spatialpdvi.kernels import clustering
 from spatialpdvi.kernels.mixture import N_CHUNKS
@@ -102,6 +104,7 @@ def test_steps_that_are_compiled_as_a_whole_have_the_bits_of_those_that_python_r
         "seed_centres": (x, 17, draws, np.empty((11, 7))),
         "to_nearest": (x, centres, np.empty(1003, dtype=np.int64)),
         "move_centres": (x, 5, 1e-6, centres, np.empty(1003, dtype=np.int64)),
+        "fit_components": (x, x.T @ x, 1e-3, 9, 1e-6, np.full(11, 1 / 11), centres.copy(), np.eye(7)),
     }
     for name, arguments in calls.items():
         kernel = getattr(clustering, name)
@@ -126,3 +129,55 @@ def test_seeds_bring_spots_nearer_than_any_other_candidate():
         best = nearer.sum(axis=0).argmin()
         np.testing.assert_array_equal(centre, candidates[best])
         closest = nearer[:, best]
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 3), (6, 19)])
+def test_linear_terms_are_those_of_gaussians_with_one_covariance(d, k):
+    rng = np.random.default_rng(0)
+    x, means, share = rng.normal(size=(9, d)), rng.normal(size=(k, d)), rng.dirichlet(np.ones(k))
+    half = rng.normal(size=(d, d + 2))
+    covariance = half @ half.T
+    weight, offset = np.empty((d, k)), np.empty(k)
+    size = clustering.linear_terms(share, means, covariance, np.empty((d, d)), weight, offset)
+    common = np.einsum("if,fg,ig->i", x, np.linalg.inv(covariance), x) + d * np.log(2 * np.pi)
+    expected = np.transpose([multivariate_normal(mean, covariance).logpdf(x) for mean in means]) + np.log(share)
+    found = x @ weight - offset - 0.5 * (common.reshape(-1, 1) + size)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-9)
+
+
+def test_a_maximised_mixture_has_the_moments_of_its_spots():
+    x, counts, sums, squares = _moments()
+    k, d = 3, x.shape[1]
+    share, means, covariance = np.empty(k), np.empty((k, d)), np.empty((d, d))
+    clustering.maximise(counts, sums, squares, 0.25, share, means, covariance)
+    labels = np.arange(len(x)) % k
+    within = x - np.array([x[labels == own].mean(axis=0) for own in range(k)])[labels]
+    np.testing.assert_allclose(share, counts / len(x))
+    np.testing.assert_allclose(means.T * counts, sums)
+    np.testing.assert_allclose(covariance, within.T @ within / len(x) + 0.25 * np.eye(d))
+
+
+def _moments():
+    """Spots in three groups, and the numbers, sums and products of these."""
+    x = np.random.default_rng(0).normal(size=(200, 4))
+    is_in = np.eye(3)[np.arange(200) % 3]
+    return x, is_in.sum(axis=0), np.ascontiguousarray(x.T @ is_in), x.T @ x
+
+
+def test_components_gain_likelihood_in_every_step_and_end_where_they_gain_little():
+    x = np.random.default_rng(0).normal(size=(300, 3)) + 4.0 * np.eye(3)[np.arange(300) % 3]
+    x -= x.mean(axis=0)
+
+    def after(steps, gained=0.0):
+        share, means, covariance = np.full(3, 1 / 3), 0.1 * x[:3], np.eye(3)
+        clustering.fit_components(x, x.T @ x, 1e-9, steps, gained, share, means, covariance)
+        logs = np.transpose([multivariate_normal(mean, covariance).logpdf(x) for mean in means]) + np.log(share)
+        return logsumexp(logs, axis=1).mean()
+
+    course = np.array([after(steps) for steps in range(40)])
+    gains = np.diff(course)
+    assert (gains > -1e-12).all()
+    assert course[-1] > course[1] + 0.1
+    rests = np.argmax(gains < 1e-3)  # that it gained little is known one step later
+    assert after(40, gained=1e-3) == pytest.approx(course[rests + 2], abs=1e-12)
+    assert gains[rests + 2] > 1e-12
