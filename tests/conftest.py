@@ -19,7 +19,7 @@ from spatialpdvi.cli import main
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.initialization import one_hot, start_from_labels
-from spatialpdvi.options import states
+from spatialpdvi.options import stages, states
 from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
@@ -29,16 +29,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def spots_of_a_state():
-    """How many spots `states="auto"` wants of each state; here it wants 50, so that toys have no states unasked.
+# what small sections have by default where a test is not about it: a search or hundreds of restarts take seconds, and
+# some thousand fits are of toys with 400 to 1,000 spots
+OF_TOYS = {(states, "_SPOTS_EACH"): 50, (stages, "_MOST_RESTARTS"): 6}
 
-    A search takes seconds, and some thousand fits of toys with 400 to 1,000 spots are not about states.
-    """
+
+@pytest.fixture(scope="session", autouse=True)
+def defaults_of_toys():
+    """Have `states="auto"` want 50 spots of each state, and small sections as few restarts as large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        wanted = states._SPOTS_EACH
-        patch.setattr(states, "_SPOTS_EACH", 50)
-        yield wanted
+        usual = {(module, name): getattr(module, name) for module, name in OF_TOYS}
+        for where, value in OF_TOYS.items():
+            patch.setattr(*where, value)
+        yield usual
+
+
+@pytest.fixture
+def usual_defaults(defaults_of_toys, monkeypatch):
+    """The states and restarts that users get by default, for a test that is about them."""
+    for where, value in defaults_of_toys.items():
+        monkeypatch.setattr(*where, value)
+
+
+LONG = {"test_benchmarks.py", "test_mosta.py", "test_snakemake.py", "test_tutorial.py"}
 
 
 class Toy(NamedTuple):
@@ -208,8 +221,12 @@ def toy_file(toy_section, tmp_path) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Every test is in one tier: those marked ``cli``, those marked ``slow``, and all others."""
+    """Every test is in one tier: those marked ``cli``, those marked ``slow``, and all others.
+
+    Files of few tests that take a minute or more begin first, so that no worker waits for another in the end.
+    """
     twice = [item.nodeid for item in items if item.get_closest_marker("cli") and item.get_closest_marker("slow")]
     if twice:
         msg = f"Expected tests in one tier, found these marked both cli and slow: {', '.join(twice)}."
         raise pytest.UsageError(msg)
+    items.sort(key=lambda item: item.path.name not in LONG)

@@ -409,8 +409,8 @@ def test_a_search_is_summed_up_by_its_lowest_f_and_by_ranks(load):
 
 
 @pytest.mark.slow
-def test_the_fit_from_the_annotation_is_compared_with_the_lowest_f(load, spots_of_a_state, monkeypatch, tmp_path):
-    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+@pytest.mark.usefixtures("usual_defaults")
+def test_the_fit_from_the_annotation_is_compared_with_the_lowest_f(load, tmp_path):
     search, path, figure = load("search"), tmp_path / "easy.h5ad", tmp_path / "f.png"
     simulate_file(path, n_spots=1_000, n_genes=200, k=4, signal=2.0, easy=True)
     done = CliRunner().invoke(search.main, [str(path), "--seeds", "1", "--searches", "2", "--figure", str(figure)])

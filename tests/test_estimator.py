@@ -207,8 +207,8 @@ def _expect_among(caught, messages):
 
 
 @pytest.mark.filterwarnings("ignore:Not converged:sklearn.exceptions.ConvergenceWarning")  # five epochs are enough
-def test_a_parameter_without_effect_is_said_without_options_of_a_fit(monkeypatch, spots_of_a_state):
-    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+@pytest.mark.usefixtures("usual_defaults")
+def test_a_parameter_without_effect_is_said_without_options_of_a_fit():
     x, places, truth = _stripes()
     rng = np.random.default_rng(0)
     shares = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])

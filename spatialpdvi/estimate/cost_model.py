@@ -40,7 +40,7 @@ SECONDS = {
     "PCA": {"once": 0.038, "kept": 1.2e-07, "spots": 9.04e-07, "values again": 2.0e-09, "pairs": 3.88e-10},
     "smooth": {"once": 0.0226, "scale queries": 0.0, "neighbours": 3.12e-07},
     "states": {"learnt sets": 0.05, "learnt": 5.5e-08, "spots": 3.0e-06, "near": 1.0e-08, "communities": 4.0e-05},
-    "start": {"once": 0.204, "restarts": 5.5e-03, "trained": 1.6e-08, "compared": 3.6e-07, "votes": 4.6e-09},
+    "start": {"once": 0.204, "restarts": 2.4e-03, "trained": 1.6e-08, "compared": 3.6e-07, "votes": 4.6e-09},
     "search": {"searched sets": 0.12, "searched": 1.2e-08, "whole": 2.5e-06},
     "graph": {"once": 0.0251, "neighbours": 1.8e-07},
     "fit": {

@@ -26,6 +26,7 @@ from scipy.optimize import linear_sum_assignment
 from spatialpdvi.kernels.clustering import class_scores, label_weights, posteriors
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.runtime.rows import slices, some_rows
+from spatialpdvi.runtime.threads import on_threads
 
 __all__ = ["Consensus", "consensus", "match_labels", "renumbered", "vote_shares"]
 
@@ -69,12 +70,20 @@ class _Classes(NamedTuple):
 
 
 def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
-    """Return the consensus of several labellings (n,) of the same spots, each in 0..k-1."""
+    """Return the consensus of several labellings (n,) of the same spots, each in 0..k-1.
+
+    Runs of EM go on side by side, each on one thread. Call inside `spatialpdvi.runtime.threads.single_threaded`.
+    """
     votes = np.stack(restarts)
     some = some_rows(votes.T, 0, _COMPARED).T
     sampled = _profiles(some, k)
-    runs = (_expect(sampled, _weighted(sampled.labels[:, r], k)) for r in _spread(len(votes), _EM_STARTS))
-    classes = max(runs, key=lambda run: run.likelihood)
+
+    def run(own: int) -> _Classes:
+        return _expect(sampled, _weighted(sampled.labels[:, own], k))
+
+    # the best is run once more, since the tables of twenty runs would take much memory
+    tried = _spread(len(votes), _EM_STARTS).tolist()
+    classes = run(tried[int(np.argmax(on_threads(lambda own: run(own).likelihood, tried)))])
     many = _profiles(some_rows(votes.T, 0, _LEARNT_FROM).T, k)
     gamma, _ = _posterior(many, classes.table, classes.share)
     classes = _expect(many, gamma)

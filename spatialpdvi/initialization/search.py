@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spatialpdvi.initialization.landscape import LEAST, MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
+from spatialpdvi.initialization.landscape import MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
 from spatialpdvi.initialization.restarts import kmeans_labels
+from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import domains_inserted, fit_two_within
 
 __all__ = ["Found", "composition_labels", "lowest", "unions"]
@@ -170,7 +171,7 @@ class _Search:
             labels = base.labels.copy()
             labels[labels == proposal.freed] = proposal.kept
             labels[proposal.region] = proposal.freed
-            fit = self.landscape.fit(labels, give_up_above=limit)
+            fit = self.landscape.fit(labels, known=(lacking, limit))
             if fit.rank[0] < lacking and fit.neg_elbo > limit:  # better, though it was cut short
                 fit = self.landscape.go_on(fit)
             self.n_proposed += 1

@@ -12,7 +12,7 @@ from spatialpdvi.problems.features import Features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels"]
+__all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels", "whitening"]
 
 _SHRUNK = 1e-3  # weight of a sphere in the covariance: directions without noise would be scaled without bound
 
@@ -77,9 +77,8 @@ def start_from_labels(
 def noise_rotation(features: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     """Return the matrix W (d, d) for which ``features @ W`` has the unit matrix as its covariance within clusters.
 
-    Sigma0 of the model is diagonal; in these coordinates it stands for a full one. W = V diag(1/sqrt(w)) with the
-    eigenvalues w and eigenvectors V of the pooled covariance, the noisiest direction last, each with its largest entry
-    positive. Call inside `spatialpdvi.runtime.threads.single_threaded`.
+    Sigma0 of the model is diagonal; in these coordinates, those of `whitening`, it stands for a full one. Call inside
+    `spatialpdvi.runtime.threads.single_threaded`.
 
     Parameters
     ----------
@@ -101,8 +100,17 @@ def noise_rotation(features: np.ndarray, labels: np.ndarray, k: int) -> np.ndarr
     spherical = np.trace(within) / d
     if spherical == 0.0:  # as many clusters as spots: no noise can be estimated
         return np.eye(d)
-    values, vectors = np.linalg.eigh((1.0 - _SHRUNK) * within + _SHRUNK * spherical * np.eye(d))
-    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(d)])
+    return whitening((1.0 - _SHRUNK) * within + _SHRUNK * spherical * np.eye(d))
+
+
+def whitening(covariance: np.ndarray) -> np.ndarray:
+    """Return the matrix W (d, d) for which ``x @ W`` has the unit matrix as its covariance, given that of x (d, d).
+
+    W = V diag(1/sqrt(w)) with the eigenvalues w and eigenvectors V, the noisiest direction last, each with its largest
+    entry positive. Call inside `spatialpdvi.runtime.threads.single_threaded`.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
     return np.asarray(vectors / np.sqrt(values))
 
 

@@ -14,7 +14,8 @@ from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture, mixture_of
 from spatialpdvi.initialization.communities import communities, shared_neighbors
 from spatialpdvi.initialization.restarts import LEARNT_FROM, RIDGE, kmeans_labels, subset
-from spatialpdvi.initialization.start import one_hot
+from spatialpdvi.initialization.start import one_hot, whitening
+from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
 from spatialpdvi.runtime.rows import slices
@@ -43,7 +44,6 @@ _LEAST_TOLD = 0.1  # nats
 _AROUND = 10  # nearest spots whose states are compared with a spot's own
 _FEWEST = 100  # spots of a section, or of a kind of neighbourhood: fewer have no trend of their own
 _NEIGHBORHOOD = 30  # spots, besides the one in the middle
-_LEAST = 1e-290
 
 
 class States(NamedTuple):
@@ -211,7 +211,7 @@ def state_posterior(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) 
         Up to a factor.
     """
     logs = data_term(wrap_features(features), lam, np.ones(features.shape[1]))
-    return np.asarray(softmax(logs + np.log(np.maximum(share, _LEAST)), axis=1))
+    return np.asarray(softmax(logs + np.log(np.maximum(share, LEAST)), axis=1))
 
 
 def means_of_spots(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -> np.ndarray:
@@ -228,7 +228,7 @@ def means_of_spots(features: np.ndarray, lam: PottsGlobals, share: np.ndarray) -
     some = subset(features, 0)
     posterior = state_posterior(some, lam, share)
     sums, sizes = posterior.T @ some, posterior.sum(axis=0)
-    has_spots = sizes > _LEAST
+    has_spots = sizes > LEAST
     return np.where(has_spots[:, None], sums / np.where(has_spots, sizes, 1.0)[:, None], lam.m)
 
 
@@ -276,13 +276,11 @@ def trends_within(
 
 def _states(features: np.ndarray, limit: OutlierLimit, mixture: Mixture, some: np.ndarray) -> States:
     """States that are the components of a mixture, which ``some`` of the spots, drawn in, were given."""
-    values, vectors = np.linalg.eigh(mixture.covariance)
-    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
-    rotation = vectors / np.sqrt(values)
+    rotation = whitening(mixture.covariance)
     means, share = mixture.means @ rotation, mixture.weights
     centre = share @ means
     spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
-    hyperparameters = Hyperparameters(np.ones(values.size), spread, centre)
+    hyperparameters = Hyperparameters(np.ones(centre.size), spread, centre)
     precision = features.shape[0] * share[:, None] + 1.0 / spread**2
     lam = PottsGlobals(means, -np.log(precision))
     fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
@@ -315,7 +313,7 @@ def _mutual_information(joint: np.ndarray) -> float:
         return 0.0
     joint = joint / total
     apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-    return float(np.sum(joint * np.log(np.maximum(joint, _LEAST) / np.maximum(apart, _LEAST))))
+    return float(np.sum(joint * np.log(np.maximum(joint, LEAST) / np.maximum(apart, LEAST))))
 
 
 def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:
@@ -323,5 +321,5 @@ def _ambiguity(mixture: Mixture, features: np.ndarray) -> float:
     share = mixture.weights[mixture.weights > 0]
     prior = -float(share @ np.log(share))
     posterior = mixture.posterior(features)
-    left = -float(np.mean(np.sum(posterior * np.log(np.maximum(posterior, 1e-300)), axis=1)))
+    left = -float(np.mean(np.sum(posterior * np.log(np.maximum(posterior, LEAST)), axis=1)))
     return left / prior if prior > 0 else 1.0

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.profile import follow_means
 from spatialpdvi.runtime.threads import own_loops_on_all_threads
 
@@ -82,7 +83,7 @@ class Profile(NamedTuple):
             follow_means(
                 # what the fit said about each spot beside its free neighbours: those that are held are in it, since
                 # their pull does not depend on c
-                np.log(np.maximum(self.phi, 1e-300)) - graph @ self.phi,
+                np.log(np.maximum(self.phi, LEAST)) - graph @ self.phi,
                 (points - centre) / self.noise,
                 (points**2 - centre**2) / (2.0 * self.noise),
                 self.values,

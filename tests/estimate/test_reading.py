@@ -116,6 +116,7 @@ def test_a_fit_of_genes_does_more_and_holds_them(toy_file):
     assert genes.memory_terms()["fit"]["fitted genes"] == 8 * genes.kept  # value and column, four bytes each
 
 
+@pytest.mark.usefixtures("usual_defaults")
 def test_options_are_in_it(toy_file):
     assert plan(toy_file, max_epochs=3).work.epochs == 3
     assert plan(toy_file, restarts="best").work.starts == 1 + 24

@@ -37,6 +37,7 @@ def test_side_by_side_is_one_by_one(views, monkeypatch, threads):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.usefixtures("usual_defaults")
 @pytest.mark.parametrize(
     ("n", "expected"), [(2, 192), (781, 192), (1_000, 150), (3_125, 48), (5_000, 30), (25_000, 6), (10**7, 6)]
 )
@@ -45,6 +46,7 @@ def test_small_sections_have_more_restarts(n, expected):
     assert default_n_init(n, few=True) == 6
 
 
+@pytest.mark.usefixtures("usual_defaults")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [({}, 768), ({"restarts": "best"}, 24), ({"states": 8, "search": 0}, 24), ({"n_init": 4}, 18)],

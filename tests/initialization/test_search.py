@@ -63,11 +63,11 @@ def test_states_that_single_spots_do_not_tell_apart_are_found_out():
     assert not are_distinct([learn_states(_section(apart=0.3)[2], 6, seed=0)])
 
 
+@pytest.mark.usefixtures("usual_defaults")
 @pytest.mark.parametrize(
     ("n", "k", "n_states"), [(399, 4, 0), (400, 4, 20), (499, 23, 0), (500, 23, 25), (959, 4, 20), (960, 4, 24)]
 )
-def test_auto_needs_twenty_spots_for_each_state(n, k, n_states, spots_of_a_state, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+def test_auto_needs_twenty_spots_for_each_state(n, k, n_states):
     assert states_of_section(n, k) == n_states
 
 
@@ -379,12 +379,12 @@ def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeyp
     searching, limits, fitted = _searching(landscape, [best, *lacks]), [], landscape.fit
 
     def kept(labels, **options):
-        limits.append(options["give_up_above"])
+        limits.append(options["known"])
         return fitted(labels, **options)
 
     monkeypatch.setattr(landscape, "fit", kept)
     searching.propose(1)
-    assert limits == [best.neg_elbo] * len(limits) != []
+    assert limits == [best.rank] * len(limits) != []
 
 
 def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
@@ -436,15 +436,27 @@ def test_a_fit_far_above_the_limit_is_cut_short(monkeypatch):
         monkeypatch.setattr(
             search_kernels, "sweep_relative", lambda *given, limit=limit: (rounds.append(limit), sweep_(*given))
         )
-        landscape.fit(labels, give_up_above=limit)
+        landscape.fit(labels, known=(4, limit))
     assert rounds.count(-1e9) == 16 < rounds.count(np.inf)
     assert rounds.count(near) > 16  # it may still come down to the limit
+
+
+def test_a_fit_that_lacks_more_domains_than_are_known_to_be_possible_is_cut_short():
+    """Of its four domains one has no spots from the start."""
+    landscape, *_ = _landscape()
+    labels = np.random.default_rng(1).integers(3, size=landscape.n)
+    rounds = [8, 9, 150]
+    brief, one_more, whole = (landscape.fit(labels, rounds=most) for most in rounds)
+    assert brief.rank[0] == whole.rank[0] == 1
+    assert whole.neg_elbo < one_more.neg_elbo < brief.neg_elbo
+    assert landscape.fit(labels, known=(0, np.inf)).neg_elbo == brief.neg_elbo
+    assert landscape.fit(labels, known=(1, np.inf)).neg_elbo == whole.neg_elbo
 
 
 def test_a_look_at_f_on_the_way_changes_no_fit(monkeypatch):
     landscape, *_ = _landscape()
     labels = np.random.default_rng(1).integers(4, size=landscape.n)
-    found = landscape.fit(labels)
+    found = landscape.fit(labels, known=(4, 1e12))
     monkeypatch.setattr(landscape_module, "_BEHIND", {})
     expected = landscape.fit(labels)
     np.testing.assert_array_equal(found.phi, expected.phi)

@@ -41,6 +41,7 @@ def test_components_are_fifteen_or_what_the_means_of_the_domains_span(n_pcs, k, 
     assert FeatureSettings.of(FitOptions(k="2:40", n_pcs=n_pcs), k).n_components == components
 
 
+@pytest.mark.usefixtures("usual_defaults")
 @pytest.mark.parametrize(
     ("options", "searched", "n_init"),
     [
@@ -67,8 +68,8 @@ def test_states_are_as_many_as_were_given_whatever_the_size_of_the_section():
     assert [wanted_states(given, 100, 3) for given in ("off", "auto", 40)] == [0, 0, 40]
 
 
-def test_a_state_has_twenty_spots_on_average(spots_of_a_state, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.options.states._SPOTS_EACH", spots_of_a_state)
+@pytest.mark.usefixtures("usual_defaults")
+def test_a_state_has_twenty_spots_on_average():
     assert (most_states(399), most_states(400)) == (19, 20)
 
 
