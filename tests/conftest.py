@@ -51,9 +51,6 @@ def usual_defaults(defaults_of_toys, monkeypatch):
         monkeypatch.setattr(*where, value)
 
 
-LONG = {"test_benchmarks.py", "test_mosta.py", "test_snakemake.py", "test_tutorial.py"}
-
-
 class Toy(NamedTuple):
     """A small Potts mixture and all that it was made of, rows in patch order."""
 
@@ -219,11 +216,15 @@ def toy_file(toy_section, tmp_path) -> Path:
     return path
 
 
+# files of few tests that take a minute or more
+LONG = {"test_benchmarks.py", "test_mosta.py", "test_snakemake.py", "test_tutorial.py"}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Every test is in one tier: those marked ``cli``, those marked ``slow``, and all others.
 
-    Files of few tests that take a minute or more begin first, so that no worker waits for another in the end.
+    The longest files begin first, so that no worker waits for another in the end.
     """
     twice = [item.nodeid for item in items if item.get_closest_marker("cli") and item.get_closest_marker("slow")]
     if twice:

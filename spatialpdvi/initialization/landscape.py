@@ -155,7 +155,10 @@ class Landscape:
         return fit.neg_elbo + change_by_variation(*given)
 
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, known: tuple[float, float] = _NONE) -> Fit:
-        """Fit posteriors and compositions in turn from labels (n,); one far behind a `Fit.rank` is cut short."""
+        """Fit posteriors and compositions in turn from labels (n,).
+
+        A fit far behind ``known``, the `Fit.rank` of another or the worst that is of use, is cut short.
+        """
         phi = one_hot(labels, self.k)
         found = sum(phi[rows].T @ self.without_domains(rows) for rows in slices(self.n))
         return self._settle(phi, self.composed(np.asarray(found)), rounds, known)

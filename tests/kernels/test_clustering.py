@@ -146,22 +146,15 @@ def test_linear_terms_are_those_of_gaussians_with_one_covariance(d, k):
 
 
 def test_a_maximised_mixture_has_the_moments_of_its_spots():
-    x, counts, sums, squares = _moments()
+    x, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 3
     k, d = 3, x.shape[1]
+    counts, sums = np.bincount(labels).astype(float), np.ascontiguousarray(x.T @ np.eye(k)[labels])
     share, means, covariance = np.empty(k), np.empty((k, d)), np.empty((d, d))
-    clustering.maximise(counts, sums, squares, 0.25, share, means, covariance)
-    labels = np.arange(len(x)) % k
+    clustering.maximise(counts, sums, x.T @ x, 0.25, share, means, covariance)
     within = x - np.array([x[labels == own].mean(axis=0) for own in range(k)])[labels]
     np.testing.assert_allclose(share, counts / len(x))
     np.testing.assert_allclose(means.T * counts, sums)
     np.testing.assert_allclose(covariance, within.T @ within / len(x) + 0.25 * np.eye(d))
-
-
-def _moments():
-    """Spots in three groups, and the numbers, sums and products of these."""
-    x = np.random.default_rng(0).normal(size=(200, 4))
-    is_in = np.eye(3)[np.arange(200) % 3]
-    return x, is_in.sum(axis=0), np.ascontiguousarray(x.T @ is_in), x.T @ x
 
 
 def test_components_gain_likelihood_in_every_step_and_end_where_they_gain_little():
