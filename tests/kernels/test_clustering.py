@@ -104,7 +104,7 @@ def test_steps_that_are_compiled_as_a_whole_have_the_bits_of_those_that_python_r
         "seed_centres": (x, 17, draws, np.empty((11, 7))),
         "to_nearest": (x, centres, np.empty(1003, dtype=np.int64)),
         "move_centres": (x, 5, 1e-6, centres, np.empty(1003, dtype=np.int64)),
-        "fit_components": (x, x.T @ x, 1e-3, 9, 1e-6, np.full(11, 1 / 11), centres.copy(), np.eye(7)),
+        "fit_components": (x, x.T @ x, 1e-3, 2, 1e-6, np.full(11, 1 / 11), centres.copy(), np.eye(7)),
     }
     for name, arguments in calls.items():
         kernel = getattr(clustering, name)
@@ -161,16 +161,23 @@ def test_components_gain_likelihood_in_every_step_and_end_where_they_gain_little
     x = np.random.default_rng(0).normal(size=(300, 3)) + 4.0 * np.eye(3)[np.arange(300) % 3]
     x -= x.mean(axis=0)
 
-    def after(steps, gained=0.0):
-        share, means, covariance = np.full(3, 1 / 3), 0.1 * x[:3], np.eye(3)
-        clustering.fit_components(x, x.T @ x, 1e-9, steps, gained, share, means, covariance)
+    def begin():
+        return np.full(3, 1 / 3), 0.1 * x[:3], np.eye(3)
+
+    def likelihood(share, means, covariance):
         logs = np.transpose([multivariate_normal(mean, covariance).logpdf(x) for mean in means]) + np.log(share)
         return logsumexp(logs, axis=1).mean()
 
-    course = np.array([after(steps) for steps in range(40)])
+    mixture = begin()
+    course = [likelihood(*mixture)]
+    for _ in range(20):
+        clustering.fit_components(x, x.T @ x, 1e-9, 1, 0.0, *mixture)
+        course.append(likelihood(*mixture))
     gains = np.diff(course)
     assert (gains > -1e-12).all()
     assert course[-1] > course[1] + 0.1
     rests = np.argmax(gains < 1e-3)  # that it gained little is known one step later
-    assert after(40, gained=1e-3) == pytest.approx(course[rests + 2], abs=1e-12)
+    mixture = begin()
+    clustering.fit_components(x, x.T @ x, 1e-9, 20, 1e-3, *mixture)
+    assert likelihood(*mixture) == pytest.approx(course[rests + 2], abs=1e-12)
     assert gains[rests + 2] > 1e-12
