@@ -61,7 +61,9 @@ class Mixture(NamedTuple):
 
     def labels(self, x: np.ndarray) -> np.ndarray:
         """Return the likeliest component (n,) of each spot of x (n, d)."""
-        return _most_likely(x, *self.linear())
+        labels = np.empty(x.shape[0], dtype=np.int64)
+        most_likely(np.ascontiguousarray(x), *self.linear(), labels)
+        return labels
 
 
 def fit_mixture(x: np.ndarray, k: int, *, seed: int, ridge: float) -> Mixture:
@@ -144,9 +146,3 @@ def _kmeans(x: np.ndarray, k: int, rng: np.random.RandomState) -> tuple[np.ndarr
     seed_centres(x, first, rng.uniform(size=(k - 1, n_candidates)), centres)
     move_centres(x, _MOST_ITERATIONS, _MOVED * float(x.var(axis=0).mean()), centres, labels)
     return labels, centres
-
-
-def _most_likely(x: np.ndarray, weight: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    labels = np.empty(x.shape[0], dtype=np.int64)
-    most_likely(np.ascontiguousarray(x), np.ascontiguousarray(weight), offset, labels)
-    return labels

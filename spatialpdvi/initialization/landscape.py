@@ -184,11 +184,12 @@ class Landscape:
         given, a = (self.states.relative, *self._edges(), self._patch.colour_start), self.prior_weight
         composition = composition.copy()
         mixed, done = self.states.of_domains(composition, out=room), 0
-        for stop in (*(turn for turn in _BEHIND if turn < rounds), rounds):
+        looks = [] if known == _NONE else [turn for turn in _BEHIND if turn < rounds]
+        for stop in (*looks, rounds):
             if fit_domains(*given, a, stop - done, _SETTLED, before, mixed, composition, phi):
                 break
             done = stop
-            if done in _BEHIND and self._is_behind(phi, composition, mixed, known, _BEHIND[done] * self.n):
+            if done in looks and self._is_behind(phi, composition, mixed, known, _BEHIND[done] * self.n):
                 break
         compose(self.states.relative, a, phi, mixed, composition)
         return Fit(self.neg_elbo(phi, composition), phi.argmax(axis=1), phi, composition)

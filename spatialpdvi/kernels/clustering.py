@@ -8,7 +8,7 @@ import numpy as np
 from numba import prange
 
 from spatialpdvi.kernels.dispatch import compiled, parallel_if_large, steps_of_loops
-from spatialpdvi.kernels.mixture import N_CHUNKS, add_chunks, data_term_dense, statistics_dense
+from spatialpdvi.kernels.mixture import N_CHUNKS, add_chunks, copy, data_term_dense, statistics_dense, transpose
 from spatialpdvi.kernels.posteriors import TILE, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, minus, plus, store, upper
 
@@ -352,9 +352,7 @@ def linear_terms(share, means, covariance, lower, weight, offset):
     # IN share (K,), means (K, d), covariance P^-1 (d, d); OUT its factor lower (d, d), weight (d, K), offset (K,)
     k, d = means.shape
     value = _factor(covariance, lower)
-    for f in range(d):
-        for c in range(k):
-            weight[f, c] = means[c, f]
+    transpose(means, weight)
     _solve(lower, weight)
     for c in range(k):
         square = 0.0
@@ -367,13 +365,10 @@ def linear_terms(share, means, covariance, lower, weight, offset):
 @compiled
 def _trace(lower, squares, solved):
     """Compute the trace of ``P squares``, for the factor of ``P^-1``."""
-    d = squares.shape[0]
-    for f in range(d):
-        for g in range(d):
-            solved[f, g] = squares[f, g]
+    copy(squares, solved)
     _solve(lower, solved)
     trace = 0.0
-    for f in range(d):
+    for f in range(solved.shape[0]):
         trace += solved[f, f]
     return trace
 
@@ -426,10 +421,10 @@ def fit_components(x, squares, ridge, most, gained, share, means, covariance):
     counts, sums, likelihood = np.empty(k), np.empty((d, k)), -np.inf
     for _ in range(most):
         before = likelihood
-        size = linear_terms(share, means, covariance, lower, weight, offset)
+        log_determinant = linear_terms(share, means, covariance, lower, weight, offset)
         data_term_dense(x, weight, offset, gamma)
         posteriors(gamma, value)
-        likelihood = _mean(value) - 0.5 * (_trace(lower, squares, solved) / n + size)
+        likelihood = _mean(value) - 0.5 * (_trace(lower, squares, solved) / n + log_determinant)
         statistics_dense(x, gamma, counts_of_chunks, sums_of_chunks)
         add_chunks(counts_of_chunks, counts)
         add_chunks(sums_of_chunks, sums)

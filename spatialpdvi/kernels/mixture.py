@@ -40,6 +40,7 @@ from spatialpdvi.kernels.simd import (
 __all__ = [
     "N_CHUNKS",
     "add_chunks",
+    "copy",
     "data_term_csr",
     "data_term_dense",
     "evaluate_spots",
@@ -54,6 +55,7 @@ __all__ = [
     "sweep_cells",
     "sweep_relative",
     "terms_of_colour",
+    "transpose",
 ]
 
 N_CHUNKS = 8  # of spots, per patch: enough for 8 threads, few enough that partial sums need little memory
@@ -272,6 +274,22 @@ def add_chunks(parts, out):
         flat[a] = 0.0
         for chunk in range(N_CHUNKS):
             flat[a] += by_chunk[chunk, a]
+
+
+@compiled
+def copy(rows, out):
+    """Copy rows, such as posteriors (n, K), to another array, perhaps of another type of numbers."""
+    for i in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            out[i, k] = rows[i, k]
+
+
+@compiled
+def transpose(rows, out):
+    """Write the transpose, such as compositions (K, C) as (C, K)."""
+    for k in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            out[c, k] = rows[k, c]
 
 
 @parallel_if_large(lambda before, phi, sums: phi.size)

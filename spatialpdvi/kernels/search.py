@@ -8,12 +8,14 @@ from spatialpdvi.kernels.dispatch import compiled, steps_of_loops
 from spatialpdvi.kernels.mixture import (
     N_CHUNKS,
     add_chunks,
+    copy,
     data_term_dense,
     movement,
     responsibilities,
     statistics_dense,
     sweep_relative,
     terms_of_colour,
+    transpose,
 )
 from spatialpdvi.kernels.posteriors import LEAST, softmax_rows
 from spatialpdvi.kernels.simd import WIDTH, fill, fma, largest, load, store, upper
@@ -33,22 +35,6 @@ def _renew(members, prior, composition):
             composition[k, c] /= weight
 
 
-@compiled
-def _turn(rows, out):
-    """Write the transpose, such as compositions (K, C) as (C, K)."""
-    for k in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            out[c, k] = rows[k, c]
-
-
-@compiled
-def _copy(phi, out):
-    """Copy posteriors, to another type of numbers."""
-    for i in range(phi.shape[0]):
-        for k in range(phi.shape[1]):
-            out[i, k] = phi[i, k]
-
-
 @steps_of_loops(lambda relative, prior, phi, mixed, composition: relative.size * -(-phi.shape[1] // WIDTH))
 def compose(relative, prior, phi, mixed, composition):
     """Replace the compositions of domains by the optimum (C5) for their posteriors, with states by the old ones."""
@@ -60,7 +46,7 @@ def compose(relative, prior, phi, mixed, composition):
     statistics_dense(relative, mixed, counts, sums)
     by_state, members = np.empty((n_states, n_domains)), np.empty((n_domains, n_states))
     add_chunks(sums, by_state)
-    _turn(by_state, members)
+    transpose(by_state, members)
     _renew(members, prior, composition)
 
 
@@ -82,8 +68,8 @@ def fit_domains(relative, indptr, indices, r, colour_start, prior, rounds, settl
     moved, moved_in_all = np.empty(N_CHUNKS), np.empty(1)
     for _ in range(rounds):
         compose(relative, prior, phi, mixed, composition)
-        _copy(phi, before)
-        _turn(composition, weight)
+        copy(phi, before)
+        transpose(composition, weight)
         data_term_dense(relative, weight, no_offset, mixed)
         sweep_relative(mixed, indptr, indices, r, no_halo, colour_start, phi)
         movement(before, phi, moved)
