@@ -107,9 +107,11 @@ def test_only_some_rooms_open_and_write_files():
             for name in ("fit", "predict", "compare", "describe", "intervals", "markers", "estimate", "bin", "report")
         ),
         ["label", "merge", "--help"],
+        ["fit", "none.h5ad", "--k", "3"],
+        ["report", "none.zarr", "-o", "none.html"],
     ],
 )
-def test_help_loads_nothing_heavy(command):
+def test_help_and_a_missing_section_load_nothing_heavy(command):
     code = (
         "import sys\n"
         "from spatialpdvi.cli import main\n"

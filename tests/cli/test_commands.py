@@ -308,6 +308,7 @@ def _chosen(command, option):
 @pytest.mark.parametrize("name", WORK)
 def test_every_option_of_a_command_reaches_what_does_the_work(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("a.h5ad").write_text("a section")
     where, names = WORK[name]
     handed = {}
 

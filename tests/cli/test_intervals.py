@@ -87,7 +87,9 @@ def test_shares_are_percentages_and_of_many_rows_the_first_are_printed(tmp_path,
     found = SimpleNamespace(tables=lambda: frames)
     monkeypatch.setattr("spatialpdvi.api.intervals_file", lambda *_, **__: found)
     monkeypatch.setitem(_print_estimates.__globals__, "_MOST", 2)
-    lines = run("intervals", tmp_path / "a.h5ad", *words).stdout.splitlines()
+    section = tmp_path / "a.h5ad"
+    section.write_text("a section")
+    lines = run("intervals", section, *words).stdout.splitlines()
     assert lines[:8] == [
         "domain  gene      mean      interval",
         "0       g     1.23e+03  0.0123 to 20",

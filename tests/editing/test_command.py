@@ -102,6 +102,7 @@ def test_every_option_reaches_the_edit(tmp_path, monkeypatch, words, edit, memor
     handed = []
     monkeypatch.setattr("spatialpdvi.api.label_file", lambda *args, **options: handed.append((args, options)))
     section, out = tmp_path / "a.h5ad", tmp_path / "b.h5ad"
+    section.write_text("a section")
     run("label", words[0], section, *words[1:], "--key-added", "dom", "-o", out, "-q")
     ((args, options),) = handed
     assert args == (section, edit)

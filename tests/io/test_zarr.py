@@ -172,7 +172,10 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
 def test_a_table_of_what_has_none(tmp_path, path, make, version):
     plain = write_zarr(tmp_path / "plain.zarr", make(), version)
     with pytest.raises(InputError, match=r"Expected a SpatialData store with `table='cells'`, found none in the input"):
-        choose_tables([path, plain, tmp_path / "gone"], "cells")
+        choose_tables([path, plain], "cells")
+    for table in ("cells", None):
+        with pytest.raises(InputError, match=r"Expected .* to be an h5ad file, found no such file"):
+            choose_tables([path, tmp_path / "gone"], table)
     assert choose_tables([path, plain], None) == [path, plain]
     empty = write_spatialdata(tmp_path / "empty.zarr", {}, version)
     with pytest.raises(InputError, match="found a SpatialData store without a table"):

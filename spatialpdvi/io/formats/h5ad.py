@@ -41,6 +41,7 @@ class H5adSource:
         self.name = repr(location.given)
         self._path = location.table()
         self._file = open_file(self._path)
+        self._results: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -117,8 +118,13 @@ class H5adSource:
         return self._keys("uns")
 
     def uns(self, key: str) -> Any:
-        """One element of ``uns``."""
-        return self._read(f"uns[{key!r}]", lambda: read(self._file["uns"][key]))
+        """One element of ``uns``. Results of this package have a hundred fields and many readers, and are kept."""
+        if key in self._results:
+            return self._results[key]
+        element = self._read(f"uns[{key!r}]", lambda: read(self._file["uns"][key]))
+        if isinstance(element, dict) and "params" in element:
+            self._results[key] = element
+        return element
 
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""

@@ -9,7 +9,7 @@ import h5py
 
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.storage.elements import close, is_group, is_hdf5, quiet
-from spatialpdvi.io.storage.paths import why_unreadable
+from spatialpdvi.io.storage.paths import check_readable
 
 __all__ = ["open_file", "opened"]
 
@@ -66,12 +66,9 @@ def _open_zarr(path: Path) -> Any:
 
 
 def _open_h5ad(path: Path) -> h5py.File:
-    expected = f"{_show(path)} to be an h5ad file"
-    problem = why_unreadable(path)
-    if problem is None and not h5py.is_hdf5(path):
-        problem = _not_hdf5(path)
-    if problem is not None:
-        raise InputError(expected, *problem)
+    check_readable(path)
+    if not h5py.is_hdf5(path):
+        raise InputError(f"{_show(path)} to be an h5ad file", *_not_hdf5(path))
     try:
         file = h5py.File(path, "r")
     except BlockingIOError as error:

@@ -19,6 +19,7 @@ __all__ = [
     "AnyPath",
     "Location",
     "another",
+    "check_readable",
     "choose_tables",
     "different_names",
     "is_node",
@@ -211,17 +212,28 @@ def why_unreadable(path: Path) -> tuple[str, str] | None:
     return None if status.st_size else ("an empty file", "Copy or download it again.")
 
 
+def check_readable(path: Path) -> None:
+    """Raise an `InputError` where an h5ad is expected, and there is no file that can be read."""
+    problem = why_unreadable(path)
+    if problem is not None:
+        raise InputError(f"{str(path)!r} to be an h5ad file", *problem)
+
+
 def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     """Return the paths of sections, those of SpatialData stores with their table ``table`` (the only one for None).
 
     Raises
     ------
     InputError
-        Where a store does not have the table, or a table is named and none of the paths has any.
+        Where a path leads to nothing that can be read, a store does not have the table, or a table is named and none of
+        the paths has any.
     """
+    locations = locate_all(paths)
+    for location in locations:
+        if location.kind != "folder":
+            check_readable(location.path)
     if table is None:
         return list(paths)
-    locations = locate_all(paths)
     if not any(location.tables for location in locations):
         raise InputError(
             f"a SpatialData store with {option_named('table', table)}",
