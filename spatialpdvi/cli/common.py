@@ -193,7 +193,7 @@ def _fail(message: str, code: int) -> NoReturn:
 def verbosity(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--quiet`` and ``--verbose``."""
     quiet = click.option("--quiet", "-q", is_flag=True, help="Show errors only. Default: off.")
-    verbose = click.option("--verbose", "-v", is_flag=True, help="Show every epoch and all warnings. Default: off.")
+    verbose = click.option("--verbose", "-v", is_flag=True, help="Show all progress and all warnings. Default: off.")
     return quiet(verbose(command))
 
 

@@ -6,6 +6,8 @@ from reference import central_difference
 
 from spatialpdvi.uncertainty.implicit import ImplicitOptions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def gradients(load):

@@ -12,6 +12,8 @@ from scipy.optimize import minimize
 from spatialpdvi.solvers import SolverSettings
 from spatialpdvi.solvers.natural_gradient import PGSVI
 
+pytestmark = pytest.mark.slow
+
 N = 6
 
 

@@ -9,6 +9,8 @@ from reference import central_difference
 from spatialpdvi.uncertainty.implicit import ImplicitOptions, schedule
 from spatialpdvi.uncertainty.semi_implicit import Family
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rivals(load):
