@@ -17,6 +17,7 @@ __all__ = [
     "InputWarning",
     "NotConvergedWarning",
     "ResourceError",
+    "about_section",
     "as_argument",
     "as_flag",
     "in_words",
@@ -125,6 +126,27 @@ def own_names(names: Names) -> Iterator[None]:
         _names_in_force.reset(before)
 
 
+# how warnings begin
+_about: ContextVar[str] = ContextVar("_about", default="")
+
+
+@contextmanager
+def about_section(name: str | None) -> Iterator[None]:
+    """Let the warnings of what is called inside begin with the section that they are about; None changes nothing.
+
+    Examples
+    --------
+    >>> with about_section("two"):
+    ...     print(InputWarning("There are no counts."))
+    In 'two': There are no counts.
+    """
+    before = _about.set("" if name is None else f"In {name!r}: ")
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
 def _with_names(text: str, names: Names, *, is_advice: bool = False) -> str:
     """Return a text, with its placeholders, in the words of a caller (`own_names`)."""
 
@@ -227,6 +249,7 @@ class InputWarning(UserWarning):
     """
 
     def __init__(self, text: str) -> None:
+        text = f"{_about.get()}{text}"
         for names in _names_in_force.get():
             text = _with_names(text, names)
         super().__init__(text)

@@ -13,7 +13,7 @@ from spatialpdvi.api.folders import made_folder
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
-from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, option
+from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, about_section, option, own_names
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
@@ -313,6 +313,16 @@ def _chosen(
     return options
 
 
+@contextmanager
+def _of_several(name: str | None) -> Iterator[None]:
+    """Let what is said of one of several files name it, without advice on a column of sections; None is one alone."""
+    if name is None:
+        yield
+        return
+    with about_section(name), own_names({"sample_key": None}):
+        yield
+
+
 def _fit_located(
     sources: Sequence[Location],
     targets: Sequence[Location],
@@ -340,8 +350,8 @@ def _fit_located(
     with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
             sections, colours, stale = [], [], []
-            for path, target in zip(sources, targets, strict=True):
-                with checked_file(path, target, keys, slim=slim) as source:
+            for path, target, name in zip(sources, targets, [None] if names is None else names, strict=True):
+                with _of_several(name), checked_file(path, target, keys, slim=slim) as source:
                     sections.append(read_inputs(source, options, cluster))
                     if intervals:
                         _check_intervals(source, options, sections[-1].kept)

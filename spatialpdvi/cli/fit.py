@@ -159,12 +159,12 @@ def fit(
                 checkpoint=state,
                 cluster=cluster,
             )
+        if save_model is not None:  # first, since the other two can be made of the result later
+            with result_is_written(targets, "model"), own_names({"path": "save_model"}):
+                api.save_model(result, save_model)
         if report is not None:
             report_result(result, report, targets)
         write_label_table(targets, labels, chosen.key_added)
-        if save_model is not None:
-            with result_is_written(targets, "model"), own_names({"path": "save_model"}):
-                api.save_model(result, save_model)
         if not quiet:
             if result.scan is not None:
                 _print_scan(result.scan)

@@ -1,6 +1,7 @@
 """The section that a fit needs: read from its source, and checked against the options."""
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import scipy.sparse as sp
@@ -21,7 +22,10 @@ from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, warn
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["check_section", "read_inputs"]
+__all__ = ["check_kept", "check_section", "read_inputs"]
+
+# options that name what is read, and where it is
+_READ = {"rep": "obsm", "graph": "obsp", "label_key": "obs", "sample_key": "obs", "mask": "obs"}
 
 
 def read_inputs(
@@ -43,8 +47,9 @@ def read_inputs(
     Raises
     ------
     InputError
-        Where a key is missing, or its values cannot be used.
+        Where a key is missing, its values cannot be used, or the result will replace them.
     """
+    check_kept(source, Keys(options.key_added), {name: getattr(options, name) for name in _READ})
     what = f"The fit of {source.n_obs:,} spots, without their counts,"
     warn_of_limit(fit_bytes(source.n_obs), options.memory, what, "The limit decides only how counts are read.")
     section = read_section(
@@ -69,6 +74,35 @@ def read_inputs(
     return section._replace(counts=ClusterRows(cluster, section.counts))
 
 
+def check_kept(source: Source, keys: Keys, given: Mapping[str, str | None]) -> None:
+    """Check that a result does not replace what it is made of or scored against.
+
+    Parameters
+    ----------
+    source
+        The section that gets the result.
+    keys
+        The names under which the result is written.
+    given
+        The keys that the user gave, by the names of their options.
+
+    Raises
+    ------
+    InputError
+        Where one of them is written or removed.
+    """
+    written = set(keys.pairs_in(source))
+    for name, key in given.items():
+        group = _READ[name]
+        if (group, key) in written:
+            raise InputError(
+                "one that the result does not replace",
+                f"{group}[{key!r}], where it writes its own",
+                f"Choose another {option('key_added')}, or copy it to another name.",
+                option=name,
+            )
+
+
 def _initial_column(source: Source, init: str | None) -> str | None:
     """The column of obs that a fit starts from, if it starts from one."""
     if init != KMEANS:
@@ -88,9 +122,9 @@ def check_section(section: Section, options: FitOptions) -> None:
     Raises
     ------
     InputError
-        Where the solver does not have an option, the features are those of a fit that this one replaces, there are
-        more domains, patches or neighbours than spots, the start labels name more domains than K, or the options need
-        several sections, a third coordinate or a package that are missing.
+        Where the solver does not have an option, there are more domains, patches or neighbours than spots, the start
+        labels name more domains than K, or the options need several sections, a third coordinate or a package that are
+        missing.
     """
     SolverRun.of(options)
     n = section.coordinates.shape[0]
@@ -98,19 +132,6 @@ def check_section(section: Section, options: FitOptions) -> None:
         value = getattr(options, name)
         if value is not None and not isinstance(value, str) and value > n:
             raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)
-    if options.rep == Keys(options.key_added).features:
-        found = f"obsm[{options.rep!r}], where it writes its own"
-        raise InputError(
-            "features that the fit does not replace", found, f"Choose another {option('key_added')}.", option="rep"
-        )
-    for name in ("label_key", "sample_key"):
-        if getattr(options, name) == Keys(options.key_added).domain:
-            raise InputError(
-                "a column that the fit does not replace",
-                f"obs[{getattr(options, name)!r}], where it writes its domains",
-                f"Choose another {option('key_added')}, or copy the column.",
-                option=name,
-            )
     if isinstance(options.k, str):
         candidates(options.k, n)  # raises where the range goes beyond the spots
     _check_start_labels(section, options)

@@ -66,7 +66,7 @@ class FitResult:
     Parameters
     ----------
     domains
-        (n,) int64 in 0..K-1, the largest domain first; the argmax of the posterior.
+        (n,) int64 in 0..K-1, the argmax of the posterior: the largest domain first, or in the order of the model.
     posterior
         phi (n, K) float32.
     domain_mean, log_variance
@@ -169,7 +169,7 @@ class FitResult:
 
     @property
     def domain_sizes(self) -> np.ndarray:
-        """Spots of each domain (K,), descending."""
+        """Spots of each domain (K,), descending but for predictions and parts of a joint fit."""
         return np.bincount(self.domains, minlength=self.n_domains)
 
     def sizes_by_section(self) -> pd.DataFrame | None:

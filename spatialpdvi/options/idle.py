@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from spatialpdvi.errors import option
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import KMEANS, FitOptions
 
 __all__ = ["idle_options", "idle_options_of", "option_as_set"]
 
@@ -24,11 +24,19 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     if options.states != "auto":
         found += [(idle, "states") for idle in idle_options_of(options, with_states=options.states != "off")]
     genes = options.n_pcs == 0 and options.rep is None
+    # a gene is scaled by its standard deviation afterwards, or its residuals are
+    is_scaled = options.rep is None and options.transform in ("none", "pearson")
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
+        ("target_sum", "transform", is_scaled and options.target_sum != FitOptions.target_sum),
+        (
+            "clip",
+            "transform",
+            options.rep is None and options.transform == "pearson" and options.clip != FitOptions.clip,
+        ),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
     )
@@ -42,8 +50,11 @@ def _has_fixed_steps(options: FitOptions) -> bool:
 
 def idle_options_of(options: FitOptions, *, with_states: bool) -> list[str]:
     """Return the options that were set but have no effect where domains have states, or where they have none."""
+    if not with_states:
+        return _set_among(options, _IDLE_WITHOUT_STATES)
     flow = () if options.save_graph else ("flow_neighbors",)  # edges along layers need none, but it may be stored
-    return _set_among(options, _IDLE_WITH_STATES + flow if with_states else _IDLE_WITHOUT_STATES)
+    averages = () if options.init in (None, KMEANS) else ("smooth",)  # they serve restarts alone
+    return _set_among(options, _IDLE_WITH_STATES + flow + averages)
 
 
 def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
@@ -53,4 +64,4 @@ def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
 def option_as_set(options: FitOptions, name: str) -> str:
     """Return the placeholder of an option for a text, with its value where that turns something off."""
     value = getattr(options, name)
-    return option(name, value) if value is False or value == "off" else option(name)
+    return option(name, value) if value is False or value in ("off", "none") else option(name)

@@ -169,7 +169,8 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
             scored["samples"] |= {
                 name: np.array([getattr(own, name) for own in similarity]) for name in Similarity._fields
             }
-    found |= similarity_to_model(features, unlimited, domains, model)._asdict()
+    whole = similarity[0] if len(samples) == 1 else similarity_to_model(features, unlimited, domains, model)
+    found |= whole._asdict()
     found |= {"n_spots": labels.size, "n_edges": int(patching.graph.nnz // 2), "label_key": section.label_key}
     found["temperature"] = model.temperature
     if section.kept is not None:

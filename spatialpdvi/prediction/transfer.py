@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError, list_keys, option, own_names
+from spatialpdvi.fitting.inputs import check_kept
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit, stored_params
 from spatialpdvi.io.results.keys import Keys
@@ -185,6 +186,8 @@ def carry_domains(
         sample_key = _sample_key(fit, target, options.sample_key)
         spatial_key = spatial_key_of_fit(fit.stored.summary, options.spatial_key)
         label_key = options.label_key
+        with own_names({"key_added": "new_key"}):
+            check_kept(target, options.new_keys, {"label_key": label_key, "sample_key": sample_key})
         section = read_section(
             target, spatial_key=spatial_key, label_key=label_key, sample_key=sample_key, expression=False
         )

@@ -10,6 +10,7 @@ from conftest import run
 
 import spatialpdvi as spv
 from spatialpdvi.api import write_domain_table
+from spatialpdvi.errors import ResourceError
 
 pytestmark = pytest.mark.cli
 FIT = ("--k", 3, "--n-init", 1, "--n-top-genes", 60, "--tol", 1e-3, "-q")
@@ -137,3 +138,14 @@ def test_in_python_errors_name_the_argument(files, tmp_path):
 def test_a_section_without_a_fit_has_no_table(files):
     with pytest.raises(spv.InputError, match="a fitted section"):
         spv.domain_table(ad.read_h5ad(files[0]))
+
+
+def test_a_table_that_cannot_be_written_costs_no_model(files, tmp_path, monkeypatch):
+    def fill_the_disk(*_, **__):
+        raise ResourceError("The disk is full.")
+
+    monkeypatch.setattr("spatialpdvi.api.write_domain_table", fill_the_disk)
+    outputs = ("--labels", tmp_path / "a.csv", "--save-model", tmp_path / "model.npz")
+    said = " ".join(run("fit", files[0], *FIT, *outputs, code=2).output.split())
+    assert said.endswith("the table was not written.")
+    assert spv.load_model(tmp_path / "model.npz").lam.m.shape[0] == 3

@@ -212,9 +212,9 @@ def test_what_cannot_be_left_out_is_refused(section):
     adata.obs["nothing"] = False
     with pytest.raises(InputError, match="no `rep` with `min_counts`"):
         fit(adata, k=3, rep="X_pca", min_counts="auto")
-    with pytest.raises(InputError, match="700, none of which is kept"):
+    with pytest.raises(InputError, match=r"700 in .*, none of which is kept"):
         fit(adata, **FAST, mask="nothing")
-    with pytest.raises(InputError, match="700, none of which is kept"):
+    with pytest.raises(InputError, match=r"700 in .*, none of which is kept"):
         fit(adata, **FAST, min_counts=10**6)
     with pytest.raises(InputError, match=r"obs\['tisue'\]"):
         fit(adata, **FAST, mask="tisue")
@@ -231,6 +231,26 @@ def test_background_is_warned_of_and_not_left_out(section, tmp_path, memory):
     assert "`min_counts='auto'`" in str(caught[0].message)
     assert result.kept is None
     assert result.domains.size == 700
+
+
+@pytest.mark.parametrize("memory", [None, "1KB"])
+def test_spots_off_the_tissue_are_told_once_and_not_of_a_mask(section, tmp_path, memory):
+    told = section.copy()
+    told.obs["in_tissue"] = np.arange(700) > 20
+    told.obs["mine"] = True
+    told.write_h5ad(tmp_path / "a.h5ad")
+    with pytest.warns(InputWarning, match=r"^21 of 700 spots are off the tissue") as caught:
+        fit_file(tmp_path / "a.h5ad", FitOptions(**FAST, memory=memory))
+    assert len(caught) == 1
+    fit_file(tmp_path / "a.h5ad", FitOptions(**FAST, memory=memory, mask="mine"))  # warnings are errors here
+
+
+def test_of_several_files_a_warning_names_its_own(section, tissue, tmp_path):
+    for name, off in (("one", 0), ("two", 21)):
+        tissue.obs["in_tissue"] = np.arange(400) >= off
+        tissue.write_h5ad(tmp_path / f"{name}.h5ad")
+    with pytest.warns(InputWarning, match=r"^In 'two': 21 of 400 spots are off the tissue"):
+        fit_files([tmp_path / "one.h5ad", tmp_path / "two.h5ad"], FitOptions(**FAST), output=tmp_path / "out")
 
 
 def test_what_space_ranger_says_is_warned_of(tissue):

@@ -432,5 +432,29 @@ def test_features_that_the_fit_would_replace_are_refused():
         InputError, match=r"found obsm\['X_pdvi'\], where it writes its own\. Choose another `key_added`"
     ):
         fit(section, k=3, rep="X_pdvi", n_init=1)
-    fit(section, k=3, rep="X_pdvi", n_init=1, key_added="again")
+    model = fit(section, k=3, rep="X_pdvi", n_init=1, key_added="again").model
     np.testing.assert_array_equal(section.obsm["X_pdvi"], _CELLS)
+    with pytest.raises(InputError, match=r"found obsm\['X_pdvi'\], where it writes its own"):
+        predict(section, model=model)
+    np.testing.assert_array_equal(section.obsm["X_pdvi"], _CELLS)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"graph": "pdvi_connectivities"}, r"obsp\['pdvi_connectivities'\]"),
+        ({"label_key": "pdvi_domain"}, r"obs\['pdvi_domain'\]"),
+        ({"sample_key": "pdvi_domain"}, r"obs\['pdvi_domain'\]"),
+        ({"label_key": "pdvi_domain_L2"}, r"obs\['pdvi_domain_L2'\]"),
+    ],
+)
+def test_what_a_result_would_replace_is_refused(options, name):
+    section = anndata.AnnData(np.zeros((300, 0)), obsm={"spatial": _PLACES, "X_mine": _CELLS})
+    settings = {"k": 3, "rep": "X_mine", "n_init": 1}
+    model = fit(section, **settings, save_graph=True).model
+    section.obs["pdvi_domain_L2"] = section.obs["pdvi_domain"]
+    with pytest.raises(InputError, match=f"found {name}, where it writes its own"):
+        fit(section, **settings, **options)
+    if "graph" not in options:
+        with pytest.raises(InputError, match=f"found {name}, where it writes its own"):
+            predict(section, model=model, **options)

@@ -193,3 +193,12 @@ def test_the_file_is_closed_after_use_and_never_changed(path) -> None:
         pass  # would fail while another handle is open
     assert path.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_result_is_read_once_and_nothing_else_is_kept(tmp_path, make) -> None:
+    file = tmp_path / "fitted.h5ad"
+    make(uns={"pdvi": {"params": {"k": 3}}, "spatial": {"slice": {"images": np.ones((2, 2))}}}).write_h5ad(file)
+    with H5adSource(file) as source:
+        assert source.uns("pdvi") == {"params": {"k": 3}}
+        assert source.uns("pdvi") is source.uns("pdvi")
+        assert source.uns("spatial") is not source.uns("spatial")

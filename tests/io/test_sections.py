@@ -161,3 +161,13 @@ def test_a_section_that_lacks_genes_is_told_when_it_is_read():
     adata.X = sp.csr_matrix(counts)
     with pytest.warns(InputWarning, match=r"^Section 'a' has no count of 2 of 5 genes that are common in others"):
         read_section(AnnDataSource(adata), sample_key="slice")
+
+
+def test_a_file_that_lacks_genes_is_told_when_files_are_joined():
+    adata = _plain(n=60)
+    counts = adata.X.toarray()
+    counts[:30, :4] = 0
+    adata.X = sp.csr_matrix(counts)
+    sections = [read_section(AnnDataSource(part)) for part in (adata[:30].copy(), adata[30:].copy())]
+    with pytest.warns(InputWarning, match=r"^Section 'a' has no count of 2 of 5 genes that are common in others"):
+        join_sections(sections, ["a", "b"])

@@ -123,6 +123,14 @@ def test_results_are_added_and_the_users_data_stay(store, output, adata, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} <= {"section.zarr", output.name}
 
 
+def test_an_array_of_zeros_is_written_and_read(store, adata):
+    """Zarr leaves out chunks of zeros by default, and a chunk that is missing has been lost."""
+    flow = np.zeros((adata.n_obs, 2), dtype=np.float32)
+    write_elements(store, store, {("obsm", KEYS.flow): flow})
+    with H5adSource(store) as source:
+        np.testing.assert_array_equal(source.obsm(KEYS.flow), flow)
+
+
 @pytest.mark.parametrize("suffix", [".zarr", ".h5ad"])
 def test_there_and_back(adata, tmp_path, suffix, monkeypatch):
     monkeypatch.setattr(converting, "_CHUNK", 16)

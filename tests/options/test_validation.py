@@ -154,6 +154,16 @@ def test_what_is_optional_may_be_none():
         ({"step_factor": 2.0, "step_mean": 0.1}, []),
         ({"transform": "pearson", "totals": "selected"}, [("totals", "transform")]),
         ({"transform": "log1p", "totals": "selected"}, []),
+        ({"target_sum": 1e6}, [("target_sum", "transform")]),
+        ({"target_sum": 1e6, "transform": "log1p"}, []),
+        ({"target_sum": 1e6, "rep": "X_pca"}, [("target_sum", "rep")]),
+        (
+            {"target_sum": 1e6, "clip": 3.0, "transform": "pearson"},
+            [("target_sum", "transform"), ("clip", "transform")],
+        ),
+        ({"init": "leiden", "smooth": 5, "states": 6}, [("smooth", "states")]),
+        ({"init": "leiden", "smooth": 5, "states": "off"}, []),
+        ({"init": "kmeans", "smooth": 5, "states": 6}, []),
         (
             {"states": "off", "detrend": False, "anisotropy": 0.5, "search": 2, "whiten": False},
             [("detrend", "states"), ("anisotropy", "states"), ("search", "states")],

@@ -253,6 +253,15 @@ def refused(fitted, adata, **options):
     return str(caught.value)
 
 
+def test_labels_that_the_result_would_replace_are_refused():
+    fitted, adata = (as_section(random_fit(lattice(10), seed=seed)) for seed in range(2))
+    said = r"found obs\['pdvi_domain'\], where it writes its own\. Choose another `new_key`"
+    with pytest.raises(InputError, match=said):
+        spv.transfer(fitted, adata, label_key="pdvi_domain")
+    spv.transfer(fitted, adata, label_key="pdvi_domain", new_key="new")
+    assert adata.uns["new"]["params"]["label_key"] == "pdvi_domain"
+
+
 def test_other_units_are_told():
     fitted = as_section(random_fit(lattice(20) + 3000))
     places = lattice(60, spacing=33.0) + 3010

@@ -44,6 +44,7 @@ from spatialpdvi.io.storage.zarr_stores import (
     open_store,
     quiet_zarr,
     renew_summary,
+    writing_zarr,
 )
 
 __all__ = [
@@ -166,7 +167,7 @@ def new_store(output: AnyPath, *, n_bytes: int) -> Iterator[Any]:
     """
     target = resolve(output)
     if target.suffix == ".zarr":
-        with replacing_folder(target, target.parent) as temporary, quiet(), quiet_zarr():
+        with replacing_folder(target, target.parent) as temporary, quiet(), writing_zarr():
             store = make_store(temporary)
             yield store
             consolidate(store)
@@ -252,7 +253,7 @@ def _write_store(
     remove: Sequence[Pair],
     only: Collection[Pair] | None,
 ) -> None:
-    with replacing_folder(target.real, source.table()) as temporary, quiet(), quiet_zarr():
+    with replacing_folder(target.real, source.table()) as temporary, quiet(), writing_zarr():
         with _checked(source, elements) as original:
             if is_hdf5(original) or only is not None:
                 _convert(original, make_store(temporary), only)
@@ -282,7 +283,7 @@ def _write_table(source: Location, target: Location, elements: Mapping[Pair, Any
         # the summaries of the metadata, which are written anew, lie in the folders that hold the table
         return is_chunk(place.name) if in_table or place.parent in table.parents else True
 
-    with replacing_folder(store, store) as temporary, quiet(), quiet_zarr():
+    with replacing_folder(store, store) as temporary, quiet(), writing_zarr():
         with _checked(source, elements):
             copy_folder(store, temporary, linked=is_linked, never_copied=True)
         _edit(open_store(temporary / table, writable=True), elements, remove)

@@ -8,6 +8,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.io.section.counts import warn_of_unmeasured
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.runtime.rows import CountRows, JoinedRows
 
@@ -53,6 +54,9 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
     else:
         features = _join_features(sections, names)
     graphs = [s.graph for s in sections if s.graph is not None]
+    samples = pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object))
+    if isinstance(counts, sp.csr_matrix):
+        warn_of_unmeasured(counts, samples)
     return Section(
         counts=counts,
         counts_source=", ".join(dict.fromkeys(s.counts_source for s in sections)),
@@ -65,8 +69,9 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
         rep=sections[0].rep,
         init_labels=None,
         graph=sp.csr_matrix(sp.block_diag(graphs)) if graphs else None,
-        samples=pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object)),
+        samples=samples,
         kept=_join_kept(sections),
+        is_on_tissue=all(s.is_on_tissue for s in sections),
     )
 
 

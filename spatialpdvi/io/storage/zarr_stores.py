@@ -29,6 +29,7 @@ __all__ = [
     "quiet_zarr",
     "renew_summary",
     "whole",
+    "writing_zarr",
 ]
 
 _ARRAYS = {"zarr.json", ".zarray"}  # files that describe an array, in formats 3 and 2
@@ -190,6 +191,18 @@ def whole(element: Any) -> Any:
         for name in parts:
             _check_rows(element[name])
     return element
+
+
+@contextmanager
+def writing_zarr() -> Iterator[None]:
+    """Write every chunk, also one of zeros, so that a chunk that is missing has been lost (`whole`); without warnings.
+
+    Zarr writes no chunk that holds nothing but zeros by default.
+    """
+    import zarr
+
+    with quiet_zarr(), zarr.config.set({"array.write_empty_chunks": True}):
+        yield
 
 
 @contextmanager
