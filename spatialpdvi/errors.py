@@ -131,8 +131,8 @@ _about: ContextVar[str] = ContextVar("_about", default="")
 
 
 @contextmanager
-def about_section(name: str | None) -> Iterator[None]:
-    """Let the warnings of what is called inside begin with the section that they are about; None changes nothing.
+def about_section(name: str) -> Iterator[None]:
+    """Let the warnings of what is called inside begin with the section that they are about.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def about_section(name: str | None) -> Iterator[None]:
     ...     print(InputWarning("There are no counts."))
     In 'two': There are no counts.
     """
-    before = _about.set("" if name is None else f"In {name!r}: ")
+    before = _about.set(f"In {name!r}: ")
     try:
         yield
     finally:

@@ -82,7 +82,7 @@ def transfer(
     ['0', '1', '2']
     """
     from spatialpdvi.io.results.writing import apply_elements
-    from spatialpdvi.prediction.transfer import TransferOptions, carry_domains, read_fitted_domains
+    from spatialpdvi.prediction.transfer import OF_RESULT, TransferOptions, carry_domains, read_fitted_domains
 
     progress = progress_of(progress)
     options = TransferOptions(
@@ -99,7 +99,7 @@ def transfer(
     target.check_takes_results()
     if fitted is adata and options.keys == options.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
-    with own_names({"key_added": "new_key"}):  # another key of the fit would not help
+    with own_names(OF_RESULT):
         check_free(target, options.new_keys)
     with progress.stage("read"):
         fit = read_fitted_domains(AnnDataSource(fitted), options, name="")
@@ -158,7 +158,7 @@ def transfer_file(
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
-    from spatialpdvi.prediction.transfer import TransferOptions, carry_domains, read_fitted_domains
+    from spatialpdvi.prediction.transfer import OF_RESULT, TransferOptions, carry_domains, read_fitted_domains
 
     progress = progress_of(progress)
     options = TransferOptions(
@@ -180,7 +180,7 @@ def transfer_file(
             with H5adSource(source_path) as source:
                 fit = read_fitted_domains(source, options, name=Path(source_path.name).name)
             stage.note(f"{fit.stored.codes.size:,} fitted spots, {len(fit.stored.names)} domains")
-        with own_names({"key_added": "new_key"}), checked_file(target_path, written, options.new_keys) as target:
+        with own_names(OF_RESULT), checked_file(target_path, written, options.new_keys) as target:
             result, elements = carry_domains(fit, target, options, progress)
             stale = options.new_keys.pairs_in(target)
         with progress.stage("write"):

@@ -23,7 +23,7 @@ from spatialpdvi.binning.tissue import MarkedSample, TissueMask, corner_of, tiss
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import check_distinct, check_ending, check_writable, clear_errors
 from spatialpdvi.io.storage.locks import claimed
-from spatialpdvi.io.storage.paths import Location, locate, why_unreadable
+from spatialpdvi.io.storage.paths import Location, check_readable, locate
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
 from spatialpdvi.runtime.progress import Progress, Stage
 
@@ -112,9 +112,7 @@ def _stereo_seq(
     memory: int,
     stage: Stage,
 ) -> tuple[Sample, dict[str, Any]]:
-    problem = why_unreadable(path)
-    if problem is not None:
-        raise InputError(f"{str(path)!r} to be a GEF, a GEM or a folder of Space Ranger's outputs", *problem)
+    check_readable(path, "a GEF, a GEM or a folder of Space Ranger's outputs")
     size = bin_size if bin_size is not None else DEFAULT_BIN
     records: Records
     if h5py.is_hdf5(path):

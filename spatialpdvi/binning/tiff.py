@@ -17,7 +17,7 @@ import numpy as np
 
 from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.errors import InputError, ResourceError, option
-from spatialpdvi.io.storage.paths import why_unreadable
+from spatialpdvi.io.storage.paths import check_readable
 
 __all__ = ["Piece", "Tiff", "block_sums"]
 
@@ -53,9 +53,7 @@ class Tiff:
 
     def __init__(self, path: Path, *, memory: int, given: str) -> None:
         self._path, self._memory, self._given = path, memory, given
-        problem = why_unreadable(path)
-        if problem is not None:
-            raise InputError(f"{str(path)!r} to be a {_WHAT} for {option(given)}", *problem)
+        check_readable(path, f"a {_WHAT} for {option(given)}")
         if find_spec("tifffile") is None or find_spec("imagecodecs") is None:
             text = f"The packages tifffile and imagecodecs, which are needed to read {str(path)!r}, are not installed."
             raise ResourceError(text, "Install them with: pip install 'spatialpdvi[images]'")

@@ -113,7 +113,7 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         tallied = tally(counts)
         if not isinstance(counts, sp.csr_matrix):  # for counts in memory the reader has warned
             warn_of_empty(tallied.totals, section.spot_names)
-            if not section.is_on_tissue:
+            if not section.told_of_background:
                 blocks, names = section.spots_of_samples(), section.names_of_samples()
                 warn_of_background(tallied.totals, section.coordinates, blocks, names)
         genes = select_genes(tallied, settings.n_top_genes)

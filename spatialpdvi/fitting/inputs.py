@@ -1,7 +1,6 @@
 """The section that a fit needs: read from its source, and checked against the options."""
 
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import scipy.sparse as sp
@@ -10,7 +9,7 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.correction import check_harmony
 from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.keys import GROUPS_READ, Keys, check_not_replaced
 from spatialpdvi.io.section.background import Exclusion
 from spatialpdvi.io.section.counts import warn_of_other_features
 from spatialpdvi.io.section.section import Section, read_section
@@ -22,10 +21,7 @@ from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, warn
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["check_kept", "check_section", "read_inputs"]
-
-# options that name what is read, and where it is
-_READ = {"rep": "obsm", "graph": "obsp", "label_key": "obs", "sample_key": "obs", "mask": "obs"}
+__all__ = ["check_section", "read_inputs"]
 
 
 def read_inputs(
@@ -49,7 +45,7 @@ def read_inputs(
     InputError
         Where a key is missing, its values cannot be used, or the result will replace them.
     """
-    check_kept(source, Keys(options.key_added), {name: getattr(options, name) for name in _READ})
+    check_not_replaced(source, Keys(options.key_added), {name: getattr(options, name) for name in GROUPS_READ})
     what = f"The fit of {source.n_obs:,} spots, without their counts,"
     warn_of_limit(fit_bytes(source.n_obs), options.memory, what, "The limit decides only how counts are read.")
     section = read_section(
@@ -72,35 +68,6 @@ def read_inputs(
     from spatialpdvi.distributed import ClusterRows
 
     return section._replace(counts=ClusterRows(cluster, section.counts))
-
-
-def check_kept(source: Source, keys: Keys, given: Mapping[str, str | None]) -> None:
-    """Check that a result does not replace what it is made of or scored against.
-
-    Parameters
-    ----------
-    source
-        The section that gets the result.
-    keys
-        The names under which the result is written.
-    given
-        The keys that the user gave, by the names of their options.
-
-    Raises
-    ------
-    InputError
-        Where one of them is written or removed.
-    """
-    written = set(keys.pairs_in(source))
-    for name, key in given.items():
-        group = _READ[name]
-        if (group, key) in written:
-            raise InputError(
-                "one that the result does not replace",
-                f"{group}[{key!r}], where it writes its own",
-                f"Choose another {option('key_added')}, or copy it to another name.",
-                option=name,
-            )
 
 
 def _initial_column(source: Source, init: str | None) -> str | None:

@@ -24,19 +24,15 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     if options.states != "auto":
         found += [(idle, "states") for idle in idle_options_of(options, with_states=options.states != "off")]
     genes = options.n_pcs == 0 and options.rep is None
-    # a gene is scaled by its standard deviation afterwards, or its residuals are
-    is_scaled = options.rep is None and options.transform in ("none", "pearson")
+    transform = options.transform if options.rep is None else None
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
-        ("target_sum", "transform", is_scaled and options.target_sum != FitOptions.target_sum),
-        (
-            "clip",
-            "transform",
-            options.rep is None and options.transform == "pearson" and options.clip != FitOptions.clip,
-        ),
+        # a gene is scaled by its standard deviation afterwards, or its residuals are
+        ("target_sum", "transform", transform in ("none", "pearson") and options.target_sum != FitOptions.target_sum),
+        ("clip", "transform", transform == "pearson" and options.clip != FitOptions.clip),
         ("step_factor", "step_size", options.step_factor is not None and options.step_size is not None),
         ("step_factor", "step_mean", options.step_factor is not None and _has_fixed_steps(options)),
     )

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError, list_keys, option, own_names
-from spatialpdvi.fitting.inputs import check_kept
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit, stored_params
-from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.keys import Keys, check_not_replaced
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored
 from spatialpdvi.io.section.coordinates import read_coordinates
@@ -23,7 +22,9 @@ from spatialpdvi.prediction.places import BORDERS, Carried, FittedSpots, carry
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
 
-__all__ = ["FittedDomains", "TransferOptions", "TransferResult", "carry_domains", "read_fitted_domains"]
+__all__ = ["OF_RESULT", "FittedDomains", "TransferOptions", "TransferResult", "carry_domains", "read_fitted_domains"]
+
+OF_RESULT = {"key_added": "new_key"}  # what the key of a result is called here; another key of the fit would not help
 
 # of uns: what belongs to the domains, wherever their spots are; features, states and scans belong to the fit's spots
 _OF_DOMAINS = (
@@ -112,7 +113,7 @@ class TransferOptions:
         """Those that are written."""
         if self.new_key is None:
             return self.keys
-        with own_names({"key_added": "new_key"}):
+        with own_names(OF_RESULT):
             return Keys(self.new_key)
 
 
@@ -186,8 +187,8 @@ def carry_domains(
         sample_key = _sample_key(fit, target, options.sample_key)
         spatial_key = spatial_key_of_fit(fit.stored.summary, options.spatial_key)
         label_key = options.label_key
-        with own_names({"key_added": "new_key"}):
-            check_kept(target, options.new_keys, {"label_key": label_key, "sample_key": sample_key})
+        with own_names(OF_RESULT):
+            check_not_replaced(target, options.new_keys, {"label_key": label_key, "sample_key": sample_key})
         section = read_section(
             target, spatial_key=spatial_key, label_key=label_key, sample_key=sample_key, expression=False
         )

@@ -212,9 +212,9 @@ def test_what_cannot_be_left_out_is_refused(section):
     adata.obs["nothing"] = False
     with pytest.raises(InputError, match="no `rep` with `min_counts`"):
         fit(adata, k=3, rep="X_pca", min_counts="auto")
-    with pytest.raises(InputError, match=r"700 in .*, none of which is kept"):
+    with pytest.raises(InputError, match="700, none of which is kept"):
         fit(adata, **FAST, mask="nothing")
-    with pytest.raises(InputError, match=r"700 in .*, none of which is kept"):
+    with pytest.raises(InputError, match="700, none of which is kept"):
         fit(adata, **FAST, min_counts=10**6)
     with pytest.raises(InputError, match=r"obs\['tisue'\]"):
         fit(adata, **FAST, mask="tisue")

@@ -1,7 +1,7 @@
 """The names of everything that a fit writes into an AnnData, and whether a name is free or may be overwritten."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,12 @@ import pandas as pd
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_PREFIX", "PER_SPOT", "Keys", "check_free", "prefixes_in"]
+__all__ = ["DEFAULT_PREFIX", "GROUPS_READ", "PER_SPOT", "Keys", "check_free", "check_not_replaced", "prefixes_in"]
 
 DEFAULT_PREFIX = "pdvi"
 PER_SPOT = ("obs", "obsm", "obsp")  # groups of an AnnData whose elements have a row for each spot
+# options of a fit that name what is read, and the groups where that is
+GROUPS_READ = {"rep": "obsm", "graph": "obsp", "label_key": "obs", "sample_key": "obs", "mask": "obs"}
 
 # One letter or digit at least: HDF5 reads a bare "." as "this very group".
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -215,6 +217,35 @@ def check_free(source: Source, keys: Keys) -> None:
         f"{names} in {source.name}",
         f"Choose another {option('key_added')}, so that nothing of yours is overwritten.",
     )
+
+
+def check_not_replaced(source: Source, keys: Keys, given: Mapping[str, str | None]) -> None:
+    """Check that a result does not replace what it is made of or scored against.
+
+    Parameters
+    ----------
+    source
+        The section that gets the result.
+    keys
+        The names under which the result is written.
+    given
+        The keys that the user gave, by the names of their options (some of `GROUPS_READ`).
+
+    Raises
+    ------
+    InputError
+        Where one of them is written or removed.
+    """
+    written = set(keys.pairs_in(source))
+    for name, key in given.items():
+        group = GROUPS_READ[name]
+        if (group, key) in written:
+            raise InputError(
+                "one that the result does not replace",
+                f"{group}[{key!r}], where it writes its own",
+                f"Choose another {option('key_added')}, or copy it to another name.",
+                option=name,
+            )
 
 
 def _are_remains(source: Source, keys: Keys, taken: list[tuple[str, str]]) -> bool:

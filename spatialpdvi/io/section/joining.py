@@ -71,7 +71,7 @@ def join_sections(sections: Sequence[Section], names: Sequence[str]) -> Section:
         graph=sp.csr_matrix(sp.block_diag(graphs)) if graphs else None,
         samples=samples,
         kept=_join_kept(sections),
-        is_on_tissue=all(s.is_on_tissue for s in sections),
+        told_of_background=all(s.told_of_background for s in sections),
     )
 
 

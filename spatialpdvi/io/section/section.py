@@ -41,7 +41,7 @@ class Section(NamedTuple):
     graph: sp.csr_matrix | None  # (n, n) float64, symmetric, no diagonal
     samples: pd.Categorical | None = None  # (n,): the section of each spot, where there are several; none missing
     kept: np.ndarray | None = None  # (all spots of the source,) bool: the n of the section; None where it has all
-    is_on_tissue: bool = False  # as the user has said or been told, so that no warning of other spots is due
+    told_of_background: bool = False  # the user has chosen the spots, or been warned of some that are off the tissue
 
     def spots_of_samples(self) -> list[np.ndarray]:
         """Return the spots (ascending) of each section, in the order of the categories."""
@@ -164,11 +164,11 @@ def read_section(
         graph=edges,
         samples=samples,
         kept=None if kept is None or kept.all() else kept,
-        is_on_tissue=not expression or kept is not None or warn_of_in_tissue(source),
+        told_of_background=not expression or kept is not None or warn_of_in_tissue(source),
     )
     if samples is not None and isinstance(section.counts, sp.csr_matrix):
         warn_of_unmeasured(section.counts, samples)
-    if not section.is_on_tissue and isinstance(section.counts, sp.csr_matrix):
+    if not section.told_of_background and isinstance(section.counts, sp.csr_matrix):
         warn_of_background(
             row_sums(section.counts), coordinates, section.spots_of_samples(), section.names_of_samples()
         )
@@ -201,7 +201,7 @@ def _kept(
         counts = find_counts(chosen, layer, memory=memory).matrix
         kept[spots] = enough_counts(counts, coordinates, spots_by_section(samples, spots.size), exclusion)
     if not kept.any():
-        raise InputError("spots to fit", f"{kept.size:,} in {source.name}, none of which is kept", "Leave out fewer.")
+        raise InputError(f"spots to fit in {source.name}", f"{kept.size:,}, none of which is kept", "Leave out fewer.")
     return kept
 
 

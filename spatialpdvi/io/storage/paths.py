@@ -212,11 +212,11 @@ def why_unreadable(path: Path) -> tuple[str, str] | None:
     return None if status.st_size else ("an empty file", "Copy or download it again.")
 
 
-def check_readable(path: Path) -> None:
-    """Raise an `InputError` where an h5ad is expected, and there is no file that can be read."""
+def check_readable(path: Path, what: str = "an h5ad file") -> None:
+    """Raise an `InputError`, which says ``what`` is expected, where there is no file that can be read."""
     problem = why_unreadable(path)
     if problem is not None:
-        raise InputError(f"{str(path)!r} to be an h5ad file", *problem)
+        raise InputError(f"{str(path)!r} to be {what}", *problem)
 
 
 def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
