@@ -56,7 +56,7 @@ _PARAMETERS: dict[str, tuple[str, Any, str]] = {
     "gene": ("str", Parameter.empty, "Name of the gene."),
     "ax": ("Axes | None", None, "Axes to draw on; by default those of a new figure."),
     "key_added": ("str", "pdvi", "Prefix of the keys that the fit wrote."),
-    "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default ``annotation``."),
+    "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default the fit's, or ``annotation``."),
     "spatial_key": ("str | None", None, "Key in ``obsm`` of the coordinates; by default that of the fit."),
     "sample_key": ("str | None", None, "Column of ``obs`` with the section of each spot; by default that of the fit."),
     "layer": ("str | None", None, "Where the raw counts are; by default where the fit found them."),

@@ -52,7 +52,7 @@ def plot_file(
     key_added
         Prefix of the keys that the fit wrote.
     label_key
-        Column of ``obs`` with known labels; by default ``annotation``, if there is one.
+        Column of ``obs`` with known labels; by default the column used by the fit, or ``annotation``, if there is one.
     spatial_key
         Key in ``obsm`` of the coordinates, (n, 2) or (n, 3); by default that of the fit.
     sample_key
@@ -112,7 +112,7 @@ def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple
 
 
 def _overview(fitted: "Fitted", title: str) -> "Figure":
-    from spatialpdvi.metrics.section import measured_calibration, scores_of_spots
+    from spatialpdvi.metrics.section import measured_calibration, shown_scores
     from spatialpdvi.plotting import plot_section
 
     assert fitted.coordinates is not None  # which `read_fitted` reads by default
@@ -126,7 +126,7 @@ def _overview(fitted: "Fitted", title: str) -> "Figure":
         trace=fitted.summary["trace"] if fitted.carried_from is None else None,
         k_scan=fitted.summary.get("k_scan"),
         k=fitted.n_fitted,
-        scores=scores_of_spots(fitted) or fitted.summary["scores"],
+        scores=shown_scores(fitted),
         colours=fitted.colours,
         label_colours=fitted.label_colours,
         edited=bool(fitted.edits),

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from spatialpdvi.runtime.progress import Progress, progress_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from spatialpdvi.io.formats.sources import Source
     from spatialpdvi.io.results.expression import Expression
     from spatialpdvi.report import Gene, MappedGene, Material
 
@@ -68,7 +67,7 @@ def report_files(
     key_added
         Prefix of the keys that the fits wrote.
     label_key
-        Column of ``obs`` with known labels to show; by default the column used by the fit.
+        Column of ``obs`` with known labels to show; by default the column used by the fit, or ``annotation``.
     spatial_key
         Key in ``obsm`` of the coordinates; by default the key used by the fit.
     sample_key
@@ -176,10 +175,12 @@ def _material(
         source = select_fitted(everything, keys)
         description = read_description(source, keys)
         intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
-        params = stored_params(source.uns(keys.uns))
-        label_key = _column(source, params, "label_key") if options.label_key is None else options.label_key
         fitted = read_fitted(
-            source, keys, label_key=label_key, spatial_key=options.spatial_key, sample_key=options.sample_key
+            source,
+            keys,
+            label_key=options.label_key,
+            spatial_key=options.spatial_key,
+            sample_key=options.sample_key,
         )
         selected = scores_of_spots(fitted)
         agreement = read_agreement(source, keys)
@@ -190,7 +191,7 @@ def _material(
             composition = read_composition(source, keys, fitted.summary, fitted.domains)
             if keys.state in source.obsm_keys():
                 states = read_states(source, keys).astype(np.float32, copy=False)  # ample for hundredths
-    genes, mapped, note = _markers(file, counts, options, progress, is_ready="rep" in params)
+    genes, mapped, note = _markers(file, counts, options, progress, is_ready="rep" in stored_params(fitted.summary))
     return Material(
         path=file.path,
         name=name,
@@ -198,7 +199,6 @@ def _material(
         selected_scores=selected,
         spot_names=names,
         agreement=agreement,
-        label_key=label_key,
         markers=genes,
         markers_note=note,
         counts=None if counts is None else counts.path,
@@ -208,12 +208,6 @@ def _material(
         states=states,
         mapped=mapped,
     )
-
-
-def _column(source: "Source", params: Mapping[str, Any], name: str) -> str | None:
-    """Return the column of obs that an option of the fit named, if it still exists."""
-    key = params.get(name)
-    return str(key) if key is not None and str(key) in source.obs_keys() else None
 
 
 def _markers(

@@ -41,7 +41,7 @@ __all__ = ["plot"]
 )
 @click.option("--alpha", type=float, help="Opacity of the spots over the image, up to 1. Default: 0.6.")
 @KEY_ADDED
-@click.option("--label-key", help="Column of obs with known labels. Default: annotation, if there is one.")
+@click.option("--label-key", help="Column of obs with known labels. Default: as in the fit, or annotation.")
 @click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
 @SAMPLE_KEY
 @click.option(

@@ -11,7 +11,7 @@ from spatialpdvi.io.section.section import Section, spots_by_section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["measured_calibration", "scores_by_section", "scores_of_spots", "section_scores"]
+__all__ = ["measured_calibration", "scores_by_section", "scores_of_spots", "section_scores", "shown_scores"]
 
 
 def section_scores(
@@ -71,9 +71,23 @@ def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
     whole = {stored.get("n_spots"), fitted.summary["scores"].get("n_spots")}
     if isinstance(sections, Mapping) and "sample_key" not in stored_params(fitted.summary):
         whole |= set(np.atleast_1d(sections.get("n_spots", ())).tolist())
-    if whole & {n, None} or fitted.coordinates is None:
-        return None
-    return _scores(fitted.domains.codes.astype(np.int64), fitted.coordinates, fitted.annotation, fitted.samples)
+    return None if whole & {n, None} or fitted.coordinates is None else _scores_of_stored(fitted, fitted.coordinates)
+
+
+def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
+    """Return the scores to print beside a map of a stored result: of the spots and of the labels that are shown.
+
+    Those that the fit has stored are of all of its spots, against the labels of the fit.
+    """
+    stored: Mapping[str, Any] = fitted.summary["scores"]
+    others = fitted.annotation is not None and fitted.label_key != stored_params(fitted.summary).get("label_key")
+    if others and fitted.coordinates is not None:
+        return _scores_of_stored(fitted, fitted.coordinates)
+    return scores_of_spots(fitted) or stored
+
+
+def _scores_of_stored(fitted: Fitted, xy: np.ndarray) -> dict[str, Any]:
+    return _scores(fitted.domains.codes.astype(np.int64), xy, fitted.annotation, fitted.samples)
 
 
 def _scores(

@@ -227,7 +227,7 @@ def draw_counts(
     for row, column in np.argwhere(counts > 0):
         colour = "white" if share[row, column] > _DARK else "#333333"
         axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=size, color=colour)
-    across, down = ([short(name) for name in names] for names in (columns, domains))
+    across, down = short(columns), short(domains)
     axes.set_xticks(range(len(across)), across, rotation=90, fontsize=TEXT, parse_math=False)
     axes.set_yticks(range(len(down)), down, fontsize=TEXT, parse_math=False)
     axes.set_ylabel("domain", fontsize=TEXT)
@@ -265,7 +265,7 @@ def draw_composition(
     for state, colour in enumerate(colours):
         axes.barh(rows, composition[:, state], left=left, height=0.8, color=colour, linewidth=0)
         left += composition[:, state]
-    axes.set_yticks(rows, [short(name) for name in domains], fontsize=TEXT, parse_math=False)
+    axes.set_yticks(rows, short(domains), fontsize=TEXT, parse_math=False)
     axes.set_ylim(max(len(domains), 1) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.set_ylabel("domain", fontsize=TEXT)

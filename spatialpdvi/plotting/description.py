@@ -62,9 +62,8 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
         width, height = composition_size(table["domain"].nunique())
         axes.set_box_aspect(height / width)  # a legend that is longer than the panel would stretch it
         if name == last:
-            handles = [
-                Patch(color=colour, label=short(printable(kind))) for kind, colour in zip(types, colours, strict=True)
-            ]
+            kinds = short(map(printable, types))
+            handles = [Patch(color=colour, label=kind) for kind, colour in zip(kinds, colours, strict=True)]
             legend = axes.legend(
                 handles=handles,
                 ncols=-(-len(handles) // _LEGEND),

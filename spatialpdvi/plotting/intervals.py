@@ -1,6 +1,6 @@
 """Forest plots of intervals: log2 fold changes between domains, mean expression, and shares."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -122,11 +122,11 @@ def _ticks(ratio: float) -> Locator:
 def _labels(table: pd.DataFrame, name: str) -> Sequence[str]:
     group = "state" if "state" in table else "domain"
     if name == "contrasts":
-        columns = (table["gene"], table[group], table["other"])
-        return [f"{_text(gene)}  {_text(a)} / {_text(b)}" for gene, a, b in zip(*columns, strict=True)]
-    other = table["gene" if name == "expression" else "type"]
-    return [f"{_text(what)}  {_text(of)}" for what, of in zip(other, table[group], strict=True)]
+        columns = (_texts(table[column]) for column in ("gene", group, "other"))
+        return [f"{gene}  {a} / {b}" for gene, a, b in zip(*columns, strict=True)]
+    columns = (_texts(table[column]) for column in ("gene" if name == "expression" else "type", group))
+    return [f"{what}  {of}" for what, of in zip(*columns, strict=True)]
 
 
-def _text(name: str) -> str:
-    return short(printable(name), 20)
+def _texts(names: Iterable[str]) -> list[str]:
+    return short(map(printable, names), 20)

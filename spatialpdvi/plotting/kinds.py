@@ -28,7 +28,7 @@ from spatialpdvi.io.results.fitted import (
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.images import TissueImage, read_images
 from spatialpdvi.marker_genes import log_normalised
-from spatialpdvi.metrics.section import measured_calibration
+from spatialpdvi.metrics.section import measured_calibration, shown_scores
 from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import (
     RELIABILITY_NOTE,
@@ -226,7 +226,7 @@ def _first_gene(view: View, axes: Axes) -> Heading:
 
 def _domains(view: View, axes: Axes) -> Heading:
     draw_labels(axes, view.tissue, view.domains, colours=view.colours[0])
-    return Heading("Domains", score_line(view.fitted.summary["scores"], len(view.domains.codes)))
+    return Heading("Domains", score_line(shown_scores(view.fitted), len(view.domains.codes)))
 
 
 def _annotation(view: View, axes: Axes) -> Heading:

@@ -1,7 +1,7 @@
 """Labels of any kind as codes and names, and colours that two sets of labels share."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ __all__ = [
     "match_colours",
     "printable",
     "short",
-    "short_apart",
 ]
 
 Ints = NDArray[np.int64]
@@ -86,19 +85,19 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def short(name: str, most: int = _LONGEST) -> str:
-    """Return the name, cut to ``most`` letters, so that a long one leaves room for what is drawn beside it."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def short(names: Iterable[str], most: int = _LONGEST, *, in_the_middle: bool = False) -> list[str]:
+    """Return the names, those that are longer cut to ``most`` letters where most of them remain different.
 
-
-def short_apart(names: Sequence[str], most: int) -> list[str]:
-    """Return the names, each cut to ``most`` letters where most of them remain different, in the middle if possible."""
+    They are cut at the end, or in the middle, where that tells them apart as well as any other place.
+    """
+    names = list(names)
 
     def cut(name: str, first: int) -> str:
         return name if len(name) <= most else f"{name[:first]}…{name[len(name) - (most - 1 - first) :]}"
 
-    from_the_middle = sorted(range(most), key=lambda first: abs(2 * first - most + 1))
-    return max(([cut(name, first) for name in names] for first in from_the_middle), key=lambda found: len(set(found)))
+    wanted = (most - 1) / 2 if in_the_middle else most - 1
+    places = sorted(range(most), key=lambda first: abs(first - wanted))
+    return max(([cut(name, first) for name in names] for first in places), key=lambda found: len(set(found)))
 
 
 def choose_colours(

@@ -98,7 +98,7 @@ def add_legend(axes: Axes, tissue: Tissue, labels: Labels, *, colours: Sequence[
     rows = max(1, int(72 * tissue.size[1] / _LINE))
     legend = axes.legend(
         handles=[Line2D([], [], linestyle="", marker="s", markersize=6.5, color=colour) for colour, _ in entries],
-        labels=[short(name) for _, name in entries],
+        labels=short(name for _, name in entries),
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
         ncols=-(-len(entries) // rows),

@@ -111,8 +111,8 @@ def write_title(axes: Axes, heading: Heading) -> None:
     """Write a heading as the title of axes of the user's own, in lines that are no wider than the axes."""
     # a score stays on the line of its name
     text = "\n".join(filter(None, (heading.title, re.sub(r" (?=-?\d)", "\N{NO-BREAK SPACE}", heading.note))))
-    usual = axes.set_title(text, fontsize=TEXT if inches(axes)[0] < _NARROW else _HEADING)
-    axes.title = _Title(*usual.get_position(), text, wrap=True)
+    usual = axes.set_title(text, fontsize=TEXT if inches(axes)[0] < _NARROW else _HEADING, parse_math=False)
+    axes.title = _Title(*usual.get_position(), text, wrap=True, parse_math=False)
     axes.title.update_from(usual)
     axes.title.axes = axes
     axes.title.set_figure(axes.figure)
@@ -163,7 +163,9 @@ def _add_heading(axes: Axes, heading: Heading, *, noted: bool) -> None:
 
 def _write_above(axes: Axes, text: str, points: float) -> Annotation:
     place = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    return axes.annotate(text, (0, 1), (0, points), va="bottom", **place)  # type: ignore[arg-type]
+    written = axes.annotate(text, (0, 1), (0, points), va="bottom", **place)  # type: ignore[arg-type]
+    written.set_parse_math(False)  # it may be a name of the user's own
+    return written
 
 
 def _break_rows(panels: list[_Drawn]) -> list[list[_Drawn]]:

@@ -11,6 +11,7 @@ from spatialpdvi.io.storage.paths import resolve
 
 __all__ = ["save_figure"]
 
+_USUAL_DPI = 150
 _LEAST_DPI = 20  # with fewer dots, letters have no size
 _MOST_DPI = 2400
 _MOST_PIXELS = (1 << 16) - 1  # of a side of matplotlib's canvas
@@ -22,7 +23,7 @@ _METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int | None = None) -> None:
     """Write a figure as PNG, SVG or PDF, by the ending of the name: the whole file appears, or nothing does.
 
     Parameters
@@ -32,7 +33,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
     path
         File to write, in a folder that exists. An existing file is replaced.
     dpi
-        Dots per inch; in SVG and PDF those of the spots.
+        Dots per inch, in SVG and PDF those of the spots; by default 150, or as many as so large a figure can have.
 
     Raises
     ------
@@ -49,12 +50,16 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
         raise InputError(
             "an existing folder for the picture", f"'{target.parent}'", "Make the folder first, or choose another one."
         )
+    most = min(_MOST_DPI, int(_MOST_PIXELS / max(figure.get_size_inches())))
+    if dpi is None:
+        dpi = min(_USUAL_DPI, most)
     if dpi < _LEAST_DPI:
-        raise InputError(f"at least {_LEAST_DPI}", f"{dpi}", f"Give {option('dpi', 150)}, for example.", option="dpi")
-    pixels = dpi * max(figure.get_size_inches())
-    if dpi > _MOST_DPI or pixels > _MOST_PIXELS:
+        advice = f"Give {option('dpi', _USUAL_DPI)}, for example."
+        raise InputError(f"at least {_LEAST_DPI}", f"{dpi}", advice, option="dpi")
+    if dpi > most:
+        pixels = dpi * max(figure.get_size_inches())
         found = f"{dpi}" if dpi > _MOST_DPI else f"{dpi}, which makes {pixels:,.0f} pixels along a side"
         expected = f"at most {_MOST_DPI:,}, and to make at most {_MOST_PIXELS:,} pixels along a side"
-        raise InputError(expected, found, f"Give {option('dpi', 300)}, for example.", option="dpi")
+        raise InputError(expected, found, f"Give {option('dpi', min(300, most))}, for example.", option="dpi")
     with clear_errors(target), replacing(target, like=target.parent) as unfinished:
         figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.section.images import TissueImage
 from spatialpdvi.plotting.histology import check_image, draw_image
-from spatialpdvi.plotting.labels import Labels, check_labels, short_apart
+from spatialpdvi.plotting.labels import Labels, check_labels, short
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
@@ -75,7 +75,7 @@ class Tissue(NamedTuple):
         across, up = self.size
         cells, made = self.cells(), []
         most = max(_FEWEST, int(72 * (cells[0].spots.size[0] + _BETWEEN) / (_LETTER * TEXT)))
-        for cell, name in zip(cells, short_apart([cell.name for cell in cells], most), strict=True):
+        for cell, name in zip(cells, short((cell.name for cell in cells), most, in_the_middle=True), strict=True):
             own = axes
             if not self.is_alone:
                 width, height = cell.spots.size

@@ -306,7 +306,7 @@ def _elements(
     before = summary.get("transfer")  # where the domains had been carried over before
     fit_source = str(before.get("fit", source)) if isinstance(before, Mapping) else source
     params = {
-        "transferred_from": source,
+        **({"transferred_from": fit.name} if fit.name else {}),
         "transferred_key": options.keys.prefix,
         **{name: fit.params[name] for name in _OF_FIT if name in fit.params},
         "borders": options.borders,

@@ -16,7 +16,6 @@ from spatialpdvi.report.content import Material, joint_samples, number
 
 __all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options", "transfer_command"]
 
-_ALWAYS = ("k", "seed")  # shown even where they are the default
 # Options of `fit` that `predict` takes as well; all others are in the model.
 _OF_PREDICT = (*OF_A_SECTION, "key_added", "save_graph", "correct")
 
@@ -53,7 +52,8 @@ def fit_command(
         Number of spots of each section, if there are several.
     """
     left_out = {"n_patches"} if sizes is not None and _is_default(options, sizes) else set()
-    return ["spatialpdvi", "fit", *map(_file, files), *_flags(options, left_out=left_out), "-o", _file(output)]
+    flags = _flags(options, left_out=left_out, always=("k", "seed"))
+    return ["spatialpdvi", "fit", *map(_file, files), *flags, "-o", _file(output)]
 
 
 def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> list[str]:
@@ -67,7 +67,7 @@ def predict_command(params: Mapping[str, Any], file: Path, *, output: Path) -> l
         _file(file),
         "--model",
         model,
-        *_flags(options, left_out=others),
+        *_flags(options, left_out=others, always=("correct",)),  # `predict` does by default what the model does
         "-o",
         _file(output),
     ]
@@ -86,7 +86,7 @@ def transfer_command(params: Mapping[str, Any], file: Path, *, output: Path) -> 
         "new_key": params.get("key_added"),
     }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value is not None]
-    fitted = _file(Path(str(params.get("transferred_from"))))
+    fitted = _file(Path(str(params["transferred_from"])))
     return ["spatialpdvi", "transfer", fitted, "--to", _file(file), *flags, "-o", _file(output)]
 
 
@@ -96,7 +96,9 @@ def shell_line(words: Sequence[str]) -> str:
 
 
 def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | None:
-    """Return the line for the shell that repeats a fit or a prediction; None if the stored parameters make none.
+    """Return the line for the shell that repeats a result; None if the stored parameters make none.
+
+    There is none for a model or a fit that was in memory, not in a file.
 
     Parameters
     ----------
@@ -112,8 +114,11 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
         paths = {}
     beside = path.with_name(f"{path.stem}_again{path.suffix}")
     if material.fitted.carried_from is not None:
-        return shell_line(transfer_command(params, path, output=beside))
+        known = "transferred_from" in params
+        return shell_line(transfer_command(params, path, output=beside)) if known else None
     if material.is_predicted:
+        if "model" not in params:
+            return None
         try:
             return shell_line(predict_command(params, path, output=beside))
         except InputError:
@@ -152,11 +157,12 @@ def _is_default(options: FitOptions, sizes: Sequence[int]) -> bool:
     return options.n_patches == sum(max(1, round(total * size / n)) for size in sizes)
 
 
-def _flags(options: FitOptions, *, left_out: set[str]) -> list[str]:
+def _flags(options: FitOptions, *, left_out: set[str], always: tuple[str, ...]) -> list[str]:
+    """Return the options that are not the default, and those that are shown always."""
     words: list[str] = []
     for row in option_table():
         name, flag, value = row["name"], row["flag"], getattr(options, row["name"])
-        if name in left_out or value is None or (value == row["default"] and name not in _ALWAYS):
+        if name in left_out or value is None or (value == row["default"] and name not in always):
             continue
         if isinstance(value, bool):
             words.append(flag if value else f"--no-{flag.removeprefix('--')}")

@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.fitting.result import SCAN_COLUMNS
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
-from spatialpdvi.io.results.fitted import Fitted, stored_params
+from spatialpdvi.io.results.fitted import Fitted, is_prediction, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
 from spatialpdvi.metrics.clustering import SCORES, overlap
 
@@ -90,8 +90,6 @@ class Material:
         The scores of these spots, where they are a selection of those that were fitted.
     agreement
         (n,) share of restarts that agree with their consensus; None for a fit without restarts.
-    label_key
-        Column of ``obs`` that holds the annotation.
     markers
         Genes of each domain by its name, the highest score first; None if there are none to show.
     markers_note
@@ -116,7 +114,6 @@ class Material:
     spot_names: Sequence[str]
     selected_scores: Mapping[str, Any] | None = None
     agreement: np.ndarray | None = None
-    label_key: str | None = None
     markers: Mapping[str, list[Gene]] | None = None
     markers_note: str = ""
     composition: np.ndarray | None = None
@@ -146,7 +143,7 @@ class Material:
     @property
     def is_predicted(self) -> bool:
         """Whether the domains are those of a saved model."""
-        return "model" in self.params
+        return is_prediction(self.fitted.summary)
 
 
 class Domain(NamedTuple):

@@ -44,6 +44,7 @@ __all__ = [
 
 _LARGE = 50_000  # spots of a large map
 _DPI, _LARGE_DPI = 200, 140  # of smaller maps, of large ones
+_MOST_PIXELS = 8_000  # of a side: many domains in many sections have large tables
 _CHART, _SQUARE = (4.8, 3.0), (3.7, 3.7)  # inches
 _STOPS = 9  # of the gradient that stands for a colour map
 
@@ -126,7 +127,7 @@ def draw_maps(material: Material) -> Maps:
         grey = UNLABELLED if (shown.codes < 0).any() else None
         return LabelMap(caption, shown.codes, picture, shown.names, colours, grey)
 
-    key = material.label_key
+    key = material.fitted.label_key
     of_annotation = "Annotation" if key is None else f"Annotation (obs['{key}'])"
     unit = "posterior of the domain" if fitted.calibrated is None else "calibrated posterior of the domain"
     restarts = "Agreement of restarts", "share of restarts"
@@ -223,7 +224,7 @@ def _chart(draw: Callable[[Axes], None], *, size: tuple[float, float] = _CHART) 
 
 
 def _save(figure: Figure, *, dpi: int = _DPI) -> Picture:
-    file = io.BytesIO()
+    file, dpi = io.BytesIO(), min(dpi, int(_MOST_PIXELS / max(figure.get_size_inches())))
     # without the program's version, so that the same file gives the same page
     figure.savefig(file, format="png", dpi=dpi, transparent=True, metadata={"Software": None})
     width, height = (round(96 * inches) for inches in figure.get_size_inches())

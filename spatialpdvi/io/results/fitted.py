@@ -18,6 +18,7 @@ __all__ = [
     "SELECTED",
     "Fitted",
     "check_fitted",
+    "is_prediction",
     "lost_sample_key",
     "not_ours",
     "read_agreement",
@@ -71,6 +72,7 @@ class Fitted(NamedTuple):
     colours: dict[str, str] | None  # by domain, where they are stored; they may be no valid colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
     samples: pd.Categorical | None  # (n,): section of each spot, where there are several
+    label_key: str | None = None  # column of obs that holds the annotation
     label_colours: dict[str, str] | None = None  # by label, where the user stored any; they may be no valid colours
 
     @property
@@ -119,7 +121,8 @@ def read_fitted(
     keys
         The names under which the fit was written.
     label_key
-        Column of ``obs`` with the annotation; None for ``annotation`` where there is one.
+        Column of ``obs`` with the annotation; None for that of the fit, or where it is gone for ``annotation``, if
+        there is one.
     spatial_key
         Key of ``obsm`` with the coordinates; None for those of the fit.
     sample_key
@@ -133,8 +136,8 @@ def read_fitted(
         Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
-    annotation, found_key = read_labels(source, label_key)
     summary = read_summary(source, keys.uns)
+    annotation, found_key = read_labels(source, _label_key_of_fit(source, summary) if label_key is None else label_key)
     samples = coordinates = None
     if placed:
         samples = samples_of_fit(source, summary, sample_key)
@@ -149,6 +152,7 @@ def read_fitted(
         colours=read_colours(source, keys),
         summary=summary,
         samples=samples,
+        label_key=found_key,
         label_colours=None if found_key is None else _read_label_colours(source, found_key),
     )
 
@@ -178,6 +182,11 @@ def stored_params(summary: Any) -> Mapping[str, Any]:
     params = summary.get("params") if isinstance(summary, Mapping) else None
     items = params.items() if isinstance(params, Mapping) else ()
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in items}
+
+
+def is_prediction(summary: Any) -> bool:
+    """Whether a result, by its summary ``uns[key]``, is a prediction; models without a file have no name."""
+    return not {"model", "model_version"}.isdisjoint(stored_params(summary))
 
 
 def scores_of_fit(summary: Any) -> Mapping[str, Any]:
@@ -232,6 +241,12 @@ def lost_sample_key(source: Source, summary: Any) -> str | None:
 def _stored_sample_key(summary: Any) -> str | None:
     key = stored_params(summary).get("sample_key")
     return key if isinstance(key, str) and key else None
+
+
+def _label_key_of_fit(source: Source, summary: Any) -> str | None:
+    """Return the column of the labels that the fit was scored against, where it is still there."""
+    key = stored_params(summary).get("label_key")
+    return key if isinstance(key, str) and key in source.obs_keys() else None
 
 
 def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
@@ -435,7 +450,7 @@ def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
     stored = source.uns_fields(keys.uns)
     if "transfer" in stored:
         return _CARRIED
-    if "params" in stored and "model" in stored_params(source.uns(keys.uns)):
+    if "params" in stored and is_prediction(source.uns(keys.uns)):
         return _IN_PREDICTION.get(otherwise, _NONE_IN_PREDICTION)
     return otherwise
 
