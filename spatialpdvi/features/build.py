@@ -27,8 +27,9 @@ from spatialpdvi.runtime.memory import fit_bytes, memory_limit, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import CountRows, SpreadRows, row_sums
 
-__all__ = ["RawFeatures", "raw_features"]
+__all__ = ["COMPONENTS", "RawFeatures", "raw_features"]
 
+COMPONENTS = f"Compute their principal components, as scanpy.pp.pca does, and name these by {option('rep')}"
 _WIDEST = 60  # given columns that restarts cluster as they are; of more they cluster principal components
 _FAR = 10.0  # sd from zero: columns whose mean is farther are fitted about their mean
 _DIGITS = 0.1  # of a column's sd: the coarsest step between its numbers that leaves them worth fitting
@@ -173,6 +174,12 @@ def _from_columns(x: np.ndarray | sp.csr_matrix, rep: str | None, settings: Feat
         raise InputError(f"at most the {width} columns of {rep!r}", str(n_pcs), "Lower it.", option="n_pcs")
     is_ranked = _is_ranked(x)
     d = n_pcs or (min(settings.n_components, width) if is_ranked else width)
+    if d < width and not is_ranked:
+        text = (
+            f"The variances of the columns of {rep!r} do not fall, so that they are no principal components. The first "
+            f"{d} of {width} are fitted, as {option('n_pcs', d)} says; leave it out to fit all of them."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
     chosen = x if d == width else x[:, :d]
     found: dict[str, Any] = {"rep_columns": int(d)}
     origin = None
@@ -197,8 +204,11 @@ def _far_origin(x: np.ndarray, rep: str | None) -> np.ndarray | None:
     domains nor posteriors, and the cosines of edges between features that all lie on one side of zero say nothing.
     """
     mean, sd = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
-    varies = x.min(axis=0) < x.max(axis=0)  # the spread of a constant is that of rounding
-    if not (np.abs(mean) > _FAR * sd)[varies].any():
+    varies = x.min(axis=0) < x.max(axis=0)
+    if not varies.any():
+        return None
+    spread = np.where(varies, sd, np.median(sd[varies]))  # that of a constant is rounding
+    if not (np.abs(mean) > _FAR * spread).any():
         return None
     steps = np.spacing(np.abs(mean).astype(x.dtype)).astype(np.float64)
     coarse = np.flatnonzero(varies & (steps > _DIGITS * sd))
@@ -230,17 +240,28 @@ def _corrected(raw: RawFeatures, section: Section, settings: FeatureSettings, pr
     with progress.stage("harmony") if is_harmony else nullcontext():
         components = correct(raw.components)
         if not isinstance(raw.full, np.ndarray):
+            if raw.full is not None:
+                _warn_of_uncentred(section.rep)
             return raw._replace(components=components, as_given=raw.as_given and raw.full is not None)
         return raw._replace(components=components, full=correct(raw.full), as_given=False)
+
+
+def _warn_of_uncentred(rep: str | None) -> None:
+    text = (
+        f"The columns of {rep!r} are sparse, so that {option('correct', 'center')} cannot subtract anything from them: "
+        f"the sections differ in what is fitted as they do in the file, and only the start is centred. {COMPONENTS}."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _refuse_to_harmonise(full: np.ndarray | sp.csr_matrix, rep: str | None) -> None:
     """Raise because what is fitted is not the components, which are all that Harmony corrects."""
     kind = "dense" if isinstance(full, np.ndarray) else "sparse"
+    advice = COMPONENTS if kind == "sparse" else f"Fit their leading columns with {option('n_pcs')}"
     raise InputError(
         f"at most {_WIDEST} dense columns with {option('correct', 'harmony')}",
         f"{full.shape[1]} {kind} ones of {rep!r}",
-        f"Fit their leading columns with {option('n_pcs')}, or choose {option('correct', 'none')}.",
+        f"{advice}, or choose {option('correct', 'none')}.",
     )
 
 

@@ -177,7 +177,7 @@ class FitResult:
         if self.samples is None:
             return None
         shape = (len(self.samples.categories), self.n_domains)
-        places = np.asarray(self.samples.codes) * self.n_domains + self.domains
+        places = self.samples.codes.astype(np.int64) * self.n_domains + self.domains  # codes of few sections are int8
         sizes = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
         return pd.DataFrame(sizes, index=self.samples.categories, columns=[str(k) for k in range(self.n_domains)])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spatialpdvi.errors import InputError, InputWarning, option
-from spatialpdvi.features.build import RawFeatures
+from spatialpdvi.features.build import COMPONENTS, RawFeatures
 from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.initialization import (
     States,
@@ -57,7 +57,7 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
         raise InputError(
             f"dense features with {option('states', options.states)}",
             "sparse ones",
-            f"Fit their principal components with {option('n_pcs')}, or leave {option('states')} out.",
+            f"{COMPONENTS}, or leave {option('states')} out.",
         )
     if wanted > n:
         raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")

@@ -76,7 +76,9 @@ def build_graph(
             weights = weigh_edges(pattern, xy, borders.normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
         patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
-        n_across = _count_across(section, patching.graph) if settings.across_sections else None
+        n_across = None
+        if settings.across_sections:
+            n_across = _count_across(section, patching.graph) if settings.beta > 0.0 else 0
         across = "" if n_across is None else f", {n_across:,} of them across sections"
         stage.note(f"{patching.graph.nnz // 2:,} edges{across}, {len(patching.patches)} patches")
     return SpatialGraph(borders, patching, n_across)
@@ -227,11 +229,12 @@ def _count_across(section: Section, graph: sp.csr_matrix) -> int:
     n = graph.shape[0]
     if n_spots < _FEW_ACROSS * n:
         own, other = _spacings(section)
+        join = f"raise {option('n_neighbors')}" if section.graph is None else "choose another graph"
         text = (
             f"Only {n_across:,} of {graph.nnz // 2:,} edges join spots of two sections, at {n_spots:,} of {n:,} spots, "
             f"with {option('across_sections')}. The median distance to the nearest spot of the same section is "
             f"{own:.3g}, that to the nearest spot of another section is {other:.3g}. Bring z to the unit of x and y, "
-            f"bring the sections closer, or raise {option('n_neighbors')}."
+            f"bring the sections closer, or {join}."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
     return n_across

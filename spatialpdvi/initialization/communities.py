@@ -10,10 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
+from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import nearest
 
 __all__ = ["communities", "shared_neighbors"]
 
+_BLOCK = 1 << 11  # spots whose shared neighbours are counted at a time
 _NEAREST = 15  # others that a spot is joined to
 _LEAST = 8  # spots: fewer are no community
 _TRIES = 12  # resolutions
@@ -28,7 +30,8 @@ def shared_neighbors(x: np.ndarray) -> sp.csr_matrix:
     rows = np.arange(0, near.size + 1, near.shape[1])
     pattern = sp.csr_matrix((np.ones(near.size), near.ravel(), rows), shape=(n, n)) + sp.identity(n)
     joined = ((pattern + pattern.T) > 0).astype(np.float64)
-    shared = sp.csr_matrix((joined @ joined).multiply(joined))
+    # by blocks of rows: where many spots have the same features, nearly all of them share a neighbour
+    shared = sp.vstack([(joined[rows] @ joined).multiply(joined[rows]) for rows in slices(n, _BLOCK)], format="csr")
     shared.setdiag(0.0)
     shared.eliminate_zeros()
     return shared

@@ -271,10 +271,13 @@ class Landscape:
 def lacking(labels: np.ndarray, k: int) -> int:
     """Return how many of k domains have too few of the spots (n,) to count as found.
 
-    These are fewer than ten, or than 0.15 of what the average domain has. Smaller ones cost F little wherever
-    the tissue is narrow, so that the lowest F cuts off the tips of limbs rather than tell organs apart.
+    These are fewer than ten (or than half of the average domain, where it has few), or than 0.15 of the average domain.
+    Smaller ones cost F little wherever the tissue is narrow, so that the lowest F cuts off the tips of limbs rather
+    than tell organs apart.
     """
-    return int((np.bincount(labels, minlength=k) < max(SMALLEST, _SMALLEST_SHARE * labels.size / k)).sum())
+    average = labels.size / k
+    least = max(min(SMALLEST, 0.5 * average), _SMALLEST_SHARE * average)
+    return int((np.bincount(labels, minlength=k) < least).sum())
 
 
 def members(states: StateLikelihoods, phi: np.ndarray, composition: np.ndarray) -> np.ndarray:

@@ -75,10 +75,11 @@ class PottsNormaliser(NamedTuple):
         """Draw the pieces of a graph, a symmetric CSR (n, n) of the weights with each edge twice."""
         upper = sp.triu(graph, k=1).tocoo()
         weight = upper.data.astype(np.float64)
+        chance = -np.expm1(-weight)
         rng = np.random.default_rng(seed)
         pieces = np.empty(_DRAWS)
         for draw in range(_DRAWS):
-            is_open = rng.random(weight.size) < -np.expm1(-weight)
+            is_open = rng.random(weight.size) < chance
             kept = sp.csr_matrix((np.ones(is_open.sum()), (upper.row[is_open], upper.col[is_open])), shape=graph.shape)
             pieces[draw] = connected_components(kept, directed=False, return_labels=False)
         return cls(float(weight.sum()), float(pieces.mean()), float(pieces.var(ddof=1)))

@@ -94,13 +94,14 @@ def fit_range(
     """
     check_section(section, options)
     most = candidates(str(options.k), section.coordinates.shape[0])[-1]
-    settings = FeatureSettings.of(options, n_domains=most)
-    raw = raw_features(section, settings, progress, keep_scaled=True)
+    scanned = FeatureSettings.of(options, n_domains=most)
+    raw = raw_features(section, scanned, progress, keep_scaled=True)
     scan = scan_domains(section, options, raw, progress)
     raw = raw._replace(scaled=None)
     chosen = replace(options, k=scan.k)
     settings = FeatureSettings.of(chosen)
-    if raw.has_more_than(settings.n_components):  # the first of them have not the last bits of a smaller PCA
+    # the first of these components have not the last bits of a smaller PCA, and a wider range needs more of them
+    if raw.has_more_than(settings.n_components) or settings.n_components > scanned.n_components:
         raw = raw_features(section, settings, progress)
     result = fit_features(
         section, raw, chosen, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster

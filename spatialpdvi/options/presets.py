@@ -7,6 +7,7 @@ from typing import Any
 from spatialpdvi.errors import InputError
 from spatialpdvi.options.fit import KMEANS, SOLVER_OPTIONS, FitOptions
 from spatialpdvi.options.idle import idle_options
+from spatialpdvi.options.k_range import read_k
 
 __all__ = ["PRESETS", "preset_options", "set_by"]
 
@@ -60,6 +61,8 @@ def preset_options(preset: str, **given: Any) -> FitOptions:
     chosen = {name: value for name, value in PRESETS[preset].items() if name not in given}
     if given.get("rep") is not None:
         chosen.pop("n_pcs", None)  # says which features are made from counts
+    if isinstance(read_k(given.get("k")), str):
+        chosen.pop("init", None)  # every number of a range has a start of its own
     if given.get("solver", FitOptions.solver) not in _PRIMAL_DUAL:
         chosen = {name: value for name, value in chosen.items() if name not in SOLVER_OPTIONS}
     idle = {name for name, _ in idle_options(FitOptions(**chosen, **given))}

@@ -85,7 +85,8 @@ def read_kind(name: str, value: Any, kind: Any) -> Any:
         Where it has the wrong type: text for a number, 2.5 for a count, None.
     """
     if kind is bool:
-        fits, wanted = isinstance(value, bool), "True or False"
+        is_numpys = getattr(getattr(value, "dtype", None), "kind", "") == "b" and value.ndim == 0
+        fits, wanted = isinstance(value, bool) or is_numpys, "True or False"
     elif kind is int:
         fits, wanted = isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
     elif kind is float:

@@ -1,5 +1,7 @@
 """Features before and after smoothing: which of them are a matrix of the file, unchanged, and need not be written."""
 
+from contextlib import nullcontext
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -7,7 +9,7 @@ import pytest
 import scanpy as sc
 import scipy.sparse as sp
 
-from spatialpdvi import FitOptions, InputError
+from spatialpdvi import FitOptions, InputError, InputWarning
 from spatialpdvi.features.build import raw_features
 from spatialpdvi.features.smoothing import neighbor_averages, smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
@@ -56,7 +58,11 @@ def test_given_columns_stay_as_given_without_smoothing(section, rep):
     ids=str,
 )
 def test_other_features_are_not(section, options):
-    assert not _features(section, **options)[2].as_given
+    some = nullcontext()
+    if options.get("rep") == "narrow" and "n_pcs" in options:
+        some = pytest.warns(InputWarning, match="are no principal components. The first 4 of 5")
+    with some:
+        assert not _features(section, **options)[2].as_given
 
 
 @pytest.mark.parametrize(("smooth", "expected"), [(None, 100), (30, 60), (150, 150)])
@@ -81,8 +87,17 @@ def test_columns_far_from_zero_are_shifted_and_not_as_given(section):
     np.testing.assert_allclose(raw.origin, section.obsm["narrow"].mean(axis=0))
 
 
+@pytest.mark.parametrize(("constant", "is_far"), [(5.0, False), (1e5, True)])
+def test_a_constant_column_far_from_zero_takes_no_digits_from_the_others(section, constant, is_far):
+    section.obsm["narrow"][:, 2] = constant
+    raw = _features(section, rep="narrow", smooth=0)[1]
+    assert (raw.origin is not None) == is_far
+    assert (raw.components[:, 2] == (0.0 if is_far else constant)).all()
+
+
 def test_sparse_columns_are_not_smoothed_or_centred_but_their_components_are(section):
-    read, raw, smoothed = _features(section, rep="sparse", smooth=4, correct="center", sample_key="slice")
+    with pytest.warns(InputWarning, match="are sparse, so that `correct='center'` cannot subtract anything"):
+        read, raw, smoothed = _features(section, rep="sparse", smooth=4, correct="center", sample_key="slice")
     assert smoothed.as_given
     assert (smoothed.fitted != read.features).nnz == 0
     assert not np.array_equal(smoothed.components, raw.components)

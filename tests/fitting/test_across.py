@@ -63,6 +63,11 @@ def test_a_given_graph_keeps_its_edges_across(block):
     assert found.params["n_edges_across"] == (low != np.roll(low, 1)).sum()
 
 
+def test_without_a_prior_no_edge_could_join_sections(block):
+    found = spatialpdvi.fit(block.copy(), sample_key="slice", across_sections=True, beta=0.0, **OPTIONS)
+    assert found.params["n_edges_across"] == 0
+
+
 def test_sections_too_far_apart_to_share_edges_are_told(block):
     section = block.copy()
     section.obsm["spatial"][section.obs["slice"] == "high", 2] += 20.0

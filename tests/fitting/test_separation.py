@@ -11,6 +11,7 @@ from conftest import run
 
 import spatialpdvi as spv
 from spatialpdvi.cli.fit import _print_sections
+from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
 
 OPTIONS = {"k": 2, "n_top_genes": 30, "n_init": 1, "states": "off"}
@@ -78,6 +79,15 @@ class TestWhoIsWarned:
     )
     def test_what_is_advised_depends_on_what_was_tried(self, correct, advice):
         assert advice in _explained([[300, 0], [0, 300]], correct)
+
+
+def test_many_sections_with_many_domains_have_a_row_each():
+    """Codes of 20 sections are int8, and the last of 20 x 7 places is beyond what that holds."""
+    samples = pd.Categorical.from_codes(np.repeat(np.arange(20), 7), [f"s{i:02d}" for i in range(20)])
+    assert samples.codes.dtype == np.int8
+    domains = np.tile(np.arange(7), 20)
+    result = SimpleNamespace(samples=samples, domains=domains, n_domains=7)
+    np.testing.assert_array_equal(FitResult.sizes_by_section(result), np.ones((20, 7)))
 
 
 class TestJointFits:

@@ -30,6 +30,15 @@ def test_an_edge_weighs_as_much_as_its_ends_share_neighbours():
     np.testing.assert_array_equal(shared_neighbors(x).toarray(), expected)
 
 
+def test_the_size_of_blocks_changes_nothing(monkeypatch):
+    x = _groups(n=80)[1]
+    whole = shared_neighbors(x)
+    monkeypatch.setattr("spatialpdvi.initialization.communities._BLOCK", 7)
+    parts = shared_neighbors(x)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+
+
 @pytest.mark.parametrize("resolution", [0.01, 1.0, 30.0])
 def test_groups_that_are_apart_are_found_from_any_resolution(resolution):
     truth, x = _groups()

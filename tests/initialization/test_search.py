@@ -417,6 +417,13 @@ def test_a_domain_counts_as_found_with_fifteen_percent_of_the_average_one(sizes,
     assert lacking(np.repeat(np.arange(4), sizes), 4) == n_lacking
 
 
+def test_where_the_average_domain_has_few_spots_half_as_many_are_enough():
+    """Of 240 spots and 30 domains the average one has eight."""
+    even, few = np.repeat(np.arange(30), 8), np.repeat(np.arange(20), 12)
+    assert lacking(even, 30) == 0
+    assert lacking(few, 30) == 10
+
+
 def test_two_domains_are_not_cut_since_no_others_could_become_one(monkeypatch):
     landscape, _, truth, *_ = _landscape()
     two = landscape.with_domains(2)

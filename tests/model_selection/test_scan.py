@@ -14,6 +14,7 @@ from spatialpdvi.features.build import raw_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.model_selection import scan
 from spatialpdvi.model_selection.stability import Replication
 from spatialpdvi.options.stages import FeatureSettings
 from spatialpdvi.runtime.progress import Progress
@@ -250,6 +251,18 @@ def test_numbers_beyond_the_least_components_have_their_own(tissue, k):
     plain = spatialpdvi.fit(tissue.copy(), k=result.n_domains, **FAST)
     assert result.params["n_features"] == plain.params["n_features"] == max(15, result.n_domains - 1)
     np.testing.assert_array_equal(result.posterior, plain.posterior)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Only .* of 18 domains have spots:spatialpdvi.errors.InputWarning"
+)  # five organs are there
+def test_a_number_beyond_the_range_that_components_were_made_for_has_its_own(tissue, monkeypatch):
+    """The scan of compositions goes on beyond 20 where the evidence is still rising there."""
+    monkeypatch.setattr(scan, "candidates", lambda *_: range(2, 5))  # few components; the numbers themselves are more
+    monkeypatch.setattr(scan, "scan_domains", lambda *_: scan.Scan("auto", 18, "made up", {"k": np.array([18])}))
+    result = spatialpdvi.fit(tissue.copy(), k="auto", **FAST)
+    assert result.params["n_features"] == 17
+    np.testing.assert_array_equal(result.posterior, spatialpdvi.fit(tissue.copy(), k=18, **FAST).posterior)
 
 
 def test_one_number_of_a_range_sees_as_many_components_as_alone(tissue):

@@ -125,6 +125,16 @@ def test_numbers_of_numpy_are_numbers():
     assert not [name for name, value in vars(options).items() if isinstance(value, np.generic)]  # JSON has none
 
 
+def test_truth_values_of_numpy_are_truth_values():
+    options = FitOptions(k=3, whiten=np.False_)
+    assert options.whiten is False
+
+
+def test_given_columns_are_no_genes_that_could_be_fitted_themselves():
+    with pytest.raises(InputError, match=r"^Expected `n_pcs` to be at least 1 with `rep`, found 0\."):
+        FitOptions(k=3, rep="X_pca", n_pcs=0, correct="center")
+
+
 def test_numbers_that_may_be_words_are_read_from_text():
     assert [FitOptions(k=2, states=given).states for given in (2, "1000", " Auto ", "OFF")] == [2, 1000, "auto", "off"]
     assert [FitOptions(k=2, min_counts=given).min_counts for given in (1, " 12 ", "Auto", None)] == [
@@ -212,6 +222,12 @@ def test_a_preset_sets_nothing_that_has_no_effect(given, set_here):
     assert set_by("paper", chosen).keys() == set_here
     assert idle_options(chosen) == []
     assert chosen == FitOptions(k=7, **given, **set_by("paper", chosen))
+
+
+@pytest.mark.parametrize("k", ["auto", "3:6"])
+def test_a_preset_leaves_every_number_of_a_range_a_start_of_its_own(k):
+    assert preset_options("paper", k=k).init is None
+    assert preset_options("paper", k="7").init == "kmeans"
 
 
 def test_an_unknown_preset_is_refused():
