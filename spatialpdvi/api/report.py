@@ -119,6 +119,9 @@ def report_files(
     )
     if read_kind("n_genes", n_genes, int) < 0:
         raise InputError("at least 0", str(n_genes), option="n_genes")
+    for name, given in (("layer", layer), ("gene_key", gene_key)):
+        if given is not None and not n_genes:
+            raise InputError(f"marker genes with {option(name)}", "none", "Only genes are read from the counts.")
     if memory is not None:
         parse_size(memory)  # before any work
     progress = progress_of(progress)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -275,16 +275,16 @@ def limit_threads(threads: int | None) -> None:
         os.environ[name] = str(threads)
 
 
-def print_scores(rows: dict[str, dict[str, Any]]) -> None:
+def print_scores(*rows: tuple[str, Mapping[str, Any]]) -> None:
     """Print the number of labelled spots, and a table with one row per labelling and one column per score."""
     from spatialpdvi.metrics.clustering import SCORES
 
-    first = next(iter(rows.values()))
+    _, first = rows[0]
     if "n_scored" in first:
         click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
-    shown = [name for name in SCORES if any(name in row for row in rows.values())]
+    shown = [name for name in SCORES if any(name in row for _, row in rows)]
     heads = ["", *(SCORES[name] for name in shown)]
-    cells = [[label, *(f"{row[name]:.3f}" if name in row else "" for name in shown)] for label, row in rows.items()]
+    cells = [[label, *(f"{row[name]:.3f}" if name in row else "" for name in shown)] for label, row in rows]
     print_table(heads, cells, numbers=range(1, len(heads)))
 
 

@@ -77,4 +77,4 @@ def evaluate(
             content = {"label_key": label_key, "domain_key": domain_key, "scores": scores}
             write_json(report, content, option="json")
         if not quiet:
-            print_scores({domain_key: scores})
+            print_scores((domain_key, scores))

@@ -179,7 +179,7 @@ def fit(
 
 
 def _print_summary(result: "FitResult", written: list[Path], key: str, *, verbose: bool) -> None:
-    print_scores({"domains": result.scores, "start": result.scores["baseline"], **_by_sample(result.scores)})
+    print_scores(("domains", result.scores), ("start", result.scores["baseline"]), *_by_sample(result.scores))
     if "trivial" in result.scores:
         trivial = result.scores["trivial"]
         click.echo(
@@ -209,11 +209,11 @@ def _print_sections(result: "FitResult", *, verbose: bool) -> None:
         print_table(heads, rows, numbers=range(1, len(heads)), widest=None if verbose else _WIDEST)
 
 
-def _by_sample(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the scores of each section of a joint fit, by its name."""
+def _by_sample(scores: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the scores of each section of a joint fit."""
     columns = dict(scores.get("samples", {}))
-    names = columns.pop("sample", ())
-    return {name: {score: values[i] for score, values in columns.items()} for i, name in enumerate(names)}
+    for i, name in enumerate(columns.pop("sample", ())):
+        yield name, {score: values[i] for score, values in columns.items()}
 
 
 def _print_scan(scan: "Scan") -> None:

@@ -102,7 +102,7 @@ def predict(
 
 
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:
-    print_scores({"domains": result.scores, "start of the prediction": result.scores["baseline"]})
+    print_scores(("domains", result.scores), ("start of the prediction", result.scores["baseline"]))
     print_calibration(result)
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)

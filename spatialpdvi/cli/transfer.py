@@ -74,7 +74,7 @@ def transfer(section: Path, *, to: Path, output: Path | None, quiet: bool, verbo
         with display(quiet=quiet, verbose=verbose) as progress:
             result = transfer_file(section, to, output=output, progress=progress, **options)
         if not quiet:
-            print_scores({"domains": result.scores})
+            print_scores(("domains", result.scores))
             for row in result.sections.itertuples():
                 name = f"section {row.section}: " if row.section else ""
                 click.echo(

@@ -14,10 +14,10 @@ from spatialpdvi.io.formats.matrices import Layout
 from spatialpdvi.io.formats.streaming import BLOCK_VALUES
 from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
-from spatialpdvi.io.section.labels import read_labels
+from spatialpdvi.io.section.labels import read_initial, read_labels
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import KMEANS, FitOptions
 from spatialpdvi.options.stages import StartSettings, are_tall, default_n_neighbors
 from spatialpdvi.options.states import search_rounds, wanted_states
 from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, show_size
@@ -59,6 +59,8 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     location = locate(path)
     with H5adSource(location) as source:
         labelled = read_labels(source, options.label_key)[0] is not None
+        if options.init is not None and options.init != KMEANS:
+            read_initial(source, options.init)
         assumed = []
         if options.smooth is None:
             assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")

@@ -80,7 +80,8 @@ def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
     Those that the fit has stored are of all of its spots, against the labels of the fit.
     """
     stored: Mapping[str, Any] = fitted.summary["scores"]
-    others = fitted.annotation is not None and fitted.label_key != stored_params(fitted.summary).get("label_key")
+    key = stored_params(fitted.summary).get("label_key")
+    others = key is not None and fitted.annotation is not None and fitted.label_key != key
     if others and fitted.coordinates is not None:
         return _scores_of_stored(fitted, fitted.coordinates)
     return scores_of_spots(fitted) or stored

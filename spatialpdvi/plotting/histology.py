@@ -54,7 +54,9 @@ def draw_image(axes: Axes, image: TissueImage) -> None:
     axes.imshow(
         image.pixels[slice(*rows), slice(*columns)],
         extent=(x[0] / image.scale, x[1] / image.scale, y[1] / image.scale, y[0] / image.scale),
-        cmap="gray",
+        cmap="gray",  # where there is no colour: from black to white, whatever part of the image is drawn
+        vmin=0,
+        vmax=255 if image.pixels.dtype == np.uint8 else 1,
         zorder=0,
     )
 

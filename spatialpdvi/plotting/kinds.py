@@ -17,12 +17,14 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.expression import read_gene_counts
 from spatialpdvi.io.results.fitted import (
     Fitted,
+    joint_samples,
     not_ours,
     read_composition,
     read_connectivities,
     read_flow,
     read_number,
     read_states,
+    scores_of_fit,
     why_missing,
 )
 from spatialpdvi.io.results.keys import Keys
@@ -134,7 +136,9 @@ class View:
     def images(self) -> dict[str, TissueImage]:
         """The image of each section, by its name."""
         with own_names({} if self.image else {"image": None}):  # nothing else could be drawn without it
-            found = read_images(self.source, self.fitted.samples)
+            fitted = self.fitted
+            others = joint_samples(scores_of_fit(fitted.summary)) if fitted.section is not None else []
+            found = read_images(self.source, fitted.samples, section=fitted.section, fitted=others)
         return {printable(name): image for name, image in found.items()}
 
     @cached_property

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.results.fitted import scores_of_fit
+from spatialpdvi.io.results.fitted import joint_samples, scores_of_fit
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
-from spatialpdvi.report.content import Material, joint_samples, number
+from spatialpdvi.report.content import Material, number
 
 __all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options", "transfer_command"]
 
@@ -112,7 +113,7 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
     path = material.left_out_of or material.counts or material.path
     if material.left_out_of is not None:
         paths = {}
-    beside = path.with_name(f"{path.stem}_again{path.suffix}")
+    beside = _beside(path)
     if material.fitted.carried_from is not None:
         known = "transferred_from" in params
         return shell_line(transfer_command(params, path, output=beside)) if known else None
@@ -138,6 +139,14 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
     folder = path.with_name("again")
     line = shell_line(fit_command(options, files, output=folder, sizes=sizes))
     return f"{shell_line(['mkdir', '-p', '--', str(folder)])} && {line}"
+
+
+def _beside(path: Path) -> Path:
+    """Return the path of a further file or store in the same folder; for a table of a store, beside the store."""
+    store = path.parents[1] if locate(path).spatialdata is not None else None
+    if store is None:
+        return path.with_name(f"{path.stem}_again{path.suffix}")
+    return store.with_name(f"{store.stem}_{path.name}_again{store.suffix}")
 
 
 def _sizes(scores: Mapping[str, Any]) -> list[int] | None:

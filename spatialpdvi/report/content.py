@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.fitting.result import SCAN_COLUMNS
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
-from spatialpdvi.io.results.fitted import Fitted, is_prediction, stored_params
+from spatialpdvi.io.results.fitted import Fitted, is_prediction, joint_samples, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
 from spatialpdvi.metrics.clustering import SCORES, overlap
 
@@ -26,7 +26,6 @@ __all__ = [
     "confidence_table",
     "domain_table",
     "genes_to_map",
-    "joint_samples",
     "number",
     "own_scores",
     "scan_table",
@@ -270,20 +269,20 @@ def genes_to_map(
     return chosen
 
 
-def joint_samples(scores: Mapping[str, Any]) -> list[str]:
-    """Return the names of the sections of a joint fit in their order; an empty list for a fit of one section."""
-    samples = scores.get("samples")
-    names = samples.get("sample") if isinstance(samples, Mapping) else None
-    return [] if names is None else [str(name) for name in np.atleast_1d(names)]
-
-
 def own_scores(material: Material, scores: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """Return the scores of the section alone, also if its file is one of a joint fit."""
+    """Return the scores of the section alone, also if its file is one of a joint fit.
+
+    A file that was renamed is known by the number of its spots; there are no scores where two have as many.
+    """
     scores = material.scores if scores is None else scores
     names = joint_samples(scores)
-    if material.name not in names or "sample_key" in material.params:
+    if not names or "sample_key" in material.params:
         return scores
-    return _of_sample(scores, names.index(material.name))
+    if material.name in names:
+        return _of_sample(scores, names.index(material.name))
+    sizes = np.atleast_1d(scores["samples"].get("n_spots", ()))
+    same = np.flatnonzero(sizes == material.fitted.domains.size)
+    return _of_sample(scores, int(same[0])) if same.size == 1 else {}
 
 
 def score_table(material: Material) -> tuple[list[str], list[list[str]]]:

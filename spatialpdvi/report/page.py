@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.description.summary import summary_rows, text_of
-from spatialpdvi.io.results.fitted import scores_of_fit
+from spatialpdvi.io.results.fitted import joint_samples, scores_of_fit
 from spatialpdvi.metrics.section import measured_calibration
 from spatialpdvi.plotting.labels import printable
 from spatialpdvi.report.command import repeating_command
@@ -21,7 +21,6 @@ from spatialpdvi.report.content import (
     certificate_table,
     confidence_table,
     domain_table,
-    joint_samples,
     number,
     own_scores,
     scan_table,

@@ -243,7 +243,7 @@ def test_evaluate_scores_any_two_columns(toy_file, tmp_path):
 
 def test_scores_stand_in_columns_and_those_that_there_are_not_are_free(capsys):
     domains = {"n_scored": 1_200, "n_spots": 3_000, "ari": 0.5, "homogeneity": 0.25, "pas": 0.125, "other": 1.0}
-    print_scores({"domains": domains, "start of it": {"ari": 0.75, "pas": 1.0}})
+    print_scores(("domains", domains), ("start of it", {"ari": 0.75, "pas": 1.0}))
     assert capsys.readouterr().out.splitlines() == [
         "1,200 of 3,000 spots have a label and are scored",
         "               ARI  homogeneity    PAS",

@@ -10,6 +10,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.fitted import read_composition, read_fitted, read_own_colours
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.stored import fitted_features
+from spatialpdvi.metrics.section import shown_scores
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,35 @@ def test_too_few_colours_of_labels_are_not_used(fits):
     fits.uns["annotation_colors"] = np.array(["#111111"], dtype=object)
     with pytest.warns(InputWarning, match=r"^uns\['annotation_colors'\] is not used: it does not hold a colour"):
         assert read_fitted(AnnDataSource(fits), Keys()).label_colours is None
+
+
+def test_colours_of_labels_that_are_whole_numbers_have_their_names(fits):
+    """A column of whole numbers with a missing one has the categories 1.0, 2.0, ..., which are the labels 1, 2, ..."""
+    fits = fits.copy()
+    fits.obs["annotation"] = pd.Categorical(np.where(np.arange(400) % 2, 1.0, 2.0))
+    fits.uns["annotation_colors"] = np.array(["#111111", "#222222"], dtype=object)
+    found = read_fitted(AnnDataSource(fits), Keys())
+    assert found.label_colours == {"1": "#111111", "2": "#222222"}
+    assert list(found.annotation.categories) == ["1", "2"]
+
+
+@pytest.mark.parametrize("given", [None, "annotation"])
+def test_known_labels_are_those_of_the_fit_unless_others_are_named(fits, given):
+    fits = fits.copy()
+    fits.uns["pdvi"]["params"]["label_key"] = "layer"
+    fits.uns["pdvi"]["scores"]["ari"] = 0.125
+    fits.obs["layer"] = np.where(np.arange(400) % 2, "odd", "even")
+    found = read_fitted(AnnDataSource(fits), Keys(), label_key=given)
+    assert found.label_key == (given or "layer")
+    # scores beside a map are those of its labels
+    of_the_fit = given is None
+    assert shown_scores(found)["ari"] == (0.125 if of_the_fit else spv.evaluate(fits, label_key=given)["ari"])
+
+
+def test_scores_beside_a_map_of_some_spots_are_of_these(fits):
+    some = fits[:200].copy()
+    assert shown_scores(read_fitted(AnnDataSource(some), Keys()))["n_spots"] == 200
+    assert shown_scores(read_fitted(AnnDataSource(fits), Keys())) is not None
 
 
 def test_the_number_of_fitted_domains_is_that_before_edits_and_selections(fits):

@@ -170,6 +170,25 @@ class TestImage:
             axes = pl.domains(both, image=True)
         assert [len(child.images) for child in axes.child_axes] == [1, 0]
 
+    def test_a_section_that_is_selected_from_several_has_no_image_of_another(self, adata):
+        both = ad.concat({"V1": adata, "V2": adata.copy()}, label="library_id", index_unique="-", uns_merge="first")
+        both.uns["spatial"] = {"V1": _library(_image()), "V2": _library(255 - _image())}
+        both.uns["pdvi"]["params"]["sample_key"] = "library_id"
+        both.uns["pdvi"]["scores"]["samples"] = {"sample": np.array(["V1", "V2"], dtype=object)}
+        second = both[both.obs["library_id"] == "V2"].copy()
+        place = adata.obsm["spatial"][10]
+        blue = _pixel_at(pl.domains(second, image=True), place)[2]
+        assert blue == 255 - 90
+        del second.uns["spatial"]["V2"]
+        with pytest.raises(InputError, match=r"one section, 'V2', found images of 'V1'\. Select the section again"):
+            pl.domains(second, image=True)
+
+    def test_grey_is_as_bright_as_the_image_wherever_it_is_cropped(self, adata):
+        adata.uns["spatial"]["V1"]["images"]["hires"] = np.full((520, 700), 200, dtype=np.uint8)
+        (drawn,) = pl.image(adata).images
+        red, green, blue = drawn.to_rgba(drawn.get_array(), bytes=True)[0, 0, :3]
+        assert red == green == blue == pytest.approx(200, abs=1)
+
     def test_coordinates_of_another_unit_are_told(self, adata):
         adata.obsm["spatial"] = adata.obsm["spatial"] / 100  # rows and columns of the array, say
         with pytest.warns(

@@ -32,6 +32,7 @@ from spatialpdvi.plotting.charts import count_confusion
 from spatialpdvi.plotting.fields import _thin, choose_edges
 from spatialpdvi.plotting.kinds import KINDS
 from spatialpdvi.plotting.labels import check_labels
+from spatialpdvi.plotting.page import Heading, Panel, draw_page, write_title
 from spatialpdvi.plotting.spots import place_spots
 from spatialpdvi.plotting.tissue import place_tissue
 
@@ -725,6 +726,28 @@ class TestAxes:
         texts = [text.get_text() for text in legend_of(axes).get_texts()]
         assert texts[:3] == [names[0], "a name of many words, a…", names[2]]
         assert axes.get_window_extent().width > 0.4 * figure.bbox.width
+
+    @pytest.mark.parametrize("kind", ["domains", "annotation"])
+    def test_long_names_can_be_told_apart(self, adata, kind):
+        column = {"domains": "pdvi_domain", "annotation": "annotation"}[kind]
+        names = list(adata.obs[column].cat.categories)
+        long = {name: f"Excitatory neurons of layer {i}" for i, name in enumerate(names[:2])}
+        adata.obs[column] = adata.obs[column].cat.rename_categories(long)
+        texts = [text.get_text() for text in legend_of(getattr(pl, kind)(adata)).get_texts()]
+        assert len(set(texts)) == len(texts)
+        assert texts[0].startswith("Excitatory")
+        assert texts[0].endswith("0")
+
+    @pytest.mark.parametrize("name", ["a$_$b", "$A$", "a$b"])
+    def test_dollars_in_a_heading_are_no_formula(self, name, tmp_path):
+        figure = draw_page([Panel((2.0, 2.0), lambda _: Heading(name, name))], title=None)
+        figure.savefig(tmp_path / "page.png")
+        assert [text.get_text() for text in figure.axes[0].texts] == [name, name]
+        assert not any(text.get_parse_math() for text in figure.axes[0].texts)
+        axes = _figure(3, 3).subplots()
+        write_title(axes, Heading(name, ""))
+        axes.figure.canvas.draw()
+        assert not axes.title.get_parse_math()
 
     def test_without_axes_there_is_one_new_figure_of_pyplot(self, adata):
         from matplotlib import pyplot as plt

@@ -772,6 +772,14 @@ class TestSave:
         assert path.read_text() == "old"
         assert list(tmp_path.iterdir()) == [path]
 
+    def test_a_large_figure_has_as_many_dots_as_it_can(self, tmp_path, monkeypatch):
+        figure, used = Figure((600, 1)), []
+        monkeypatch.setattr(figure, "savefig", lambda path, dpi, **_: used.append(dpi) or path.touch())
+        save_figure(figure, tmp_path / "a.png")
+        assert used == [109]
+        with pytest.raises(InputError, match=r"found 150, which makes 90,000 pixels along a side\. Give `dpi=109`"):
+            save_figure(figure, tmp_path / "a.png", dpi=150)
+
     @pytest.mark.parametrize("dpi", [2401, 10**9])
     def test_too_many_dots(self, tmp_path, dpi):
         with pytest.raises(

@@ -9,7 +9,7 @@ import pytest
 
 from spatialpdvi.io.results.fitted import stored_params
 from spatialpdvi.options.fit import FitOptions, option_table
-from spatialpdvi.report.command import fit_command, predict_command, shell_line, stored_options
+from spatialpdvi.report.command import _beside, fit_command, predict_command, shell_line, stored_options
 
 pytestmark = pytest.mark.cli
 
@@ -91,8 +91,19 @@ def test_a_prediction_is_repeated_with_its_model():
     params = {"model": "my cortex.npz", "k": 7, "beta": 1.0, "tau": 0.5, "correct": "center", "key_added": "two"}
     params |= {"mask": "in_tissue", "min_counts": "auto", "min_genes": 5, "layer": "counts"}
     line = shell_line(predict_command(params, Path("new.h5ad"), output=OUT))
+    assert "--correct none" in shell_line(predict_command(params | {"correct": "none"}, Path("new.h5ad"), output=OUT))
     assert line.startswith("spatialpdvi predict new.h5ad --model 'my cortex.npz' ")
     assert shlex.split(line)[5:] == [
         *("--layer", "counts", "--mask", "in_tissue", "--min-counts", "auto", "--min-genes", "5"),
         *("--correct", "center", "--key-added", "two", "-o", "out.h5ad"),
     ]
+
+
+@pytest.mark.parametrize("table", ["a", "b"])
+def test_the_command_of_a_table_writes_beside_its_store(tmp_path, table):
+    """What lies in the store is a table, and what has no ending could be no output."""
+    (tmp_path / "xenium.zarr" / "tables" / table).mkdir(parents=True)
+    for folder in ("", "tables", f"tables/{table}"):
+        (tmp_path / "xenium.zarr" / folder / "zarr.json").write_text("{}")
+    assert _beside(tmp_path / "xenium.zarr" / "tables" / table) == tmp_path / f"xenium_{table}_again.zarr"
+    assert _beside(tmp_path / "one.h5ad") == tmp_path / "one_again.h5ad"

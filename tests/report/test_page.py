@@ -153,6 +153,20 @@ def test_one_file_of_a_joint_fit_names_the_others(joint, tmp_path):
     assert _words_of(line)[:3] == ["fit", str(tmp_path / "left.h5ad"), str(tmp_path / "right.h5ad")]
 
 
+def test_a_file_of_a_joint_fit_with_another_name_is_known_by_its_spots(joint, fitted, tmp_path):
+    """Both files have 300 spots: scores of a renamed one are of neither, and once one is shorter of that."""
+    renamed = joint[0].rename(tmp_path / "renamed.h5ad")
+    assert report(renamed, fitted).tables["summary"][0][1][3:7] == ["–", "–", "–", "–"]
+    ari = anndata.read_h5ad(renamed).uns["pdvi"]["scores"]["samples"]["ari"][0]
+
+    def other_sizes(adata):
+        for scores in (adata.uns["pdvi"]["scores"], adata.uns["pdvi"]["scores"]["baseline"]):
+            scores["samples"]["n_spots"] = np.array([300, 299])
+
+    change(renamed, other_sizes)
+    assert report(renamed, fitted).tables["summary"][0][1][3] == f"{ari:.3f}"
+
+
 def test_sections_of_one_file(fitted, tmp_path):
     change(fitted, lambda adata: adata.obs.insert(0, "slice", np.where(np.arange(600) < 200, "front", "back")))
     run("fit", fitted, "--k", "3", "--sample-key", "slice", *FEW, "--quiet")
@@ -267,6 +281,14 @@ def test_another_column_of_sections(joint):
     assert re.findall(r'"data:image[^"]+"', path.with_name("x.html").read_text(encoding="utf-8")) == first
 
 
+@pytest.mark.parametrize("option", ["layer", "gene-key"])
+def test_options_of_genes_without_genes_are_refused(fitted, option):
+    refused = run("report", fitted, "--no-markers", f"--{option}", "x", "-o", fitted.with_name("x.html"), code=2)
+    assert refused.stderr == (
+        f"Error: Expected marker genes with --{option}, found none. Only genes are read from the counts.\n"
+    )
+
+
 def test_marker_genes_can_be_left_out(fitted):
     page = report(fitted, options=["--no-markers"])
     assert "Marker genes were not requested." in page.words
@@ -293,6 +315,18 @@ def test_a_prediction(fitted, model, tmp_path):
     words[words.index("--model") + 1] = str(model)
     run(*words, "--quiet")
     assert np.array_equal(posterior(tmp_path / "new_again.h5ad"), posterior(tmp_path / "new.h5ad"))
+
+
+def test_a_prediction_by_a_model_in_memory_is_no_fit(fitted):
+    with H5adSource(fitted) as source:
+        summary = source.uns("pdvi")
+    del summary["params"]["versions"]
+    params = {"model_version": 3, **{name: summary["params"][name] for name in ("k", "seed", "label_key")}}
+    change(fitted, lambda adata: adata.uns["pdvi"].update(params=params))
+    page = report(fitted)
+    assert not page.commands
+    assert "The model was in memory, not in a file, so there is no command." in " ".join(page.words.split())
+    assert [row[0] for row in page.tables["section-1-scores"][0][1:]][1] == "start of the prediction"
 
 
 def test_a_number_of_domains_that_was_chosen(fitted, tmp_path):

@@ -12,13 +12,14 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
-from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
+from spatialpdvi.io.section.labels import label_text, read_domains, read_labels, read_samples
 
 __all__ = [
     "SELECTED",
     "Fitted",
     "check_fitted",
     "is_prediction",
+    "joint_samples",
     "lost_sample_key",
     "not_ours",
     "read_agreement",
@@ -72,6 +73,7 @@ class Fitted(NamedTuple):
     colours: dict[str, str] | None  # by domain, where they are stored; they may be no valid colours
     summary: dict[str, Any]  # uns[key]: params, trace, certificate, scores, ...
     samples: pd.Categorical | None  # (n,): section of each spot, where there are several
+    section: str | None = None  # the name of the only one, where a column names it
     label_key: str | None = None  # column of obs that holds the annotation
     label_colours: dict[str, str] | None = None  # by label, where the user stored any; they may be no valid colours
 
@@ -138,9 +140,9 @@ def read_fitted(
     check_fitted(source, keys)
     summary = read_summary(source, keys.uns)
     annotation, found_key = read_labels(source, _label_key_of_fit(source, summary) if label_key is None else label_key)
-    samples = coordinates = None
+    samples = coordinates = section = None
     if placed:
-        samples = samples_of_fit(source, summary, sample_key)
+        samples, section = _samples_and_only_one(source, summary, sample_key)
         coordinates = read_coordinates(source, spatial_key_of_fit(summary, spatial_key), samples=samples)
     calibrated = keys.calibrated_confidence
     return Fitted(
@@ -152,6 +154,7 @@ def read_fitted(
         colours=read_colours(source, keys),
         summary=summary,
         samples=samples,
+        section=section,
         label_key=found_key,
         label_colours=None if found_key is None else _read_label_colours(source, found_key),
     )
@@ -189,6 +192,13 @@ def is_prediction(summary: Any) -> bool:
     return not {"model", "model_version"}.isdisjoint(stored_params(summary))
 
 
+def joint_samples(scores: Mapping[str, Any]) -> list[str]:
+    """Return the names of the sections of a joint fit in their order; an empty list for a fit of one section."""
+    samples = scores.get("samples")
+    names = samples.get("sample") if isinstance(samples, Mapping) else None
+    return [] if names is None else [str(name) for name in np.atleast_1d(names)]
+
+
 def scores_of_fit(summary: Any) -> Mapping[str, Any]:
     """Return scores over all sections of a fit from its summary, ``uns[key]``; empty where there are none.
 
@@ -212,9 +222,16 @@ def samples_of_fit(source: Source, summary: Any, key: str | None) -> pd.Categori
 
     Returns None where there is one section. Where the fit's column is gone, a warning says so.
     """
+    return _samples_and_only_one(source, summary, key)[0]
+
+
+def _samples_and_only_one(source: Source, summary: Any, key: str | None) -> tuple[pd.Categorical | None, str | None]:
+    """Read the section of each spot, and, where all are of one section, the name of that instead."""
     key = sample_key_of_fit(source, summary, key)
     samples = None if key is None else read_samples(source, key)
-    return samples if samples is not None and len(samples.categories) > 1 else None
+    if samples is None or len(samples.categories) > 1:
+        return samples, None
+    return None, str(samples.categories[0])
 
 
 def sample_key_of_fit(source: Source, summary: Any, key: str | None) -> str | None:
@@ -271,7 +288,7 @@ def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
         return None
     column = source.obs(keys.domain)
     if isinstance(column.dtype, pd.CategoricalDtype):
-        names = [str(name) for name in column.cat.categories]
+        names = [label_text(name) for name in column.cat.categories]
     else:
         names = list(read_domains(source, keys.domain).categories)
     values = source.uns(keys.colours)
@@ -308,7 +325,7 @@ def _read_label_colours(source: Source, key: str) -> dict[str, str] | None:
     column, colours = source.obs(key), np.atleast_1d(source.uns(f"{key}_colors")).tolist()
     if not isinstance(column.dtype, pd.CategoricalDtype):
         return None
-    names = [str(name) for name in column.cat.categories]
+    names = [label_text(name) for name in column.cat.categories]
     if len(colours) < len(names) or not all(isinstance(colour, str) for colour in colours):
         text = f"uns['{key}_colors'] is not used: it does not hold a colour for each of the {len(names)} labels."
         warnings.warn(InputWarning(text), stacklevel=3)

@@ -7,7 +7,7 @@ coordinates.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,9 @@ class TissueImage(NamedTuple):
     diameter: float | None  # of a spot, in the unit of the coordinates; None where it is not known
 
 
-def read_images(source: Source, samples: pd.Categorical | None) -> dict[str, TissueImage]:
+def read_images(
+    source: Source, samples: pd.Categorical | None, *, section: str | None = None, fitted: Sequence[str] = ()
+) -> dict[str, TissueImage]:
     """Read the image of each section that has one, by the name of the section.
 
     Parameters
@@ -45,6 +47,10 @@ def read_images(source: Source, samples: pd.Categorical | None) -> dict[str, Tis
     samples
         Section of each spot, (n,), whose names are keys of ``uns['spatial']``; None for a single section, whose only
         image has the name "" in the result.
+    section
+        The name of a single section, where it has one.
+    fitted
+        The names of all sections that were fitted together. The image of another one is not that of these spots.
 
     Raises
     ------
@@ -58,13 +64,17 @@ def read_images(source: Source, samples: pd.Categorical | None) -> dict[str, Tis
             f"an image of the tissue in uns['{IMAGES}'][section]['images'] of {source.name}", "none", _MAKE
         )
     if samples is None:
-        if len(pictured) > 1:
+        own = [name for name in pictured if name == section] or [name for name in pictured if name not in fitted]
+        if len(own) != 1:
             raise InputError(
-                f"one image of the tissue in {source.name}, which has one section",
+                f"one image of the tissue in {source.name}, which has one section"
+                + (f", {section!r}" if section else ""),
                 f"images of {list_keys(pictured)}",
-                f"Name the column of obs whose values are these names with {option('sample_key')}.",
+                f"Name the column of obs whose values are these names with {option('sample_key')}."
+                if section is None
+                else "Select the section again from the sections with their images.",
             )
-        return {"": _read(source, pictured[0], libraries[pictured[0]])}
+        return {"": _read(source, own[0], libraries[own[0]])}
     names = [str(name) for name in samples.categories]
     missing = [name for name in names if name not in pictured]
     if len(missing) == len(names):

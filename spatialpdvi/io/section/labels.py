@@ -11,6 +11,7 @@ from spatialpdvi.io.formats.sources import Source
 
 __all__ = [
     "DEFAULT_LABEL_KEY",
+    "label_text",
     "read_column",
     "read_domains",
     "read_initial",
@@ -166,15 +167,19 @@ def _unhashable(column: pd.Series) -> str:
 
 
 def _text(value: Any, name: str) -> str:
+    if isinstance(value, float | np.floating) and not float(value).is_integer():
+        raise InputError(
+            f"{name} to hold labels (text, categories or whole numbers)", f"{value:.6g}", "Name a column of labels."
+        )
+    return label_text(value)
+
+
+def label_text(value: Any) -> str:
+    """Return a value of a column, or a category, as the label that it is: a whole number has no decimals."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if not isinstance(value, float | np.floating):
-        return str(value)
-    if float(value).is_integer():
-        return str(int(value))
-    raise InputError(
-        f"{name} to hold labels (text, categories or whole numbers)", f"{value:.6g}", "Name a column of labels."
-    )
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if is_whole else str(value)
 
 
 def _rank(text: str) -> tuple[bool, int, str]:
