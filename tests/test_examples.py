@@ -14,6 +14,8 @@ from binning_samples import draw, write_gem
 import spatialpdvi as spv
 from spatialpdvi import api
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[1] / "docs"
 # raised and warned, not called
 NOT_CALLED = {"InputError", "InputWarning", "pp", "tl"}

@@ -11,6 +11,8 @@ from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State
 
+pytestmark = pytest.mark.slow
+
 RULE = StopRule(1e-12, 1e-15, 24)  # P2D-VI grows cautious at its tenth and twentieth epoch
 
 

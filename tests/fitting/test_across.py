@@ -10,6 +10,8 @@ import spatialpdvi
 from spatialpdvi import FitOptions, InputError, InputWarning, fit_files
 from spatialpdvi.cli import main
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"k": 3, "n_init": 1, "rep": "X_emb"}
 SIDE, HEIGHT = 12, 6
 

@@ -23,6 +23,8 @@ from spatialpdvi.prediction.shift import similarity_to_model
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.synthetic import simulate
 
+pytestmark = pytest.mark.slow
+
 FAST = {"k": 4, "n_init": 1, "n_top_genes": 100, "states": 8, "search": 2}
 
 

@@ -11,6 +11,8 @@ from spatialpdvi.features import scaling
 from spatialpdvi.io.formats import streaming
 from spatialpdvi.runtime import memory
 
+pytestmark = pytest.mark.slow
+
 FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 100}
 
 
@@ -70,7 +72,6 @@ def test_a_search_that_a_limit_cannot_hold_is_said_before_it_begins(toy_file, tm
     )
 
 
-@pytest.mark.slow
 def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     other = tmp_path / "other.h5ad"
     other.write_bytes(toy_file.read_bytes())

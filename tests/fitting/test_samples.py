@@ -56,6 +56,7 @@ def test_no_edge_average_or_patch_reaches_into_another_section(joint):
     assert result.certificate.converged
 
 
+@pytest.mark.slow
 def test_compositions_of_sections_on_top_of_each_other_are_those_of_sections_apart(joint):
     options = {"k": 4, "states": 6, "search": 2, "sample_key": "slice", **OPTIONS}
     moved = joint.copy()

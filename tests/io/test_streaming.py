@@ -19,6 +19,8 @@ from spatialpdvi.io.formats.streaming import CopiedRows, read_range
 from spatialpdvi.io.section.counts import find_counts, read_counts
 from spatialpdvi.runtime.rows import JoinedRows, SelectedRows, columns_of, row_blocks
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def counts():

@@ -19,6 +19,8 @@ from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.section.section import read_section
 from spatialpdvi.io.storage.zarr_stores import is_chunk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory, make):

@@ -451,7 +451,7 @@ def test_every_type_of_a_composition_is_in_its_legend():
     assert box.y0 >= 0
 
 
-@pytest.mark.parametrize("n_sections", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_sections", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 5))])
 @pytest.mark.parametrize("n_types", [3, 12, 45])
 def test_a_long_legend_stretches_no_composition(n_sections, n_types):
     rows = [

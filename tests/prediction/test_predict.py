@@ -242,6 +242,7 @@ def test_a_few_spots_are_enough(section, fit, n):
     assert np.isfinite(found.posterior).all()
 
 
+@pytest.mark.filterwarnings("ignore:The variances .* do not fall:spatialpdvi.errors.InputWarning")  # of six drawn ones
 @pytest.mark.parametrize(("width", "offset", "options"), [(4, 0.0, {}), (6, 1e3, {"n_pcs": 4})])
 def test_features_that_are_given_need_no_genes(section, tmp_path, width, offset, options):
     """Only the first columns may be fitted, and they may lie far from zero."""

@@ -5,6 +5,8 @@ from reference import recompute, stored
 
 from spatialpdvi import FitOptions, fit_file
 
+pytestmark = pytest.mark.slow
+
 # technology -> (file, K, least ARI): a few hundredths below what the fit reaches
 SECTIONS = {
     "Visium": ("dlpfc_151673", 7, 0.50),

@@ -18,6 +18,8 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.synthetic import expression, simulate, simulate_file
 from spatialpdvi.synthetic.truth import simulation_truth
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def section():
@@ -291,7 +293,6 @@ def test_the_bits_are_those_of_earlier_versions(seed, digest):
     assert found == digest
 
 
-@pytest.mark.slow
 def test_memory_of_a_large_section(tmp_path):
     n_spots = 300_000
     tracemalloc.start()
