@@ -24,9 +24,11 @@ __all__ = ["plot"]
 @click.option("--output", "-o", type=FILE, required=True, help="Picture to write, ending in .png, .svg or .pdf.")
 @click.option(
     "--kind",
-    help="Panels to draw, separated by commas: domains, annotation, confidence, entropy, agreement, flow, "
-    "edges, trace, scan, states, composition, confusion, reliability, intervals, image; or overview alone, which draws "
-    "the most important ones. Default: overview; with --image, image and domains; with --gene alone, none.",
+    multiple=True,
+    help="Panels to draw, separated by commas or given repeatedly: domains, annotation, confidence, entropy, "
+    "agreement, flow, edges, trace, scan, states, composition, confusion, reliability, intervals, image; or overview "
+    "alone, which draws the most important ones. Default: overview; with --image, image and domains; with --gene "
+    "alone, none.",
 )
 @click.option(
     "--gene",
@@ -58,7 +60,7 @@ def plot(
     section: Path,
     *,
     output: Path,
-    kind: str | None,
+    kind: tuple[str, ...],
     genes: tuple[str, ...],
     image: bool,
     alpha: float | None,
@@ -98,7 +100,7 @@ def plot(
         with display(quiet=quiet, verbose=verbose):
             figure = plot_file(
                 section,
-                kinds=None if kind is None else [name.strip() for name in kind.split(",")],
+                kinds=[name.strip() for given in kind for name in given.split(",")] or None,
                 genes=genes,
                 image=image,
                 alpha=alpha,

@@ -183,6 +183,9 @@ class TestKinds:
             for other in boxes[:i]:
                 assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
         assert _invoke(file, "--kind", ", ".join(kinds), "-o", tmp_path / "a.svg").exit_code == 0
+        one_by_one = [word for name in kinds for word in ("--kind", name)]
+        assert _invoke(file, *one_by_one, "-o", tmp_path / "b.svg").exit_code == 0
+        assert (tmp_path / "a.svg").stat().st_size == pytest.approx((tmp_path / "b.svg").stat().st_size, rel=0.01)
 
     def test_the_default_is_the_overview(self, file):
         titles = ["Annotation", "Domains", "Confidence", "Convergence", "Number of domains", "Reliability"]
