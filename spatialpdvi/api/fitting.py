@@ -480,12 +480,12 @@ def _exclusive_run(
 @contextmanager
 def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> Iterator[H5adSource]:
     """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.results.slim import check_parts
-    from spatialpdvi.io.results.writing import check_output
+    from spatialpdvi.io.results.slim import slim_pairs
+    from spatialpdvi.io.results.writing import check_output, check_parts
 
     with H5adSource(path) as source:
-        check_output(path, target, is_part=slim)
+        only = slim_pairs(source, keys, rep=None) if slim else None
+        check_output(path, target, only=only)
         check_free(source, keys)
-        if slim:
-            check_parts(source, path, target, keys)
+        check_parts(source, path, target, only)
         yield source

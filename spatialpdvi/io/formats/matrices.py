@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.elements import file_bytes, is_array, is_group, is_packed
+from spatialpdvi.io.storage.elements import encoding_type, file_bytes, is_array, is_group, is_packed
 
 __all__ = [
     "FIRST_VALUES",
@@ -126,12 +126,11 @@ def layout_of(element: Any) -> Layout:
         shape = (int(rows), int(columns))
         return Layout(shape, "dense", int(element.size), element.dtype.itemsize, 4, size, packed, stored)
     rows, columns = element.attrs["shape"]
-    encoding = element.attrs.get("encoding-type", "csr_matrix")
     arrays = [element[name] for name in ("data", "indices", "indptr")]
     sizes = [int(array.size) * array.dtype.itemsize for array in arrays]
     return Layout(
         shape=(int(rows), int(columns)),
-        storage="csc" if str(encoding).startswith("csc") else "csr",
+        storage="csc" if encoding_type(element).startswith("csc") else "csr",
         n_values=int(arrays[0].size),
         value_bytes=arrays[0].dtype.itemsize,
         index_bytes=arrays[1].dtype.itemsize,
