@@ -14,9 +14,8 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import not_ours
 from spatialpdvi.io.results.keys import Keys, prefixes_in
 from spatialpdvi.io.section.counts import slim_from
-from spatialpdvi.io.storage.atomic import is_same
 from spatialpdvi.io.storage.elements import column_order, encoding_type, is_array
-from spatialpdvi.io.storage.paths import AnyPath, locate, locate_all
+from spatialpdvi.io.storage.paths import AnyPath, is_same, locate, locate_all
 
 __all__ = ["check_number", "check_other_file", "opened_with_counts", "read_markers", "slim_pairs"]
 
@@ -156,7 +155,7 @@ class _WithCounts:
     _OF_COUNTS = frozenset(
         {
             *("n_vars", "var_names", "var_keys", "var", "layer_keys", "has_matrix", "first_values", "matrix"),
-            *("stored_bytes", "layout", "rows"),
+            *("stored_bytes", "layout", "by_rows", "rows"),
         }
     )
 
