@@ -65,10 +65,14 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
     # A damaged file could point outside the matrix, which compiled code would follow.
     csr.check_format(full_check=True)
     csr = sp.csr_matrix((numeric(csr.data, name), csr.indices, csr.indptr), shape=csr.shape)
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
+    if csr.has_canonical_format:
+        return csr
+    summed = csr.copy()
+    summed.sum_duplicates()
+    if summed.nnz < csr.nnz and csr.dtype.kind in "iu":  # the sums of small integers may not fit their type
+        summed = csr.astype(np.int64)
+        summed.sum_duplicates()
+    return summed
 
 
 def first_values(matrix: Any) -> np.ndarray:
