@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results import writing
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.writing import apply_elements, check_output, check_parts, write_elements
 from spatialpdvi.io.storage.paths import locate
 

@@ -184,6 +184,10 @@ class H5adSource:
         """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; its values are not read."""
         return self._read(where, lambda: layout_of(self._file[_path_of(where)]))
 
+    def by_rows(self, where: str) -> bool:
+        """Whether the matrix at `where` can be read block by block."""
+        return self.layout(where).by_rows
+
     def rows(self, where: str) -> FileRows:
         """The matrix at `where` to be read block by block, also after this file is closed."""
 
