@@ -330,7 +330,9 @@ def test_texts_of_which_some_are_missing_are_copied(path, tmp_path, name, only) 
     adata = ad.read_h5ad(path)
     adata.obs["note"] = pd.array(["a", None, "b"] * 4, dtype="string")
     with ad.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(path)
+        adata.write_h5ad(path, convert_strings_to_categoricals=False)
+    with h5py.File(path) as file:
+        assert file["obs/note"].attrs["encoding-type"] == "nullable-string-array"
     write_elements(path, tmp_path / name, results(), only=only)
     after = (ad.read_zarr if name.endswith("zarr") else ad.read_h5ad)(tmp_path / name)
     pd.testing.assert_series_equal(after.obs["note"], ad.read_h5ad(path).obs["note"])
