@@ -268,4 +268,4 @@ class NotConvergedWarning(InputWarning):
 
 def list_keys(keys: Iterable[str]) -> str:
     """Return the names of what there is, for the "found" half of an error: ``'X_pca', 'spatial'`` or ``none``."""
-    return ", ".join(repr(key) for key in sorted(keys)) or "none"
+    return ", ".join(repr(key) for key in sorted(keys, key=str)) or "none"

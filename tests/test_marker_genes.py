@@ -17,6 +17,9 @@ import spatialpdvi
 from spatialpdvi import InputError, InputWarning
 from spatialpdvi.features import moments
 from spatialpdvi.io.formats import streaming
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.results.expression import read_genes
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.marker_genes import COLUMNS, marker_genes, rank_markers
 
 
@@ -255,6 +258,13 @@ def test_names_of_another_column(fitted):
     assert {gene[0] for gene in genes - {section.var_names[0]}} == {"S"}
     refused = run("markers", path, "--gene-key", "no", code=2)
     assert "columns: 'symbol'. Name one of these with --gene-key" in refused.output
+
+
+def test_a_gene_without_a_name_in_that_column_keeps_its_own(toy_section):
+    section = toy_section[:, :4].copy()
+    section.var["symbol"] = ["S1", "", "  ", None]
+    _, genes = read_genes(AnnDataSource(section), Keys(), gene_key="symbol")
+    assert genes.tolist() == ["S1", *section.var_names[1:]]
 
 
 def test_counts_are_those_of_the_fit(toy_section):

@@ -124,6 +124,14 @@ def test_every_option_is_in_the_signature_and_in_the_docstring(function, other_n
     assert "\noptions\n" not in text
 
 
+def test_an_argument_called_options_keeps_its_own_words():
+    text = inspect.getdoc(spv.fit_file)
+    assert "\noptions\n    All options of the fit, in place of" in text
+    assert "\nn_pcs\n" in text
+    assert "\nby_name\n" not in text
+    assert "\nn_pcs\n" not in inspect.getdoc(spv.fit_files)  # which says where they are
+
+
 def test_fits_of_files_take_options_by_name_or_as_one(adata, tmp_path):
     path = tmp_path / "section.h5ad"
     adata.write_h5ad(path)

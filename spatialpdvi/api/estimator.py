@@ -17,6 +17,7 @@ from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.io.formats.matrices import as_csr, numeric
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
@@ -301,12 +302,13 @@ def _section(features: Any, coordinates: Any, graph: Any) -> AnnData:
 
 def _array(given: Any, name: str) -> np.ndarray | sp.csr_matrix:
     """Return an array of finite numbers with rows and columns, dense or CSR."""
-    array = sp.csr_matrix(given) if sp.issparse(given) else np.asarray(given)
+    array = given if sp.issparse(given) else np.asarray(given)
     if array.ndim != 2 or 0 in array.shape:
         advice = "Reshape it." if array.ndim != 2 else ""
         raise InputError("an array with rows and columns", f"shape {array.shape}", advice, option=name)
     if array.dtype.kind not in "biuf":
         raise InputError("an array of numbers", f"values of type {array.dtype}", option=name)
+    array = as_csr(array, name) if sp.issparse(array) else numeric(array, name)
     if not np.isfinite(_values(array)).all():
         raise InputError("finite", "NaN or infinity", option=name)
     return array

@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.api.folders import made_folder
+from spatialpdvi.api.intervals import check_intervals, with_intervals
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.checkpoints import Checkpoint
@@ -20,10 +20,9 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots, with_elements
+from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
-from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
 from spatialpdvi.model_selection.scan import fit_range
@@ -110,12 +109,12 @@ def fit(
     with _exclusive_run(checkpoint, chosen, progress):
         section = read_inputs(source, chosen, cluster)
         if intervals:
-            _check_intervals(source, chosen, section.kept)
+            check_intervals(source, chosen, section.kept)
         result = _fit_k(chosen)(section, chosen, progress, checkpoint=checkpoint, cluster=cluster)
         result = _with_own_colours(result, [read_own_colours(source, keys)])
         elements, stale = result.elements(keys, save_graph=chosen.save_graph), keys.pairs_in(source)
         if intervals:
-            elements = _with_intervals(source, elements, keys, remove=stale, progress=progress)
+            elements = with_intervals(source, elements, keys, chosen.memory, remove=stale, progress=progress)
         apply_elements(adata, elements, remove=stale)
     warn_unless_converged(result)
     _warn_of_separation(result)
@@ -150,8 +149,10 @@ def fit_file(
         An h5ad file, a zarr store, or a SpatialData store with one table; if it has several, the folder of a table.
     options
         All options of the fit, in place of ``k``, ``preset`` and others by name.
-    k, preset, by_name
-        As for `fit`, with its ``options`` by name.
+    k, preset
+        As for `fit`.
+    by_name
+        Every option of `spatialpdvi.FitOptions`, as for `fit`.
     output
         Where a copy with the result is written: a zarr store if the path ends in .zarr, an h5ad file if it ends in
         .h5ad. By default the file itself is updated.
@@ -354,7 +355,7 @@ def _fit_located(
                 with _of_several(name), checked_file(path, target, keys, slim=slim) as source:
                     sections.append(read_inputs(source, options, cluster))
                     if intervals:
-                        _check_intervals(source, options, sections[-1].kept)
+                        check_intervals(source, options, sections[-1].kept)
                     colours.append(read_own_colours(source, keys))
                     stale.append(keys.pairs_in(source))
             kept = [section.kept for section in sections]
@@ -376,9 +377,19 @@ def _fit_located(
                 elements = part.elements(keys, save_graph=options.save_graph)
                 if intervals:
                     with H5adSource(path) as source:
-                        elements = _with_intervals(source, elements, keys, remove=old, progress=progress, memory=0)
+                        elements = with_intervals(source, elements, keys, options.memory, remove=old, progress=progress)
                 known = result.marker_table if own is None else None  # those of a joint fit are of all files together
-                write_result(path, target, elements, keys, remove=old, slim=slim, markers=known, progress=progress)
+                write_result(
+                    path,
+                    target,
+                    elements,
+                    keys,
+                    remove=old,
+                    slim=slim,
+                    memory=options.memory,
+                    markers=known,
+                    progress=progress,
+                )
                 written.append(target)
     return result
 
@@ -409,40 +420,6 @@ def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None
         return result.with_colours(check_colours(known, list(known)))
     except InputError:  # colours that cannot be drawn are not worth keeping
         return result
-
-
-def _check_intervals(source: Source, options: FitOptions, kept: np.ndarray | None) -> None:
-    """Raise before a fit whose intervals could not be computed, since the spots that it keeps have no counts."""
-    if kept is not None:
-        source = select_spots(source, np.flatnonzero(kept))
-    advice = f"Intervals come from counts. Name the layer that has them, or leave {option('intervals', True)} out."
-    # features that are given do without counts, which are then searched for as after the fit
-    find_counts(source, options.layer if options.rep is None else None, memory=0, advice=advice)
-
-
-def _with_intervals(
-    source: Source,
-    elements: dict[tuple[str, str], Any],
-    keys: Keys,
-    *,
-    remove: Sequence[tuple[str, str]],
-    progress: Progress,
-    memory: int | None = None,
-) -> dict[tuple[str, str], Any]:
-    """The elements of a fit with its default intervals, which are those that are stored after the fit.
-
-    A file's counts are read block by block (a ``memory`` of 0), because those of the fit are still in memory. A fit
-    for which there are no intervals is not lost: a warning says why.
-    """
-    from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
-
-    with progress.stage("intervals"):
-        try:
-            found = intervals_of(with_elements(source, elements, remove=remove), keys, IntervalOptions(memory=memory))
-        except InputError as error:
-            warnings.warn(InputWarning(f"The fit is stored without intervals. {error.sentence(option)}"), stacklevel=4)
-            return elements
-    return {**elements, ("uns", keys.intervals): found.stored()}
 
 
 def _fit_k(options: FitOptions) -> Callable[..., FitResult]:
@@ -480,12 +457,12 @@ def _exclusive_run(
 @contextmanager
 def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> Iterator[H5adSource]:
     """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.results.slim import check_parts
-    from spatialpdvi.io.results.writing import check_output
+    from spatialpdvi.io.results.slim import slim_pairs
+    from spatialpdvi.io.results.writing import check_output, check_parts
 
     with H5adSource(path) as source:
-        check_output(path, target, is_part=slim)
+        only = slim_pairs(source, keys, rep=None) if slim else None
+        check_output(path, target, only=only)
         check_free(source, keys)
-        if slim:
-            check_parts(source, path, target, keys)
+        check_parts(source, path, target, only)
         yield source

@@ -1,12 +1,18 @@
 """Intervals of the expression and the composition of the domains of a fitted section, in memory or on disk."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.io.formats.sources import AnnDataSource
+import numpy as np
+
+from spatialpdvi.errors import InputError, InputWarning, option
+from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots, with_elements
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.validation import listed
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.uncertainty.tables import Intervals
 
-__all__ = ["intervals", "intervals_file"]
+__all__ = ["check_intervals", "intervals", "intervals_file", "with_intervals"]
 
 
 def intervals(
@@ -228,3 +234,40 @@ def intervals_file(
                 with progress.stage("write"):
                     write_elements(location, location, {("uns", keys.intervals): found.stored()})
     return found
+
+
+def check_intervals(source: Source, options: FitOptions, kept: np.ndarray | None) -> None:
+    """Raise before a fit whose intervals could not be computed, since the spots that it keeps (n,) have no counts."""
+    if kept is not None:
+        source = select_spots(source, np.flatnonzero(kept))
+    advice = f"Intervals come from counts. Name the layer that has them, or leave {option('intervals', True)} out."
+    # features that are given do without counts, which are then searched for as after the fit
+    find_counts(source, options.layer if options.rep is None else None, memory=0, advice=advice)
+
+
+def with_intervals(
+    source: Source,
+    elements: dict[tuple[str, str], Any],
+    keys: Keys,
+    memory: str | None,
+    *,
+    remove: Sequence[tuple[str, str]],
+    progress: Progress,
+) -> dict[tuple[str, str], Any]:
+    """Return the elements of a fit with its default intervals, which are those that are stored after the fit.
+
+    A fit for which there are no intervals is not lost: a warning says why.
+    """
+    from spatialpdvi.io.results.expression import memory_after_fit
+    from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
+
+    with progress.stage("intervals"):
+        try:
+            fitted = select_fitted(with_elements(source, elements, remove=remove), keys)
+            most = memory_after_fit(fitted, elements["uns", keys.uns], memory_limit(memory))
+            found = intervals_of(fitted, keys, IntervalOptions(memory=most))
+        except InputError as error:
+            warnings.warn(InputWarning(f"The fit is stored without intervals. {error.sentence(option)}"), stacklevel=4)
+            return elements
+    return {**elements, ("uns", keys.intervals): found.stored()}

@@ -151,7 +151,7 @@ def predict_file(
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = predict_section(section, known, chosen, progress)
         elements = result.elements(keys, save_graph=chosen.save_graph)
-        write_result(source_path, target, elements, keys, remove=stale, slim=slim, progress=progress)
+        write_result(source_path, target, elements, keys, remove=stale, slim=slim, memory=memory, progress=progress)
     warn_unless_converged(result)
     return result
 

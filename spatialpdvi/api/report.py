@@ -11,7 +11,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import Location, locate, locate_all
+from spatialpdvi.io.storage.paths import Location, check_once, locate, locate_all
 from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.memory import memory_limit, parse_size
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -148,10 +148,7 @@ def _distinct(paths: Sequence[str | Path]) -> list[Location]:
         raise InputError("at least one fitted file", "none")
     # a path like "." has no name that the section could be called by
     files = [file if file.path.name not in {"", ".."} else locate(file.real) for file in locate_all(paths)]
-    places = [file.real for file in files]
-    twice = next((file for file in files if places.count(file.real) > 1), None)
-    if twice is not None:
-        raise InputError("each file once", f"{str(twice.path)!r} twice", "Leave one of them out.")
+    check_once(files)
     return files
 
 

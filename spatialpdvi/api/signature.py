@@ -15,7 +15,7 @@ from spatialpdvi.options.fit import FitOptions
 __all__ = ["spell_out"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_ENTRY = re.compile(r"^( *)options\n(?:\1 +\S.*\n)+", flags=re.MULTILINE)
+_ENTRY = r"^( *){}\n(?:\1 +\S.*\n)+"  # of a parameter, in a docstring
 
 
 def spell_out(*, only: Collection[str] | None = None, without: Collection[str] = ()) -> Callable[[_F], _F]:
@@ -34,15 +34,18 @@ def spell_out(*, only: Collection[str] | None = None, without: Collection[str] =
     def spell(function: _F) -> _F:
         signature = inspect.signature(function)
         own = {name: p for name, p in signature.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
+        (by_name,) = signature.parameters.keys() - own.keys()
         chosen = [f for f in fields(FitOptions) if f.name not in {*own, *without} and (only is None or f.name in only)]
         added = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in chosen]
         function.__signature__ = signature.replace(parameters=[*own.values(), *added])  # type: ignore[attr-defined]
         if function.__doc__:  # there is none with `python -OO`
-            function.__doc__ = _ENTRY.sub(
+            function.__doc__ = re.sub(
+                _ENTRY.format(by_name),
                 lambda entry: "".join(
                     f"{entry[1]}{f.name}\n{entry[1]}    {in_words(f.metadata['help'], as_argument)}\n" for f in chosen
                 ),
                 function.__doc__,
+                flags=re.MULTILINE,
             )
         known = {*own, *(f.name for f in chosen), *without}
 

@@ -4,9 +4,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location
+from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def write_result(
     *,
     remove: Sequence[tuple[str, str]],
     slim: bool,
+    memory: str | None,
     markers: "DataFrame | None" = None,
     progress: Progress,
 ) -> None:
@@ -44,6 +46,8 @@ def write_result(
         What an earlier fit has written.
     slim
         Whether to leave the counts out.
+    memory
+        Memory that counts may use which are stored by columns; those by rows are read block by block.
     markers
         The marker genes of the domains of this file, where they are known.
     progress
@@ -64,7 +68,7 @@ def write_result(
             pairs = slim_pairs(source, keys, rep=rep)
             if markers is None:
                 with progress.stage("markers"):
-                    markers = _markers(source, elements, keys)
+                    markers = _markers(source, elements, keys, memory)
             if markers is not None:
                 written |= marker_columns(markers, keys, "domain")
     if origin is not None:  # a fit of features that a file without counts has
@@ -75,26 +79,34 @@ def write_result(
         write_elements(path, target, written, remove=remove, only=pairs)
 
 
-def _markers(source: "H5adSource", elements: Mapping[tuple[str, str], Any], keys: Keys) -> "DataFrame | None":
+def _markers(
+    source: "H5adSource", elements: Mapping[tuple[str, str], Any], keys: Keys, memory: str | None
+) -> "DataFrame | None":
     """Find the marker genes that `markers` finds in the whole file; None where there are no counts.
 
-    Counts are read block by block, because those of the fit are still in memory.
+    A result is not lost where its counts cannot be read: a warning says why.
     """
     import numpy as np
 
     from spatialpdvi.io.formats.sources import select_spots
-    from spatialpdvi.io.results.expression import layer_of_the_fit
+    from spatialpdvi.io.results.expression import layer_of_the_fit, memory_after_fit
     from spatialpdvi.io.section.counts import read_counts
     from spatialpdvi.marker_genes import rank_markers
 
-    domains = elements["obs", keys.domain]
+    domains, summary = elements["obs", keys.domain], elements["uns", keys.uns]
     spots = np.flatnonzero(domains.codes >= 0)
     fitted = select_spots(source, spots) if spots.size < source.n_obs else source
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)  # the fit has given the same warnings of these counts
         try:
-            counts = read_counts(fitted, layer_of_the_fit(source, elements["uns", keys.uns]), memory=0)
+            most = memory_after_fit(fitted, summary, memory_limit(memory))
         except InputError:  # a fit of features in a file without counts
             return None
-        names = np.asarray(counts.gene_names, dtype=object)
-        return rank_markers(counts.matrix, names, domains[spots].remove_unused_categories())
+        try:
+            counts = read_counts(fitted, layer_of_the_fit(source, summary), memory=most)
+            names = np.asarray(counts.gene_names, dtype=object)
+            return rank_markers(counts.matrix, names, domains[spots].remove_unused_categories())
+        except InputError as error:
+            problem = error.sentence(option)
+    warnings.warn(InputWarning(f"The result is stored without marker genes. {problem}"), stacklevel=5)
+    return None

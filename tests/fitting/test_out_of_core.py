@@ -2,8 +2,11 @@
 
 import re
 
+import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from spatialpdvi import FitOptions, fit_file, fit_files, predict_file
 from spatialpdvi.errors import InputError, InputWarning
@@ -14,6 +17,7 @@ from spatialpdvi.runtime import memory
 pytestmark = pytest.mark.slow
 
 FAST = {"k": 3, "n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 100}
+FEATURES = {"k": 4, "n_init": 2, "tol": 1e-3, "rep": "X_pca"}
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +101,42 @@ def test_a_size_that_is_none_is_refused(text):
         InputError, match=rf"^Expected `memory` to be a size such as 8GB or 500MB, found '{re.escape(text)}'\.$"
     ):
         FitOptions(k=3, memory=text)
+
+
+def _by_columns(path):
+    section = ad.read_h5ad(path)
+    section.X = sp.csc_matrix(section.X)
+    other = path.with_name("columns.h5ad")
+    section.write_h5ad(other)
+    return other
+
+
+def test_counts_by_columns_are_read_again_after_the_fit(toy_file, tmp_path):
+    options = FEATURES | {"keep_model": True, "intervals": True, "slim": True}
+    found = []
+    for name, path in (("rows", toy_file), ("columns", _by_columns(toy_file))):
+        result = fit_file(path, output=tmp_path / f"{name}_fitted.zarr", **options)
+        predict_file(path, model=result.model, output=tmp_path / f"{name}_new.h5ad", slim=True)
+        found += [ad.read_zarr(tmp_path / f"{name}_fitted.zarr"), ad.read_h5ad(tmp_path / f"{name}_new.h5ad")]
+    for one, other in zip(found[:2], found[2:], strict=True):
+        columns, expected = (pd.DataFrame(own.uns["pdvi_markers"]) for own in (one, other))
+        assert len(columns)
+        pd.testing.assert_frame_equal(columns, expected)
+    for name, column in found[0].uns["pdvi_intervals"]["contrasts"].items():
+        np.testing.assert_array_equal(column, found[2].uns["pdvi_intervals"]["contrasts"][name])
+
+
+def test_a_result_whose_counts_cannot_be_read_again_is_not_lost(toy_file, tmp_path):
+    options = FEATURES | {"intervals": True, "slim": True, "memory": "1KB"}
+    with pytest.warns(InputWarning) as warned:
+        fit_file(_by_columns(toy_file), output=tmp_path / "a.h5ad", **options)
+    said = [str(warning.message) for warning in warned if "stored without" in str(warning.message)]
+    assert len(said) == 2
+    for text, what in zip(
+        said, ("fit is stored without intervals", "result is stored without marker genes"), strict=True
+    ):
+        assert text.startswith(f"The {what}. Expected X of")
+        assert text.endswith("Write it as CSR, or give more memory with `memory`.")
+    found = ad.read_h5ad(tmp_path / "a.h5ad")
+    assert "pdvi_domain" in found.obs
+    assert not {"pdvi_markers", "pdvi_intervals"} & set(found.uns)

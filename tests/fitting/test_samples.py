@@ -343,6 +343,17 @@ def test_files_of_one_name_are_refused(files):
     assert "Expected files with different names, found 'left' twice" in shown.output
 
 
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_a_file_under_two_names_is_refused(files, link):
+    other = files[0].with_name("other.h5ad")
+    getattr(other, link)(files[0])
+    with pytest.raises(InputError) as caught:
+        spatialpdvi.fit_files([files[0], other], FitOptions(k=4))
+    assert str(caught.value) == (
+        f"Expected each file once, found {str(files[0])!r} twice, also as {str(other)!r}. Leave one of them out."
+    )
+
+
 def test_sections_that_were_fitted_apart_are_no_fit_of_both():
     """Their domains have nothing in common but their numbers."""
     apart = {

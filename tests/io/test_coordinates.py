@@ -178,3 +178,8 @@ def test_coordinates_that_are_too_near_each_other_are_refused(adata):
     adata.obsm["spatial"] = adata.obsm["spatial"] * 1e-160
     with pytest.raises(InputError, match=r"coordinates in a usual unit, found numbers of up to .*, .* apart"):
         read_coordinates(AnnDataSource(adata), "spatial")
+
+
+def test_a_table_with_a_repeated_column_of_texts_is_refused(adata) -> None:
+    adata.obsm["spatial"] = pd.DataFrame([["a", "b"]] * 12, index=adata.obs_names, columns=["x", "x"])
+    assert "found column 'x' of type object (first value: 'a')" in refusal(AnnDataSource(adata))

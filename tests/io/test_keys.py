@@ -2,9 +2,10 @@ from typing import Any
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, list_keys
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys, check_free
 
@@ -89,3 +90,40 @@ def test_columns_of_the_default_names_with_values_of_the_users_are_not_replaced(
     adata.obs["pdvi_confidence"] = np.linspace(-1.0, 1.0, 12)
     with pytest.raises(InputError, match=r"obs\['pdvi_confidence'\]"):
         check_free(AnnDataSource(adata), Keys())
+
+
+def _fitted(adata, *prefixes):
+    for prefix in prefixes:
+        adata.uns[prefix] = {"params": {}, "certificate": {}}
+    return AnnDataSource(adata)
+
+
+@pytest.mark.parametrize(
+    "name", ["markers", "state_markers", "describe", "intervals", "domain_colors", "domain_L4_colors"]
+)
+@pytest.mark.parametrize(("first", "second"), [("pdvi", "pdvi_{}"), ("pdvi_{}", "pdvi")])
+def test_a_fit_does_not_take_the_names_of_another(adata, name, first, second):
+    adata.obs["pdvi_domain_L4"] = pd.Categorical(["0", "1"] * 6)
+    adata.obs["pdvi_domain"] = adata.obs["pdvi_domain_L4"]
+    first, second = first.format(name), second.format(name)
+    with pytest.raises(InputError) as caught:
+        check_free(_fitted(adata, first), Keys(second))
+    assert str(caught.value).startswith(
+        f"Expected the names of `key_added={second!r}` to be free, found uns['pdvi_{name}'], a name of the fit "
+        f"{first!r} in the AnnData. Choose another `key_added`"
+    )
+    with pytest.raises(InputError, match=f"a name of the fit '{first}'"):  # also where both are there
+        check_free(_fitted(adata, second), Keys(second))
+    check_free(_fitted(adata, "pdvi_other"), Keys("pdvi_other"))
+
+
+def test_names_that_are_no_texts_are_left_alone(adata):
+    adata.obs[0] = 1.0
+    adata.uns[1] = {"params": {}, 2: 3}
+    adata.uns["mine"] = {"params": {}, 2: 3}
+    adata.var[("a", 1)] = 1.0
+    source = AnnDataSource(adata)
+    check_free(source, Keys())
+    assert (source.obs_keys(), source.uns_keys(), source.var_keys()) == ([], ["mine"], [])
+    assert source.uns_fields("mine") == ["params"]
+    assert list_keys(["b", 0, None]) == "0, None, 'b'"

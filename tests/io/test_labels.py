@@ -82,13 +82,12 @@ def test_measurements_are_no_labels(adata, source_of, value) -> None:
     )
 
 
-@pytest.mark.parametrize("key", ["annotation", None])
-def test_lists_are_no_labels(adata, key) -> None:
+def test_lists_are_no_labels(adata) -> None:
     from spatialpdvi.io.formats.sources import AnnDataSource
 
     adata.obs["annotation"] = pd.Series([["a", "b"]] * 12, index=adata.obs_names)
     with pytest.raises(InputError) as caught:
-        read_labels(AnnDataSource(adata), key)
+        read_labels(AnnDataSource(adata), "annotation")
     assert str(caught.value) == (
         "Expected obs['annotation'] to hold labels (text, categories or whole numbers), found values of type list. "
         "Name a column of labels."
@@ -122,6 +121,29 @@ def test_a_column_of_the_usual_name_that_nobody_asked_for_may_hold_no_labels(ada
         assert read_labels(source_of(adata), None) == (None, None)
     with pytest.raises(InputError, match="to hold labels"):
         read_labels(source_of(adata), "annotation")
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([0.5, "a"], "numbers with decimals"),
+        (pd.Categorical([0.5, 1.5]), "numbers with decimals"),
+        ([np.inf, 1.0], "inf"),
+        ([["a"], ["b"]], "values of type list"),
+    ],
+    ids=["object", "category", "infinite", "list"],
+)
+def test_nor_may_one_of_another_type(adata, values, found) -> None:
+    adata.obs["annotation"] = pd.Series(list(values) * 6, index=adata.obs_names).astype(
+        getattr(values, "dtype", object)
+    )
+    with pytest.warns(InputWarning) as caught:
+        assert read_labels(AnnDataSource(adata), None) == (None, None)
+    (message,) = [str(one.message) for one in caught]
+    assert message == (
+        f"obs['annotation'] holds no labels but {found}, so nothing is scored against it. Name a column of labels with "
+        "`label_key`."
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.slim import slim_pairs
 from spatialpdvi.io.results.writing import write_elements
 from spatialpdvi.io.section.section import read_section
 
@@ -93,3 +95,30 @@ def test_names_written_as_bytes_by_other_languages(path) -> None:
     write_elements(path, path, {("obs", "pdvi_domain"): pd.Categorical(["0"] * 12)})
     assert list(ad.read_h5ad(path).obs) == ["depth", "annotation", "pdvi_domain"]
     pd.testing.assert_frame_equal(ad.read_h5ad(slim).obs, ad.read_h5ad(path).obs)
+
+
+@pytest.mark.parametrize("storage", ["csr", "csc"])
+def test_kinds_of_elements_written_as_bytes_by_other_languages(adata, tmp_path, storage) -> None:
+    path = tmp_path / "a.h5ad"
+    adata.X = adata.X.asformat(storage)
+    adata.obsm["frame"] = pd.DataFrame({"x": np.arange(12.0), "y": 1.0}, index=adata.obs_names)
+    adata.write_h5ad(path)
+
+    def as_bytes(_: str, element: h5py.Group | h5py.Dataset) -> None:
+        element.attrs.update({key: np.bytes_(element.attrs[key]) for key in element.attrs if "encoding" in key})
+
+    with h5py.File(path, "r+") as file:
+        file.visititems(as_bytes)
+    with H5adSource(path) as source:
+        assert source.layout("X").storage == storage
+        assert (source.matrix("X") != adata.X).nnz == 0
+        found, totals = source.rows("X").columns(np.array([1]))
+        assert ("obsm", "frame") in slim_pairs(source, Keys(), rep=None)
+        if storage == "csr":
+            assert (next(source.rows("X").blocks()) != adata.X).nnz == 0
+    np.testing.assert_array_equal(found, adata.X[:, [1]].toarray())
+    np.testing.assert_array_equal(totals, np.asarray(adata.X.sum(axis=1)).ravel())
+    write_elements(path, tmp_path / "a.zarr", {})
+    after = ad.read_zarr(tmp_path / "a.zarr")
+    assert (after.X != adata.X).nnz == 0
+    pd.testing.assert_frame_equal(after.obsm["frame"], adata.obsm["frame"])

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats import matrices
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.matrices import as_csr
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.counts import read_counts
 from spatialpdvi.io.section.features import read_features
@@ -216,3 +217,20 @@ def test_columns_of_genes(adata, source_of) -> None:
     assert source.var_keys("raw.X") == ["symbol"]
     assert source.var("length").tolist() == list(range(adata.n_vars))
     assert source.var("symbol", "raw.X").tolist() == [f"s{i}" for i in range(adata.n_vars)]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+def test_sums_of_repeated_entries_do_not_overflow(dtype) -> None:
+    matrix = sp.csr_matrix((np.array([120, 120, 120], dtype), [0, 0, 2], [0, 3]), shape=(1, 3))
+    assert as_csr(matrix, "X").toarray().tolist() == [[240, 0, 120]]
+    unsorted = sp.csr_matrix((np.array([1, 2], dtype), [2, 0], [0, 2]), shape=(1, 3))
+    assert as_csr(unsorted, "X").dtype == dtype
+
+
+def test_columns_of_one_name_are_refused(make) -> None:
+    adata = make()
+    adata.var = pd.DataFrame(np.ones((7, 2)), index=adata.var_names, columns=["feature_types"] * 2)
+    with pytest.raises(
+        InputError, match=r"^Expected one column 'feature_types' in var of the AnnData, found 2 of this"
+    ):
+        AnnDataSource(adata).var("feature_types")

@@ -319,7 +319,7 @@ def test_a_full_disk_is_one_sentence(store, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writing, "write_elem", full)
+    monkeypatch.setattr(writing, "write", full)
     with pytest.raises(InputError, match=r"^There is no space left on the disk to write .*\. Nothing was changed\. "):
         write_elements(table, table, RESULTS)
     assert files_of(store) == before

@@ -12,9 +12,11 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results import writing
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.writing import apply_elements, write_elements
+from spatialpdvi.io.results.writing import apply_elements, check_output, check_parts, write_elements
+from spatialpdvi.io.storage.paths import locate
 
 KEYS = Keys()
 N = 12
@@ -175,8 +177,8 @@ def fail_at(monkeypatch, number: int, error: BaseException) -> None:
             raise error
         real(group, key, value)
 
-    real = writing.write_elem
-    monkeypatch.setattr(writing, "write_elem", write)
+    real = writing.write
+    monkeypatch.setattr(writing, "write", write)
 
 
 @pytest.mark.parametrize("number", [1, 4, 6])
@@ -320,3 +322,43 @@ def test_nothing_is_written_to_an_anndata_of_another_length(adata) -> None:
     with pytest.raises(InputError, match=r"found 12\. It has changed since it was read"):
         apply_elements(adata, elements)
     assert list(adata.obs) == []
+
+
+@pytest.mark.parametrize("name", ["out.h5ad", "out.zarr"])
+@pytest.mark.parametrize("only", [None, []])
+def test_texts_of_which_some_are_missing_are_copied(path, tmp_path, name, only) -> None:
+    adata = ad.read_h5ad(path)
+    adata.obs["note"] = pd.array(["a", None, "b"] * 4, dtype="string")
+    with ad.settings.override(allow_write_nullable_strings=True):
+        adata.write_h5ad(path, convert_strings_to_categoricals=False)
+    with h5py.File(path) as file:
+        assert file["obs/note"].attrs["encoding-type"] == "nullable-string-array"
+    write_elements(path, tmp_path / name, results(), only=only)
+    after = (ad.read_zarr if name.endswith("zarr") else ad.read_h5ad)(tmp_path / name)
+    pd.testing.assert_series_equal(after.obs["note"], ad.read_h5ad(path).obs["note"])
+    assert not ad.settings.allow_write_nullable_strings
+
+
+@pytest.mark.parametrize("group", ["obs", "uns", "uns/mine", "layers"])
+def test_what_cannot_be_converted_is_refused_beforehand(path, tmp_path, group) -> None:
+    with h5py.File(path, "r+") as file:
+        file.create_group(f"{group}/foreign").attrs.update({"encoding-type": "of another program"})
+        if group == "obs":
+            file["obs"].attrs["column-order"] = [*file["obs"].attrs["column-order"], "foreign"]
+    source, output = locate(path), locate(tmp_path / "out.zarr")
+    with H5adSource(source) as section:
+        check_parts(section, source, source, None)
+        with pytest.raises(InputError, match=rf"^Expected to copy {group}.*, found a damaged or unknown element"):
+            check_parts(section, source, output, None)
+
+
+def test_the_room_for_a_conversion_is_the_same_before_and_after_a_fit(path, tmp_path, monkeypatch) -> None:
+    store, reserved, asked = tmp_path / "in.zarr", [], []
+    write_elements(path, store, {("obsm", "constant"): np.zeros((N, 50_000))})
+    monkeypatch.setattr(writing, "reserve", lambda _, n_bytes: reserved.append(n_bytes))
+    monkeypatch.setattr(writing, "check_space", lambda _, n_bytes: asked.append(n_bytes))
+    for only in (None, [("obsm", "constant"), ("obsm", "spatial")]):
+        check_output(store, tmp_path / "out.h5ad", only=only)
+        write_elements(store, tmp_path / "out.h5ad", {}, only=only)
+    assert asked == [reserved[0]] * 2 + [reserved[2]] * 2
+    assert min(asked) > 8 * N * 50_000

@@ -1,22 +1,32 @@
 """Copy an AnnData from HDF5 to zarr or back: matrices block by block, all else element by element."""
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from anndata.io import write_elem
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import disk_error
-from spatialpdvi.io.storage.elements import column_order, is_array, is_group, is_hdf5, is_packed, read, read_column
+from spatialpdvi.io.storage.elements import (
+    column_order,
+    encoding,
+    encoding_type,
+    is_array,
+    is_group,
+    is_hdf5,
+    is_packed,
+    read,
+    read_column,
+    write,
+)
 from spatialpdvi.io.storage.zarr_stores import whole
 
-__all__ = ["HEADER_BYTES", "convert", "convert_some", "converted_bytes", "some_bytes"]
+__all__ = ["HEADER_BYTES", "check_convertible", "convert", "convert_some", "converted_bytes", "some_bytes"]
 
 _CHUNK = 1 << 18  # values of a chunk that is written; one in float32 fits the cache of HDF5
 _BLOCK = 1 << 23  # values that are copied at once
-_ENCODING = ("encoding-type", "encoding-version")
 _CONTAINERS = {"", "anndata", "dict", "raw"}  # groups of elements; all others are elements, which anndata knows
 # more than HDF5 spends on the headers of an element, which are groups, attributes and its heap of texts (about 1 kB)
 HEADER_BYTES = 1 << 13
@@ -38,9 +48,27 @@ def convert(source: Any, target: Any) -> None:
     InputError
         Where an element is damaged.
     """
-    target.attrs.update({name: source.attrs[name] for name in _ENCODING if name in source.attrs})
+    target.attrs.update(encoding(source))
     for key in sorted(source):
-        _copy_checked(source, target, key, _OWN_KIND)
+        with _copying(source, key, _OWN_KIND):
+            _copy_element(source[key], target, key)
+
+
+def check_convertible(source: Any) -> None:
+    """Check before hours of work that `convert` can read all elements; matrices and plain arrays are not read.
+
+    Raises
+    ------
+    InputError
+        Where an element is damaged or unknown.
+    """
+    for key in sorted(source):
+        with _copying(source, key, _OWN_KIND):
+            element = source[key]
+            if _is_container(element):
+                check_convertible(element)
+            elif not _is_sparse(element) and not _is_plain(element):
+                read(element)
 
 
 def convert_some(source: Any, target: Any, pairs: Collection[tuple[str, str]]) -> None:
@@ -62,8 +90,9 @@ def convert_some(source: Any, target: Any, pairs: Collection[tuple[str, str]]) -
         Where an element is damaged.
     """
     target.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-    write_elem(target, "obs", _read_table(source["obs"]))
-    write_elem(target, "var", pd.DataFrame(index=pd.Index([], dtype=object)))
+    with _copying(source, "obs", _WHOLE):
+        write(target, "obs", _read_table(source["obs"]))
+    write(target, "var", pd.DataFrame(index=pd.Index([], dtype=object)))
     for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
         group = target.create_group(name)
         group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
@@ -71,7 +100,8 @@ def convert_some(source: Any, target: Any, pairs: Collection[tuple[str, str]]) -
             if is_hdf5(source) and is_hdf5(target):
                 source[name].copy(key, group, name=key)
             else:
-                _copy_checked(source[name], group, key, _WHOLE)
+                with _copying(source[name], key, _WHOLE):
+                    _copy_element(source[name][key], group, key)
 
 
 def _read_table(table: Any) -> pd.DataFrame:
@@ -88,9 +118,11 @@ def some_bytes(source: Any, pairs: Collection[tuple[str, str]]) -> int:
     return converted_bytes(source["obs"]) + sum(converted_bytes(source[group][key]) for group, key in pairs)
 
 
-def _copy_checked(source: Any, target: Any, key: str, advice: str) -> None:
+@contextmanager
+def _copying(source: Any, key: str, advice: str) -> Iterator[None]:
+    """Raise an `InputError` with this advice where the block, which copies an element of the source, fails."""
     try:
-        _copy_element(source[key], target, key)
+        yield
     except (InputError, MemoryError):
         raise
     # Whatever h5py, zarr or anndata raise here, the element is damaged, unless the disk has failed.
@@ -111,19 +143,33 @@ def converted_bytes(source: Any) -> int:
 
 
 def _copy_element(element: Any, target: Any, key: str) -> None:
-    kind = str(element.attrs.get("encoding-type", ""))
-    if is_group(element) and kind in _CONTAINERS:
+    if _is_container(element):
         convert(element, target.create_group(key))
-    elif is_group(element) and kind.startswith(("csr", "csc")):
+    elif _is_sparse(element):
         group = target.create_group(key)
-        shape = [int(length) for length in element.attrs["shape"]]
-        group.attrs.update({name: element.attrs[name] for name in _ENCODING} | {"shape": shape})
+        group.attrs.update(encoding(element) | {"shape": [int(length) for length in element.attrs["shape"]]})
         for name in ("data", "indices", "indptr"):
             _copy_array(whole(element)[name], group, name)
-    elif is_array(element) and kind in {"", "array"} and element.dtype.kind in "biuf" and element.ndim:
+    elif _is_plain(element):
         _copy_array(element, target, key)
     else:
-        write_elem(target, key, read(element))
+        write(target, key, read(element))
+
+
+def _is_container(element: Any) -> bool:
+    """Whether this is a group of elements."""
+    return is_group(element) and encoding_type(element) in _CONTAINERS
+
+
+def _is_sparse(element: Any) -> bool:
+    """Whether this is a sparse matrix."""
+    return is_group(element) and encoding_type(element).startswith(("csr", "csc"))
+
+
+def _is_plain(element: Any) -> bool:
+    """Whether this is an array of numbers, whose values are copied as they are."""
+    is_known = is_array(element) and encoding_type(element) in {"", "array"}
+    return bool(is_known and element.dtype.kind in "biuf" and element.ndim)
 
 
 def _copy_array(source: Any, group: Any, key: str) -> None:
@@ -133,7 +179,7 @@ def _copy_array(source: Any, group: Any, key: str) -> None:
         copy = group.create_dataset(key, shape=source.shape, dtype=source.dtype, **packing)
     else:
         copy = group.create_array(key, shape=source.shape, dtype=source.dtype, chunks=chunks)
-    copy.attrs.update({name: source.attrs[name] for name in _ENCODING if name in source.attrs})
+    copy.attrs.update(encoding(source))
     for rows in _rows(source.shape, chunks[0]):
         copy[rows] = source[rows]
 

@@ -13,7 +13,16 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.matrices import Layout, as_csr, first_values, layer_of, layout_of, stored_bytes
 from spatialpdvi.io.formats.opening import open_file
 from spatialpdvi.io.formats.streaming import FileRows, read_range
-from spatialpdvi.io.storage.elements import close, column_order, is_array, is_group, quiet, read, read_column
+from spatialpdvi.io.storage.elements import (
+    close,
+    column_order,
+    encoding_type,
+    is_array,
+    is_group,
+    quiet,
+    read,
+    read_column,
+)
 from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.io.storage.zarr_stores import whole
 
@@ -143,7 +152,7 @@ class H5adSource:
         def look() -> bool:
             path = _path_of(where)
             # anndata writes an absent X as an element of type "null".
-            return path in self._file and self._file[path].attrs.get("encoding-type") != "null"
+            return path in self._file and encoding_type(self._file[path]) != "null"
 
         return self._read(where, look)
 
@@ -158,7 +167,7 @@ class H5adSource:
             element = whole(self._file[_path_of(where)])
             if is_array(element):
                 return as_csr(element, where)
-            if element.attrs.get("encoding-type") == "csr_matrix":
+            if encoding_type(element) == "csr_matrix":
                 parts = (read_range(element["data"]), read_range(element["indices"]), element["indptr"][()])
                 return as_csr(sp.csr_matrix(parts, shape=tuple(element.attrs["shape"])), where)
             return as_csr(read(element), where)
@@ -174,6 +183,10 @@ class H5adSource:
     def layout(self, where: str) -> Layout:
         """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; its values are not read."""
         return self._read(where, lambda: layout_of(self._file[_path_of(where)]))
+
+    def by_rows(self, where: str) -> bool:
+        """Whether the matrix at `where` can be read block by block."""
+        return self.layout(where).by_rows
 
     def rows(self, where: str) -> FileRows:
         """The matrix at `where` to be read block by block, also after this file is closed."""

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.elements import file_bytes, is_array, is_group, is_packed
+from spatialpdvi.io.storage.elements import encoding_type, file_bytes, is_array, is_group, is_packed
 
 __all__ = [
     "FIRST_VALUES",
@@ -65,10 +65,14 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
     # A damaged file could point outside the matrix, which compiled code would follow.
     csr.check_format(full_check=True)
     csr = sp.csr_matrix((numeric(csr.data, name), csr.indices, csr.indptr), shape=csr.shape)
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
+    if csr.has_canonical_format:
+        return csr
+    summed = csr.copy()
+    summed.sum_duplicates()
+    if summed.nnz < csr.nnz and csr.dtype.kind in "iu":  # the sums of small integers may not fit their type
+        summed = csr.astype(np.int64)
+        summed.sum_duplicates()
+    return summed
 
 
 def first_values(matrix: Any) -> np.ndarray:
@@ -126,12 +130,11 @@ def layout_of(element: Any) -> Layout:
         shape = (int(rows), int(columns))
         return Layout(shape, "dense", int(element.size), element.dtype.itemsize, 4, size, packed, stored)
     rows, columns = element.attrs["shape"]
-    encoding = element.attrs.get("encoding-type", "csr_matrix")
     arrays = [element[name] for name in ("data", "indices", "indptr")]
     sizes = [int(array.size) * array.dtype.itemsize for array in arrays]
     return Layout(
         shape=(int(rows), int(columns)),
-        storage="csc" if str(encoding).startswith("csc") else "csr",
+        storage="csc" if encoding_type(element).startswith("csc") else "csr",
         n_values=int(arrays[0].size),
         value_bytes=arrays[0].dtype.itemsize,
         index_bytes=arrays[1].dtype.itemsize,

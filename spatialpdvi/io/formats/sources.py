@@ -1,6 +1,6 @@
 """One interface to an h5ad file, a zarr store and an AnnData in memory, without checks of what is in them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn, Protocol, cast
 
 import numpy as np
@@ -86,6 +86,9 @@ class Source(Protocol):
     def stored_bytes(self, where: str) -> int:
         """Memory that `matrix` would take beyond what is taken already."""
 
+    def by_rows(self, where: str) -> bool:
+        """Whether the matrix at `where` can be read block by block."""
+
     def rows(self, where: str) -> Rows:
         """The matrix at `where` to be read block by block."""
 
@@ -132,28 +135,23 @@ class AnnDataSource:
 
     def var_keys(self, where: str = "X") -> list[str]:
         """Columns of the genes of the matrix at `where`."""
-        return list(self._genes(where).columns)
+        return _texts(self._genes(where).columns)
 
     def var(self, key: str, where: str = "X") -> pd.Series:
         """One column of these, (genes,)."""
-        return self._genes(where)[key].reset_index(drop=True)
+        return self._column(self._genes(where), key, "raw.var" if where == "raw.X" else "var")
 
     def obs_keys(self) -> list[str]:
         """Columns of ``obs``."""
-        return list(self._adata.obs.columns)
+        return _texts(self._adata.obs.columns)
 
     def obs(self, key: str) -> pd.Series:
         """One column of ``obs``, (n,)."""
-        column = self._adata.obs[key]
-        if isinstance(column, pd.DataFrame):
-            raise InputError(
-                f"one column {key!r} in obs of {self.name}", f"{column.shape[1]} of this name", "Rename all but one."
-            )
-        return column.reset_index(drop=True)
+        return self._column(self._adata.obs, key, "obs")
 
     def obsm_keys(self) -> list[str]:
         """Keys of ``obsm``."""
-        return list(self._adata.obsm)
+        return _texts(self._adata.obsm)
 
     def obsm(self, key: str) -> Any:
         """One element of ``obsm``, with n rows."""
@@ -161,7 +159,7 @@ class AnnDataSource:
 
     def obsp_keys(self) -> list[str]:
         """Keys of ``obsp``."""
-        return list(self._adata.obsp)
+        return _texts(self._adata.obsp)
 
     def obsp(self, key: str) -> Any:
         """One element of ``obsp``."""
@@ -169,7 +167,7 @@ class AnnDataSource:
 
     def uns_keys(self) -> list[str]:
         """Keys of ``uns``."""
-        return list(self._adata.uns)
+        return _texts(self._adata.uns)
 
     def uns(self, key: str) -> Any:
         """One element of ``uns``."""
@@ -178,11 +176,11 @@ class AnnDataSource:
     def uns_fields(self, key: str) -> list[str]:
         """Keys of the dict ``uns[key]``; none where there is no such dict."""
         value = self._adata.uns.get(key)
-        return list(value) if hasattr(value, "keys") else []
+        return _texts(value) if hasattr(value, "keys") else []
 
     def layer_keys(self) -> list[str]:
         """Keys of ``layers``."""
-        return [key for key in self._adata.layers if key is not None]  # anndata 0.13 keeps X there, under None
+        return _texts(self._adata.layers)  # without None, under which anndata 0.13 keeps X
 
     def has_matrix(self, where: str) -> bool:
         """Whether ``X``, ``raw.X`` or ``layers['key']`` is there."""
@@ -203,10 +201,22 @@ class AnnDataSource:
         """0: the matrix is in memory."""
         return 0
 
+    def by_rows(self, where: str) -> bool:
+        """Whether the matrix at `where` can be read block by block: never, since it is in memory."""
+        return False
+
     def rows(self, where: str) -> NoReturn:
         """Raise an error: a matrix in memory is not read in blocks."""
         msg = f"{where} is in memory"
         raise NotImplementedError(msg)
+
+    def _column(self, table: pd.DataFrame, key: str, name: str) -> pd.Series:
+        column = table[key]
+        if isinstance(column, pd.DataFrame):
+            raise InputError(
+                f"one column {key!r} in {name} of {self.name}", f"{column.shape[1]} of this name", "Rename all but one."
+            )
+        return column.reset_index(drop=True)
 
     def _genes(self, where: str) -> pd.DataFrame:
         return self._adata.raw.var if where == "raw.X" else self._adata.var
@@ -225,6 +235,11 @@ class AnnDataSource:
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):
             raise InputError(f"{where} to be an array or a sparse matrix", type(matrix).__name__, "Convert it first.")
         return matrix
+
+
+def _texts(keys: Iterable[Any]) -> list[str]:
+    """The keys that are texts, as all of a file are."""
+    return [key for key in keys if isinstance(key, str)]
 
 
 def _computed(element: Any, where: str) -> Any:

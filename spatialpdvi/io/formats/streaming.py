@@ -19,7 +19,7 @@ from isal import isal_zlib  # twice as fast as zlib
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.matrices import as_csr, numeric
 from spatialpdvi.io.formats.opening import opened
-from spatialpdvi.io.storage.elements import is_array, is_hdf5
+from spatialpdvi.io.storage.elements import encoding_type, is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
 from spatialpdvi.runtime.rows import Check, Rows, SelectedRows, columns_of_blocks
 from spatialpdvi.runtime.threads import ahead, in_blocks
@@ -100,7 +100,7 @@ class FileRows:
         """
         with opened(self.path) as file:
             element = file[self.element]
-            if not is_array(element) and element.attrs.get("encoding-type") == "csc_matrix":
+            if not is_array(element) and encoding_type(element) == "csc_matrix":
                 try:
                     return self._of_columns(whole(element), chosen, check, own)
                 except (InputError, MemoryError):
@@ -147,7 +147,7 @@ class FileRows:
         )
 
     def _sparse(self, group: Any) -> Iterator[sp.csr_matrix]:
-        if group.attrs.get("encoding-type") != "csr_matrix":
+        if encoding_type(group) != "csr_matrix":
             raise InputError(
                 f"{self.name} of {str(self.path)!r} to be stored by rows (CSR), because it is read block by block",
                 "it stored by columns",

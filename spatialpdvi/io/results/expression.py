@@ -21,6 +21,7 @@ __all__ = [
     "Expression",
     "GeneCounts",
     "layer_of_the_fit",
+    "memory_after_fit",
     "read_expression",
     "read_gene_counts",
     "read_genes",
@@ -165,6 +166,29 @@ def layer_of_the_fit(source: Source, summary: Any) -> str | None:
     return None
 
 
+def memory_after_fit(source: Source, summary: Any, memory: int) -> int:
+    """Return the bytes that the counts of a fit may take when they are read again, while it still has its own.
+
+    They are 0, so that the counts are read block by block, unless they are stored by columns.
+
+    Parameters
+    ----------
+    source
+        The section.
+    summary
+        Of the fit, ``uns[key]``.
+    memory
+        What counts that are stored by columns may take.
+
+    Raises
+    ------
+    InputError
+        Where there are no counts.
+    """
+    found = find_counts(source, layer_of_the_fit(source, summary), memory=0)
+    return 0 if source.by_rows(found.source) else memory
+
+
 def _layer(source: Source, keys: Keys, given: str | None) -> str | None:
     """The layer that was given, or that of the fit where there is one."""
     if given is None and keys.uns in source.uns_keys():
@@ -184,4 +208,5 @@ def _names(source: Source, counts: Counts, key: str | None) -> np.ndarray:
             f"Name one of these with {option('gene_key')}.",
         )
     column = source.var(key, where)
-    return np.where(column.isna(), names, column.astype(object).map(str))
+    texts = column.astype(object).map(str)
+    return np.where(column.isna() | (texts.str.strip() == ""), names, texts)

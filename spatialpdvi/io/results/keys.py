@@ -198,9 +198,15 @@ def check_free(source: Source, keys: Keys) -> None:
     Raises
     ------
     InputError
-        Where a name holds other data.
+        Where a name holds other data, or is one of those of a fit with another prefix (``pdvi_markers``).
     """
-    if set(source.uns_fields(keys.uns)) >= _OUR_FIELDS:
+    fits = prefixes_in(source)
+    written = keys.pairs_in(source)
+    for other in fits:
+        shared = [] if other == keys.prefix else [pair for pair in Keys(other).pairs_in(source) if pair in written]
+        if shared:
+            raise _not_free(source, keys, shared, f", a name of the fit {other!r}")
+    if keys.prefix in fits:
         return
     present = {
         "obs": source.obs_keys(),
@@ -208,13 +214,17 @@ def check_free(source: Source, keys: Keys) -> None:
         "obsp": source.obsp_keys(),
         "uns": source.uns_keys(),
     }
-    taken = [(group, key) for group, key in keys.pairs_in(source) if key in present[group]]
+    taken = [(group, key) for group, key in written if key in present[group]]
     if not taken or (keys.prefix == DEFAULT_PREFIX and _are_remains(source, keys, taken)):
         return
+    raise _not_free(source, keys, taken)
+
+
+def _not_free(source: Source, keys: Keys, taken: Iterable[tuple[str, str]], whose: str = "") -> InputError:
     names = ", ".join(f"{group}[{key!r}]" for group, key in taken)
-    raise InputError(
+    return InputError(
         f"the names of {option('key_added', keys.prefix)} to be free",
-        f"{names} in {source.name}",
+        f"{names}{whose} in {source.name}",
         f"Choose another {option('key_added')}, so that nothing of yours is overwritten.",
     )
 

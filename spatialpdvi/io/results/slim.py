@@ -13,13 +13,11 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import not_ours
 from spatialpdvi.io.results.keys import Keys, prefixes_in
-from spatialpdvi.io.results.writing import as_store
 from spatialpdvi.io.section.counts import slim_from
-from spatialpdvi.io.storage.atomic import is_same
-from spatialpdvi.io.storage.elements import column_order, is_array, is_hdf5
-from spatialpdvi.io.storage.paths import AnyPath, Location, locate, locate_all
+from spatialpdvi.io.storage.elements import column_order, encoding_type, is_array
+from spatialpdvi.io.storage.paths import AnyPath, is_same, locate, locate_all
 
-__all__ = ["check_number", "check_other_file", "check_parts", "opened_with_counts", "read_markers", "slim_pairs"]
+__all__ = ["check_number", "check_other_file", "opened_with_counts", "read_markers", "slim_pairs"]
 
 _Path = TypeVar("_Path", Path, str | Path)
 _AXES = {2, 3}  # columns of coordinates
@@ -40,32 +38,6 @@ def check_other_file(source_path: AnyPath, output_path: AnyPath) -> None:
             "the same",
             f"It would lose its counts. Name another file with {option('output')}.",
         )
-
-
-def check_parts(source: H5adSource, path: Location, target: Location, keys: Keys) -> None:
-    """Check before hours of work that what a copy without counts has can be read, as far as it has to be.
-
-    Parameters
-    ----------
-    source, path
-        The section, open, and where it is.
-    target
-        What will be written.
-    keys
-        The names of the fit that will be written.
-
-    Raises
-    ------
-    InputError
-        Where an element is damaged or unknown.
-    """
-    for key in source.obs_keys():
-        source.obs(key)
-    if is_hdf5(source.root) and not as_store(path, target):
-        return  # elements are copied as they are
-    read = {"obsm": source.obsm, "obsp": source.obsp, "uns": source.uns}
-    for group, key in slim_pairs(source, keys, rep=None):
-        read[group](key)
 
 
 def slim_pairs(source: H5adSource, keys: Keys, *, rep: str | None) -> list[tuple[str, str]]:
@@ -99,7 +71,7 @@ def _n_columns(element: Any) -> int | None:
     """The columns of an array or a data frame of a file; None for any other element."""
     if is_array(element):
         return int(element.shape[1]) if len(element.shape) == 2 else None
-    return len(column_order(element)) if element.attrs.get("encoding-type") == "dataframe" else None
+    return len(column_order(element)) if encoding_type(element) == "dataframe" else None
 
 
 @contextmanager
@@ -183,7 +155,7 @@ class _WithCounts:
     _OF_COUNTS = frozenset(
         {
             *("n_vars", "var_names", "var_keys", "var", "layer_keys", "has_matrix", "first_values", "matrix"),
-            *("stored_bytes", "layout", "rows"),
+            *("stored_bytes", "layout", "by_rows", "rows"),
         }
     )
 

@@ -16,11 +16,19 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData, ImplicitModificationWarning
-from anndata.io import sparse_dataset, write_elem
+from anndata.io import sparse_dataset
 
 from spatialpdvi.errors import InputError, ResourceError, option
-from spatialpdvi.io.formats.converting import HEADER_BYTES, convert, convert_some, converted_bytes, some_bytes
+from spatialpdvi.io.formats.converting import (
+    HEADER_BYTES,
+    check_convertible,
+    convert,
+    convert_some,
+    converted_bytes,
+    some_bytes,
+)
 from spatialpdvi.io.formats.h5ad import H5adSource
+from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.results.keys import PER_SPOT, Keys
 from spatialpdvi.io.storage.atomic import (
     check_makes_files,
@@ -31,7 +39,7 @@ from spatialpdvi.io.storage.atomic import (
     replacing,
     shares_blocks,
 )
-from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet
+from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet, write
 from spatialpdvi.io.storage.folders import can_link, copy_folder, entries, file_status, replacing_folder
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
@@ -51,8 +59,8 @@ __all__ = [
     "Pair",
     "append_counts",
     "apply_elements",
-    "as_store",
     "check_output",
+    "check_parts",
     "marker_columns",
     "new_store",
     "write_elements",
@@ -68,7 +76,9 @@ _META_BLOCK = 1 << 16  # bytes
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
-def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0, is_part: bool = False) -> None:
+def check_output(
+    source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0, only: Collection[Pair] | None = None
+) -> None:
     """Check before hours of work that `write_elements` can write a copy of the source to the output.
 
     Parameters
@@ -79,8 +89,8 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
         Where to write it; it may be the source itself, or a link.
     n_bytes
         The bytes that are added to the copy, as far as they are known.
-    is_part
-        Whether only some elements of the source are copied, whose bytes ``n_bytes`` has.
+    only
+        As for `write_elements`.
 
     Raises
     ------
@@ -88,10 +98,9 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
         Where it cannot.
     """
     source, target = _located(source_path, output_path)
-    is_store = as_store(source, target)
+    is_store = _as_store(source, target)
     try:
-        # when a store is replaced by itself, its files are not copied
-        copied = 0 if is_part or (is_store and target.real == source.real) else file_status(source.table())[0]
+        copied = _copied_bytes(source, target, only)
     except OSError as error:
         problem = f"The input {source.given!r} is no longer there or not readable."
         raise ResourceError(problem, "Put it back, then run again.") from error
@@ -99,9 +108,57 @@ def check_output(source_path: AnyPath, output_path: AnyPath, *, n_bytes: int = 0
         _check_store(target)
     else:
         check_writable(target, as_store=is_store)
-    if copied and not is_store and source.kind == "file" and shares_blocks(source.path, target.real.parent):
+    is_copy = source.kind == "file" and not is_store and only is None
+    if is_copy and shares_blocks(source.path, target.real.parent):
         copied = 0
     check_space(target.spatialdata or target, copied + n_bytes)
+
+
+def _copied_bytes(source: Location, target: Location, only: Collection[Pair] | None) -> int:
+    """The bytes that a copy of the source takes, or a generous estimate where its elements are written anew."""
+    is_store = _as_store(source, target)
+    if only is None and (is_store or source.kind != "folder"):
+        # when a store is replaced by itself, its files are not copied
+        return 0 if is_store and target.real == source.real else file_status(source.table())[0]
+    with opened(source.table()) as original:
+        return _new_bytes(original, only)
+
+
+def _new_bytes(original: Any, only: Collection[Pair] | None) -> int:
+    """A generous estimate of the bytes of elements that are written anew, without compression."""
+    return converted_bytes(original) if only is None else some_bytes(original, only)
+
+
+def check_parts(source: H5adSource, path: Location, target: Location, only: Collection[Pair] | None) -> None:
+    """Check before hours of work that what `write_elements` copies can be read, as far as it has to be.
+
+    Parameters
+    ----------
+    source, path
+        The section, open, and where it is.
+    target
+        What will be written.
+    only
+        As for `write_elements`.
+
+    Raises
+    ------
+    InputError
+        Where an element is damaged or unknown.
+    """
+    is_file, is_store = is_hdf5(source.root), _as_store(path, target)
+    if only is None:
+        if is_file == is_store:
+            with quiet():
+                check_convertible(source.root)
+        return
+    for key in source.obs_keys():
+        source.obs(key)
+    if is_file and not is_store:
+        return  # elements are copied as they are
+    read = {"obsm": source.obsm, "obsp": source.obsp, "uns": source.uns}
+    for group, key in only:
+        read[group](key)
 
 
 def write_elements(
@@ -139,14 +196,14 @@ def write_elements(
     """
     source, target = _located(source_path, output_path)
     only = None if only is None else [pair for pair in only if pair not in {*remove, *elements}]
-    check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())), is_part=only is not None)
+    check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())), only=only)
     if target.real == source.real and target.spatialdata is not None:
         with clear_errors(target):
             _write_table(source, target, elements, remove)
         return
-    write = _write_store if as_store(source, target) else _write_h5ad
+    write_copy = _write_store if _as_store(source, target) else _write_h5ad
     with clear_errors(target):
-        write(source, target, elements, remove, only)
+        write_copy(source, target, elements, remove, only)
 
 
 def marker_columns(table: pd.DataFrame, keys: Keys, of: str) -> dict[Pair, Any]:
@@ -185,7 +242,7 @@ def append_counts(store: Any, counts: sp.csr_matrix, *, n_values: int) -> None:
     if "X" in store:
         sparse_dataset(store["X"]).append(counts)
     else:
-        write_elem(store, "X", counts, dataset_kwargs=_PACKED if is_hdf5(store) else {})
+        write(store, "X", counts, **(_PACKED if is_hdf5(store) else {}))
 
 
 def _located(source_path: AnyPath, output_path: AnyPath) -> tuple[Location, Location]:
@@ -219,7 +276,7 @@ def _check_store(table: Location) -> None:
         raise ResourceError(problem, instead)
 
 
-def as_store(source: Location, target: Location) -> bool:
+def _as_store(source: Location, target: Location) -> bool:
     """Whether a zarr store is written, which is a folder."""
     ending = target.path.suffix
     return ending == ".zarr" if ending in {".zarr", ".h5ad"} and target.real != source.real else source.kind == "folder"
@@ -238,7 +295,7 @@ def _write_h5ad(
             if is_hdf5(original) and only is None:
                 copy_content(source.path, temporary)
             else:
-                reserve(temporary, converted_bytes(original) if only is None else some_bytes(original, only))
+                reserve(temporary, _new_bytes(original, only))
                 with h5py.File(temporary, "w") as copy, quiet(), quiet_zarr():
                     _convert(original, copy, only)
         reserve(temporary, _growth(elements))
@@ -327,7 +384,7 @@ def _edit(file: Any, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> No
             del file[group][key]
     for group, key in elements:
         _require_group(file, group)
-        write_elem(file[group], key, elements[group, key])
+        write(file[group], key, elements[group, key])
     removed = {key for group, key in remove if group == "obs"}
     added = [key for group, key in elements if group == "obs"]
     _order_columns(file["obs"], added, removed)

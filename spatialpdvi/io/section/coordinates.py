@@ -90,11 +90,11 @@ def as_table(element: Any, name: str) -> np.ndarray:
     """Return an array or data frame as a 2-D array of numbers; raise an `InputError` for any other element."""
     advice = "Store it as a plain array of numbers."
     if isinstance(element, pd.DataFrame):
-        others = [column for column, kind in element.dtypes.items() if not _is_number(kind)]
+        others = [position for position, kind in enumerate(element.dtypes) if not _is_number(kind)]
         if not others:
             return np.asarray(element.to_numpy(dtype=np.float64, na_value=np.nan))
-        first = element[others[0]]
-        found = f"column {str(others[0])!r} of type {first.dtype}"
+        first = element.iloc[:, others[0]]
+        found = f"column {str(first.name)!r} of type {first.dtype}"
         if len(first):
             found += f" (first value: {first.iloc[0]!r:.40})"
         advice = "Turn it into numbers, for example with `.astype(float)`."

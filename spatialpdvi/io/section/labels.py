@@ -24,6 +24,10 @@ DEFAULT_LABEL_KEY = "annotation"
 _AS_MISSING = {"nan", "NaN", "None", "<NA>", "NaT"}  # what missing values become where they are turned into text
 
 
+class _DecimalError(InputError):
+    """A number with decimals stands in the place of a label."""
+
+
 def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None, str | None]:
     """Read the annotation and its key: ``obs[key]``, else ``obs['annotation']``, else neither.
 
@@ -47,14 +51,19 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
         if DEFAULT_LABEL_KEY not in source.obs_keys():
             return None, None
         key = DEFAULT_LABEL_KEY
-        if _is_measured(source.obs(key)):  # nobody has asked for this column
+        column = source.obs(key)  # damage is an error, whoever reads it
+        try:
+            labels = _as_labels(column, f"obs[{key!r}]")
+        except InputError as error:  # nobody has asked for this column
+            found = "numbers with decimals" if isinstance(error, _DecimalError) else error.found
             text = (
-                f"obs[{key!r}] holds no labels but numbers with decimals, so nothing is scored against it. Name a "
-                f"column of labels with {option('label_key')}."
+                f"obs[{key!r}] holds no labels but {found}, so nothing is scored against it. Name a column of labels "
+                f"with {option('label_key')}."
             )
             warnings.warn(InputWarning(text), stacklevel=2)
             return None, None
-    labels = read_column(source, key, name="label_key")
+    else:
+        labels = read_column(source, key, name="label_key")
     if len(labels.categories) < 2:
         what = f"only the label {str(labels.categories[0])!r}" if len(labels.categories) else "no label at all"
         text = (
@@ -148,14 +157,6 @@ def _as_labels(column: pd.Series, name: str) -> pd.Categorical:
     return pd.Categorical.from_codes(recode[codes], index)
 
 
-def _is_measured(column: pd.Series) -> bool:
-    """Whether a column holds numbers of which one has decimals."""
-    if column.dtype.kind != "f":
-        return False
-    values = column.to_numpy()
-    return bool((values[np.isfinite(values)] % 1 != 0).any())
-
-
 def _unhashable(column: pd.Series) -> str:
     """The type of the first value that has no hash; of the column where all have one."""
     for value in column:
@@ -168,9 +169,9 @@ def _unhashable(column: pd.Series) -> str:
 
 def _text(value: Any, name: str) -> str:
     if isinstance(value, float | np.floating) and not float(value).is_integer():
-        raise InputError(
-            f"{name} to hold labels (text, categories or whole numbers)", f"{value:.6g}", "Name a column of labels."
-        )
+        kind = _DecimalError if np.isfinite(value) else InputError
+        expected = f"{name} to hold labels (text, categories or whole numbers)"
+        raise kind(expected, f"{value:.6g}", "Name a column of labels.")
     return label_text(value)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError, ResourceError
-from spatialpdvi.io.storage.paths import AnyPath, Location, another, is_node, locate, resolve
+from spatialpdvi.io.storage.paths import AnyPath, Location, another, is_node, is_same, locate, resolve
 from spatialpdvi.io.storage.temporary import create, hidden_name, remove_abandoned
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "copy_content",
     "disk_error",
     "hidden_beside",
-    "is_same",
     "name_earlier",
     "replacing",
     "shares_blocks",
@@ -184,14 +183,6 @@ def _without_nan(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_without_nan(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-def is_same(path: Location, other: Location) -> bool:
-    """Whether two paths lead to one file or folder; a hard link is the same file under another name."""
-    # a file that cannot be examined is refused where it is opened
-    with contextlib.suppress(OSError, ValueError):
-        return path.real == other.real or path.path.samefile(other.path)
-    return False
 
 
 @contextlib.contextmanager

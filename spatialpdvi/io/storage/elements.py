@@ -12,12 +12,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from anndata import OldFormatWarning
-from anndata.io import read_elem
+from anndata import OldFormatWarning, settings
+from anndata.io import read_elem, write_elem
 
 __all__ = [
     "close",
     "column_order",
+    "encoding",
+    "encoding_type",
     "file_bytes",
     "is_array",
     "is_group",
@@ -26,6 +28,7 @@ __all__ = [
     "quiet",
     "read",
     "read_column",
+    "write",
 ]
 
 
@@ -80,10 +83,35 @@ def read(element: Any) -> Any:
     return _with_objects(read_elem(element))
 
 
+def write(group: Any, key: str, value: Any, **packing: Any) -> None:
+    """Write an element as anndata does, also texts that may be missing, which `read` may return.
+
+    Options of the arrays, such as their compression, are named as h5py and zarr name them.
+    """
+    allowed = {name: True for name in ("allow_write_nullable_strings",) if hasattr(settings, name)}
+    with settings.override(**allowed):
+        write_elem(group, key, value, dataset_kwargs=packing)
+
+
+def encoding(element: Any) -> dict[str, str]:
+    """Return the attributes by which anndata knows an element: its type and the version of that, where it has them."""
+    names = ("encoding-type", "encoding-version")
+    return {name: _text(element.attrs[name]) for name in names if name in element.attrs}
+
+
+def encoding_type(element: Any) -> str:
+    """Return the type that anndata gives to an element; empty where it has none."""
+    return encoding(element).get("encoding-type", "")
+
+
 def column_order(table: Any) -> list[str]:
-    """Return the columns of a table in order; programs in other languages write their names as bytes."""
-    names = table.attrs.get("column-order", ())
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    """Return the columns of a table in order."""
+    return list(map(_text, table.attrs.get("column-order", ())))
+
+
+def _text(attribute: Any) -> str:
+    """The text of an attribute; programs in other languages write it as bytes."""
+    return attribute.decode() if isinstance(attribute, bytes) else str(attribute)
 
 
 def read_column(table: Any, key: str) -> Any:

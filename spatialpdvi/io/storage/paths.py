@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from spatialpdvi.errors import InputError, list_keys
@@ -19,10 +20,12 @@ __all__ = [
     "AnyPath",
     "Location",
     "another",
+    "check_once",
     "check_readable",
     "choose_tables",
     "different_names",
     "is_node",
+    "is_same",
     "locate",
     "locate_all",
     "resolve",
@@ -132,13 +135,36 @@ def different_names(files: Sequence[Location]) -> list[str]:
     Raises
     ------
     InputError
-        Where two are the same, so that their sections could not be told apart.
+        Where two are the same, so that their sections could not be told apart, or two files are.
     """
     names = [Path(file.name).stem for file in files]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
+    check_once(files)
     return names
+
+
+def check_once(files: Sequence[Location]) -> None:
+    """Check that no file is given twice, under whatever name.
+
+    Raises
+    ------
+    InputError
+        Where one is.
+    """
+    for first, other in combinations(files, 2):
+        if is_same(first, other):
+            again = "" if first.path == other.path else f", also as {str(other.path)!r}"
+            raise InputError("each file once", f"{str(first.path)!r} twice{again}", "Leave one of them out.")
+
+
+def is_same(path: Location, other: Location) -> bool:
+    """Whether two paths lead to one file or folder; a hard link is the same file under another name."""
+    # a file that cannot be examined is refused where it is opened
+    with contextlib.suppress(OSError, ValueError):
+        return path.real == other.real or path.path.samefile(other.path)
+    return False
 
 
 def locate(path: AnyPath) -> Location:

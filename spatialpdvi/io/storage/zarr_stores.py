@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from spatialpdvi.io.storage.elements import is_array, is_hdf5
+from spatialpdvi.io.storage.elements import encoding_type, is_array, is_hdf5
 from spatialpdvi.io.storage.folders import entries
 from spatialpdvi.io.storage.paths import is_node
 
@@ -183,9 +183,9 @@ def whole(element: Any) -> Any:
         return element
     if is_array(element):
         _check_rows(element)
-    elif element.attrs.get("encoding-type") == "nullable-string-array":  # names, as anndata writes them with pandas 3
+    elif encoding_type(element) == "nullable-string-array":  # names, as anndata writes them with pandas 3
         _check_rows(element["values"])
-    elif str(element.attrs.get("encoding-type", "")).startswith(("csr", "csc")) and element["data"].size:
+    elif encoding_type(element).startswith(("csr", "csc")) and element["data"].size:
         # a matrix of one column has no other column number than 0
         parts = ("data", "indptr") if min(element.attrs["shape"]) == 1 else ("data", "indices", "indptr")
         for name in parts:
