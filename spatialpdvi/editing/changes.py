@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, assert_never, cast
 
 import numpy as np
@@ -239,6 +240,9 @@ def _options(source: Source, fit: StoredFit) -> FitOptions:
     given = {name: value for name, value in stored_params(fit.summary).items() if name in known}
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
+    if _has_other_files(fit.summary):
+        for name in ("across_sections", "n_patches", "cross_patch_edges"):
+            given.pop(name, None)  # they speak of the spots of all files
     if "composition" in fit.summary:
         given.setdefault("anisotropy", 0.0)  # there was no such option yet
     return FitOptions(k=max(2, len(fit.names)), **given)
@@ -264,6 +268,8 @@ def _weights(
         return graph
     options = _options(source, fit)
     section, settings = _with_graph(source, fitted_section(source, fit.summary), options), GraphSettings.of(options)
+    if settings.cross_patch_edges:
+        settings = replace(settings, n_patches=None)  # no edge depends on them, and the fit's spots may have been more
     edges = None
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
@@ -283,9 +289,14 @@ def _warn_of_stale(names: Sequence[str]) -> None:
         warnings.warn(InputWarning(text), stacklevel=2)
 
 
+def _has_other_files(summary: Mapping[str, Any]) -> bool:
+    """Whether the file is one of several that were fitted together."""
+    return "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary)
+
+
 def _warn_of_other_files(summary: Mapping[str, Any]) -> None:
     """Warn where a joint fit has other files, whose spots have no say in the levels of this one."""
-    if "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary):
+    if _has_other_files(summary):
         text = (
             "These domains belong to a joint fit of several files, and only the spots of this file decide about its "
             "levels: other files may get others. To have the same in all of them, unite the same domains in each file."
