@@ -526,21 +526,18 @@ class TestLevels:
         one, two = spv.label(fitted, Levels([2])), spv.label(other, Levels([2]))
         np.testing.assert_allclose(one["rise"], two["rise"], rtol=0.2, atol=20)
 
-    @pytest.mark.parametrize("states", ["off", 6])
-    def test_sections_and_patches_of_a_joint_fit_do_not_reach_into_one_of_its_files(self, tmp_path, states):
-        both = spv.simulate(n_spots=360, n_genes=60, k=3, seed=1, easy=True)
+    def test_sections_and_patches_of_a_joint_fit_do_not_reach_into_one_of_its_files(self, tmp_path):
+        both = spv.simulate(n_spots=200, n_genes=60, k=3, seed=1, easy=True)
         both.obsm["spatial"] = np.column_stack([both.obsm["spatial"], np.arange(both.n_obs) % 2 * 20.0])
         paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
         for half, path in enumerate(paths):
             both[half::2].copy().write_h5ad(path)
-        options = {"n_top_genes": 60, "n_init": 1, "states": states, "n_patches": 200, "cross_patch_edges": False}
-        if states != "off":
-            options["search"] = 0
-        spv.fit_files(paths, k=3, spatial_key="spatial", across_sections=True, tol=1e-2, **options)
+        options = {"across_sections": True, "n_patches": 120, "cross_patch_edges": False}
+        spv.fit_files(paths, k=3, n_top_genes=60, n_init=1, states="off", tol=1e-2, **options)
         with pytest.warns(InputWarning, match="^These domains belong to a joint fit"):
             found = spv.label_file(paths[0], Levels([2]), output=tmp_path / "levels.h5ad")
         alone = ad.read_h5ad(paths[0])
-        for name in ("across_sections", "cross_patch_edges", "n_patches"):
+        for name in options:
             del alone.uns["pdvi"]["params"][name]
         with pytest.warns(InputWarning, match="^These domains belong to a joint fit"):
             pd.testing.assert_frame_equal(found, spv.label(alone, Levels([2])))
