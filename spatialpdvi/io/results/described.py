@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -12,25 +12,29 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import (
     check_fitted,
+    domain_names,
     not_ours,
+    read_summary,
     samples_of_fit,
     spatial_key_of_fit,
     stored_graph,
     stored_params,
+    with_lost,
 )
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types
 
 __all__ = [
+    "ComparedDomains",
     "DescribedKeys",
     "SectionDomains",
     "StoredDescription",
     "StoredIntervals",
+    "compared_domains",
     "read_description",
     "read_intervals",
     "read_sections",
-    "shared_means",
 ]
 
 # of each table of intervals: its columns of texts beside the domain or state, and those of numbers
@@ -39,6 +43,8 @@ _INTERVALS = {
     "contrasts": ({"gene", "other"}, {"log2_fold_change", "lower", "upper"}),
     "composition": ({"type"}, {"share", "lower", "upper"}),
 }
+_HYPERPARAMETERS = ("noise_sd", "prior_sd", "prior_mean")
+_ROUNDED = 1e-6  # relative error of parameters that are the same
 
 
 class DescribedKeys(NamedTuple):
@@ -117,11 +123,36 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     return found
 
 
-def shared_means(source: Source, keys: Keys) -> np.ndarray | None:
-    """Return the means (K, d) of the domains as the fit has stored them; files of one fit or model have the same."""
-    summary = source.uns(keys.uns) if keys.uns in source.uns_keys() else {}
-    means = summary.get("domain_mean") if isinstance(summary, Mapping) else None
-    return None if means is None else np.asarray(means)
+class ComparedDomains(NamedTuple):
+    """What tells whether the domains of two files are the same."""
+
+    names: list[str] | None  # of all domains, those without spots too; None where a selection of spots has lost some
+    parameters: dict[str, np.ndarray]  # of the fit, which no edit of the domains changes
+    were_divided: bool  # by the spots of this file alone
+
+    def is_of_fit_of(self, other: Self) -> bool:
+        """Whether both are of one fit, or of one model: the domains have the same parameters."""
+        shared = self.parameters.keys() & other.parameters.keys()
+        return all(_are_close(self.parameters[name], other.parameters[name]) for name in shared)
+
+    def has_names_of(self, other: Self) -> bool:
+        """Whether both have the same domains, as far as they are known."""
+        return self.names is None or other.names is None or self.names == other.names
+
+
+def compared_domains(source: Source, keys: Keys) -> ComparedDomains:
+    """Read what tells whether the domains of a fitted file are those of another file."""
+    summary = read_summary(source, keys.uns)
+    k, edits = len(np.atleast_1d(summary.get("domain_mean", ()))), summary.get("edits", {})
+    names = with_lost(domain_names(source, keys), k, summary)
+    # an edit makes means of its own, and those of domains that share states are rounded otherwise in a model
+    means = "state_mean" if "state_mean" in summary else "domain_mean"
+    fixed = _HYPERPARAMETERS if edits and means == "domain_mean" else (*_HYPERPARAMETERS, means)
+    return ComparedDomains(
+        names=names if len(names) >= k else None,
+        parameters={name: np.asarray(summary[name]) for name in fixed if name in summary},
+        were_divided=not {"split", "pieces"}.isdisjoint(map(str, np.atleast_1d(edits.get("action", ())))),
+    )
 
 
 class StoredDescription(NamedTuple):
@@ -221,3 +252,7 @@ def _one_condition(values: pd.Categorical, chosen: DescribedKeys, section: str) 
         f"Sections are compared, so that each has one condition; name another column with {option('condition')}, or "
         f"the column of the sections with {option('sample_key')}.",
     )
+
+
+def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=_ROUNDED)
