@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, assert_never, cast
 
 import numpy as np
@@ -241,8 +240,10 @@ def _options(source: Source, fit: StoredFit) -> FitOptions:
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
     if _has_other_files(fit.summary):
-        for name in ("across_sections", "n_patches", "cross_patch_edges"):
-            given.pop(name, None)  # they speak of the spots of all files
+        given.pop("across_sections", None)
+    if stored_params(fit.summary).get("n_spots", fit.codes.size) != fit.codes.size:
+        for name in ("n_patches", "cross_patch_edges"):  # of more spots than are in the file
+            given.pop(name, None)
     if "composition" in fit.summary:
         given.setdefault("anisotropy", 0.0)  # there was no such option yet
     return FitOptions(k=max(2, len(fit.names)), **given)
@@ -268,8 +269,6 @@ def _weights(
         return graph
     options = _options(source, fit)
     section, settings = _with_graph(source, fitted_section(source, fit.summary), options), GraphSettings.of(options)
-    if settings.cross_patch_edges:
-        settings = replace(settings, n_patches=None)  # no edge depends on them, and the fit's spots may have been more
     edges = None
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
