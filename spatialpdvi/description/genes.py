@@ -89,9 +89,7 @@ def gene_table(
     return pd.concat(parts, ignore_index=True)
 
 
-def _expression(
-    counts: CountRows, domains: Sequence[_Domain], chosen: Sequence[np.ndarray]
-) -> Iterator[sp.csr_matrix]:
+def _expression(counts: CountRows, domains: Sequence[_Domain], chosen: Sequence[np.ndarray]) -> Iterator[sp.csr_matrix]:
     """Yield the expression (m, g) of each domain's own genes, in one pass: no more is in memory at any time."""
     wanted = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
     columns = [np.searchsorted(wanted, own) for own in chosen]

@@ -17,10 +17,9 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import scores_of_fit, stored_graph, stored_params
+from spatialpdvi.io.results.fitted import given_graph, scores_of_fit, stored_graph, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
-from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, option_table
@@ -153,8 +152,8 @@ def _pieces(source: Source, keys: Keys, fit: StoredFit, edit: Pieces, progress: 
     graph = stored_graph(source, keys)
     with progress.stage("graph"):
         if graph is None:
-            options = _options(source, fit)
-            graph = join_spots(_with_graph(source, section, options), GraphSettings.of(options))
+            settings = GraphSettings.of(_options(source, fit))
+            graph = join_spots(section._replace(graph=given_graph(source, fit.summary)), settings)
         found = connected_parts(section, fit.codes == domain, graph, edit.min_spots)
     edited = divide(fit, domain, found.parts, shares=found.shares, features=features)
     return _Edited(edited, f"{name!r} into {found.shares.shape[1]} connected parts", section)
@@ -249,13 +248,6 @@ def _options(source: Source, fit: StoredFit) -> FitOptions:
     return FitOptions(k=max(2, len(fit.names)), **given)
 
 
-def _with_graph(source: Source, section: Section, options: FitOptions) -> Section:
-    """Return the section with the graph that the fit was given, where that is still in the file."""
-    if options.graph is None or options.graph not in source.obsp_keys():
-        return section
-    return section._replace(graph=read_graph(source, options.graph))
-
-
 def _weights(
     source: Source,
     keys: Keys,
@@ -267,8 +259,8 @@ def _weights(
     graph = stored_graph(source, keys)
     if graph is not None:
         return graph
-    options = _options(source, fit)
-    section, settings = _with_graph(source, fitted_section(source, fit.summary), options), GraphSettings.of(options)
+    section = fitted_section(source, fit.summary)._replace(graph=given_graph(source, fit.summary))
+    settings = GraphSettings.of(_options(source, fit))
     edges = None
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)

@@ -210,6 +210,33 @@ def test_neighbours_that_are_found_again_are_as_many_as_in_the_fit(fits):
     pd.testing.assert_frame_equal(again.contacts, stored.contacts)
 
 
+def test_the_graph_that_a_fit_was_given_is_that_of_its_contacts(fits):
+    section = fits.copy()
+    spots = np.arange(section.n_obs)
+    section.obsp["mine"] = sp.csr_matrix((np.abs(spots[:, None] - spots) == 1).astype(float))
+    section.uns["pdvi"]["params"]["graph"] = "mine"
+    del section.obsp["pdvi_connectivities"], section.uns["pdvi"]["params"]["n_neighbors"]
+    found = spatialpdvi.describe(section, n_genes=0, n_perms=2)
+    assert found.sections["neighbours"].tolist() == ["given to the fit, obsp['mine']"]
+    assert found.contacts["contacts"].sum() == 2 * (section.n_obs - 1)
+    section.obsm["moved"] = section.obsm["spatial"]
+    found = spatialpdvi.describe(section, n_genes=0, n_perms=2, spatial_key="moved")
+    assert found.sections["neighbours"].tolist() == ["mutual neighbours among the 10 nearest"]
+
+
+def test_spots_that_the_fit_left_out_have_neighbours_under_other_domains():
+    section = spatialpdvi.simulate(n_spots=300, n_genes=60, k=3, seed=1, easy=True)
+    section.obs["chosen"] = section.obs["annotation"] != section.obs["annotation"].cat.categories[0]
+    spatialpdvi.fit(section, k=2, n_top_genes=60, n_init=1, states="off", mask="chosen", save_graph=True)
+    own = spatialpdvi.describe(section, n_genes=0, n_perms=2)
+    assert own.sections["neighbours"].tolist() == ["stored by the fit"]
+    found = spatialpdvi.describe(section, domain_key="annotation", n_genes=0, n_perms=2)
+    n = section.uns["pdvi"]["params"]["n_neighbors"]
+    assert found.sections["neighbours"].tolist() == [f"mutual neighbours among the {n} nearest"]
+    within = found.contacts[found.contacts["domain"] == found.contacts["other"]]
+    assert (within["contacts"] > 0).all()
+
+
 def test_a_section_some_of_whose_spots_have_no_condition_is_refused(fits):
     fits = fits.copy()
     fits.obs["slice"] = np.where(np.arange(400) % 2, "a", "b")

@@ -13,6 +13,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import (
     check_fitted,
     domain_names,
+    given_graph,
     not_ours,
     read_summary,
     samples_of_fit,
@@ -64,10 +65,11 @@ class SectionDomains(NamedTuple):
     spots: np.ndarray  # (n,) int64, row of each spot in the file
     domains: pd.Categorical  # (n,), none missing; its categories are those of the whole file
     coordinates: np.ndarray  # (n, 2|3) float64
-    graph: sp.csr_matrix | None  # (n, n), the edges that the fit has stored
+    graph: sp.csr_matrix | None  # (n, n), the edges of the fit, where they are in the file
     n_neighbors: int | None  # of the fit
     types: pd.Categorical | None  # (n,) what the composition is of; missing has code -1
     condition: str | None
+    graph_source: str = "stored by the fit"
 
 
 def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: str) -> list[SectionDomains]:
@@ -99,7 +101,7 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     domains = _read_domains(source, keys, chosen.domain_key)
     types = None if chosen.by is None else read_types(source, chosen.by)
     conditions = None if chosen.condition is None else read_column(source, chosen.condition, name="condition")
-    graph = stored_graph(source, keys)
+    graph, graph_source, has_edges = _graph_of_fit(source, keys, summary, spatial_key)
     n_neighbors = params.get("n_neighbors")
     codes = np.zeros(len(domains), dtype=np.int64) if samples is None else np.asarray(samples.codes, dtype=np.int64)
     names = [name] if samples is None else [str(category) for category in samples.categories]
@@ -114,10 +116,11 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
                 spots=spots,
                 domains=domains[spots],
                 coordinates=coordinates[spots],
-                graph=None if graph is None else sp.csr_matrix(graph[spots][:, spots]),
+                graph=sp.csr_matrix(graph[spots][:, spots]) if graph is not None and has_edges[spots].all() else None,
                 n_neighbors=None if n_neighbors is None else int(n_neighbors),
                 types=None if types is None else types[spots],
                 condition=None if conditions is None else _one_condition(conditions[spots], chosen, of_section),
+                graph_source=graph_source,
             )
         )
     return found
@@ -239,6 +242,26 @@ def _read_domains(source: Source, keys: Keys, key: str | None) -> pd.Categorical
         )
         warnings.warn(InputWarning(text), stacklevel=3)
     return domains
+
+
+def _graph_of_fit(
+    source: Source, keys: Keys, summary: Any, spatial_key: str
+) -> tuple[sp.csr_matrix | None, str, np.ndarray]:
+    """The graph (n, n) in which the fit joined spots, where it is from, and whether each spot (n,) is a part of it.
+
+    It is None where it is not in the file, or the spots are looked at in other places.
+    """
+    summary, everywhere = (
+        source.uns(keys.uns) if keys.uns in source.uns_keys() else {},
+        np.ones(source.n_obs, dtype=bool),
+    )
+    if spatial_key != spatial_key_of_fit(summary, None):
+        return None, "", everywhere
+    stored = stored_graph(source, keys)
+    if stored is not None:
+        fitted = source.obs(keys.domain).notna().to_numpy() if keys.domain in source.obs_keys() else ~everywhere
+        return stored, "stored by the fit", fitted
+    return given_graph(source, summary), f"given to the fit, obsp[{stored_params(summary).get('graph')!r}]", everywhere
 
 
 def _one_condition(values: pd.Categorical, chosen: DescribedKeys, section: str) -> str:

@@ -12,6 +12,7 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
+from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.labels import read_domains, read_labels, read_samples
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Fitted",
     "check_fitted",
     "domain_names",
+    "given_graph",
     "is_prediction",
     "lost_sample_key",
     "not_ours",
@@ -453,6 +455,12 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
 def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
     """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
     return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+
+
+def given_graph(source: Source, summary: Any) -> sp.csr_matrix | None:
+    """Read the graph that the fit with this summary was given, (n, n); None where it is no longer in the file."""
+    key = stored_params(summary).get("graph")
+    return read_graph(source, key) if isinstance(key, str) and key in source.obsp_keys() else None
 
 
 def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
