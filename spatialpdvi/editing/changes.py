@@ -165,7 +165,8 @@ def _levels(source: Source, keys: Keys, fit: StoredFit, edit: Levels, progress: 
     features = fitted_features(source, keys, fit.summary)
     graph = _weights(source, keys, fit, features, progress)
     with progress.stage("levels"):
-        steps = successive_unions(fit, features, graph, fewest=counts[-1])
+        # the record reaches the coarsest level in the file, which may be an earlier one
+        steps = successive_unions(fit, features, graph, fewest=min([counts[-1], *keys.levels_in(source)]))
     elements: _Elements = {}
     for n in counts:
         column, firsts = level_of(fit, groups_at(steps, len(fit.names), n))

@@ -515,6 +515,10 @@ class TestLevels:
         first = adata.obs["pdvi_domain_L3"].copy()
         spv.label(adata, Levels("2,4"))
         assert (adata.obs["pdvi_domain_L3"] == first).all()
+        steps = {name: column.tolist() for name, column in adata.uns["pdvi"]["levels"].items()}
+        spv.label(adata, Levels([4]))  # finer ones do not shorten the record
+        assert {name: column.tolist() for name, column in adata.uns["pdvi"]["levels"].items()} == steps
+        assert steps["n_domains"] == [4, 3, 2]
         with pytest.warns(InputWarning, match=r"^obs\['pdvi_domain_L2'\], .* belonged to the domains before this edit"):
             spv.label(adata, Merge(["0", "1"]))
         assert not [key for key in (*adata.obs, *adata.uns) if "_L" in key]
