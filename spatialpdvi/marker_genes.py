@@ -15,7 +15,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.expression import Expression, read_expression
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.options.validation import check_of, read_kind
-from spatialpdvi.runtime.rows import CountRows, row_blocks, row_sums
+from spatialpdvi.runtime.rows import CountRows, row_blocks, row_sums, slices
 
 __all__ = [
     "COLUMNS",
@@ -202,11 +202,13 @@ def expression_blocks(counts: CountRows, genes: np.ndarray) -> Iterator[sp.csr_m
         (b, g) float64; what is not stored is 0, as is all of a spot without counts.
     """
     for block in row_blocks(counts):
-        total = row_sums(block)
-        scale = np.divide(SPOT_TOTAL, total, out=np.zeros(total.size), where=total > 0)
-        part = block[:, genes].astype(np.float64)
-        part.data = np.log1p(part.data * np.repeat(scale, np.diff(part.indptr)))
-        yield part
+        for rows in slices(block.shape[0]):  # a matrix in memory is one block
+            some = block[rows]
+            total = row_sums(some)
+            scale = np.divide(SPOT_TOTAL, total, out=np.zeros(total.size), where=total > 0)
+            part = some[:, genes].astype(np.float64)
+            part.data = np.log1p(part.data * np.repeat(scale, np.diff(part.indptr)))
+            yield part
 
 
 def expression_tenths(counts: CountRows, genes: np.ndarray) -> np.ndarray:

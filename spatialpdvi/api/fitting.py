@@ -169,7 +169,8 @@ def fit_file(
     progress
         True shows the stages as lines on stderr; by default nothing is shown.
     checkpoint
-        Saves the state of the fit while it runs, so that it can be resumed. It is removed when the result is written.
+        Saves the state of the fit while it runs, so that it can be resumed. It is removed when the result is written,
+        unless the fit has ended at ``max_epochs``: it can then be resumed with more.
     cluster
         Runs the solver on the workers of a Dask cluster (`spatialpdvi.distributed.connect`). The result has the same
         bits.

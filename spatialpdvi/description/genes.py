@@ -1,6 +1,6 @@
 """Genes that vary in space within a domain: which genes are tested, and their Moran's I."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ class _Domain(NamedTuple):
 
     section: str
     name: str
-    rows: np.ndarray  # (m,) of the file
+    rows: np.ndarray  # (m,) of the file, ascending
     graph: sp.csr_matrix  # (m, m)
 
 
@@ -73,14 +73,11 @@ def gene_table(
         best = np.argsort(-variance, kind="stable")[:n_genes]
         chosen.append(best[variance[best] > 0])
         shares.append(everything.shares())
-    wanted = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
-    expression = sp.csr_matrix(sp.vstack(list(expression_blocks(counts, wanted))))
     parts = []
-    for domain, own, share in zip(domains, chosen, shares, strict=True):
+    for domain, own, share, values in zip(domains, chosen, shares, _expression(counts, domains, chosen), strict=True):
         if not own.size:
             continue
-        values = expression[domain.rows][:, np.searchsorted(wanted, own)].toarray()
-        found = variable_genes(values, own, domain.graph)
+        found = variable_genes(values.toarray(), own, domain.graph)
         place = found["gene"].to_numpy()
         parts.append(
             found.assign(section=domain.section, domain=domain.name, gene=genes[place], share=share[place])[
@@ -90,6 +87,22 @@ def gene_table(
     if not parts:
         return empty_table(_COLUMNS, texts={"section", "domain", "gene"})
     return pd.concat(parts, ignore_index=True)
+
+
+def _expression(counts: CountRows, domains: Sequence[_Domain], chosen: Sequence[np.ndarray]) -> Iterator[sp.csr_matrix]:
+    """Yield the expression (m, g) of each domain's own genes, in one pass: no more is in memory at any time."""
+    wanted = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
+    columns = [np.searchsorted(wanted, own) for own in chosen]
+    parts: list[list[sp.csr_matrix]] = [[] for _ in domains]
+    first = 0
+    for block in expression_blocks(counts, wanted):
+        for domain, own, part in zip(domains, columns, parts, strict=True):
+            start, stop = np.searchsorted(domain.rows, [first, first + block.shape[0]])
+            part.append(block[domain.rows[start:stop] - first][:, own])
+        first += block.shape[0]
+    for part in parts:
+        yield sp.csr_matrix(sp.vstack(part))
+        part.clear()
 
 
 def _domains(section: SectionDomains, graph: sp.csr_matrix) -> list[_Domain]:

@@ -52,8 +52,8 @@ def load_squidpy() -> Any:
 def section_graph(section: SectionDomains) -> tuple[sp.csr_matrix, str]:
     """Return which spots of a section are neighbours, and in words where that is from.
 
-    These are the edges that the fit has stored. Where it has stored none they are found again, as mutual nearest
-    neighbours with the fit's number of neighbours.
+    These are the edges that the fit has stored, or those of the graph that it was given. Where neither is in the file,
+    or not for these spots in these places, they are found again: mutual nearest neighbours, as many as in the fit.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def section_graph(section: SectionDomains) -> tuple[sp.csr_matrix, str]:
         (n, n) symmetric CSR of ones, float64, and a text.
     """
     if section.graph is not None:
-        graph, source = section.graph.copy(), "stored by the fit"
+        graph, source = section.graph.copy(), section.graph_source
     else:
         k = section.n_neighbors or default_n_neighbors()
         graph, source = mutual_knn(section.coordinates, k), f"mutual neighbours among the {k} nearest"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
@@ -16,7 +15,13 @@ from spatialpdvi.description.sizes import composition_table, domain_sizes, secti
 from spatialpdvi.description.tables import Description
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.described import DescribedKeys, SectionDomains, read_sections, shared_means
+from spatialpdvi.io.results.described import (
+    ComparedDomains,
+    DescribedKeys,
+    SectionDomains,
+    compared_domains,
+    read_sections,
+)
 from spatialpdvi.io.results.expression import read_genes
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
@@ -63,6 +68,11 @@ class DescribeOptions:
             )
         load_squidpy()
 
+    @property
+    def compares_domains(self) -> bool:
+        """Whether the domains of a fit are compared between sections."""
+        return self.where.domain_key is None and self.where.condition is not None
+
 
 class Part(NamedTuple):
     """What was found in one file."""
@@ -72,7 +82,7 @@ class Part(NamedTuple):
     contacts: pd.DataFrame
     composition: pd.DataFrame | None
     genes: pd.DataFrame | None
-    means: np.ndarray | None  # (K, d) of the domains of the fit
+    compared: ComparedDomains | None  # domains of the fit, with those of other files; None where they are not
 
 
 def describe_source(source: Source, name: str, options: DescribeOptions, progress: Progress) -> Part:
@@ -117,7 +127,7 @@ def describe_source(source: Source, name: str, options: DescribeOptions, progres
         contacts=pd.concat(contacts, ignore_index=True),
         composition=pd.concat(composition, ignore_index=True) if composition else None,
         genes=_genes(source, sections, graphs, options, progress),
-        means=shared_means(source, options.keys) if options.where.domain_key is None else None,
+        compared=compared_domains(source, options.keys) if options.compares_domains else None,
     )
 
 
@@ -210,14 +220,32 @@ def _check_names(sections: pd.DataFrame) -> None:
 
 
 def _warn_of_other_domains(parts: Sequence[Part]) -> None:
-    """Warn where files are compared whose domains are not those of one fit."""
-    means = [part.means for part in parts if part.means is not None]
-    if all(np.array_equal(means[0], other) for other in means[1:]):
+    """Warn where files are compared whose domains are not the same."""
+    found = [(str(part.sections["section"].iloc[0]), part.compared) for part in parts if part.compared is not None]
+    if len(found) < 2:
         return
-    text = (
-        "The files are not of one fit or model, so that domains of the same number have nothing in common, and their "
-        "shares should not be compared. Fit the files together, or predict with one model."
-    )
+    (section, first), *others = found
+    unlike = [(name, other) for name, other in others if not first.has_names_of(other)]
+    if not all(first.is_of_fit_of(other) for _, other in others):
+        text = (
+            "The files are not of one fit or model, so that domains of the same number have nothing in common, and "
+            "their shares should not be compared. Fit the files together, or predict with one model."
+        )
+    elif unlike:
+        name, other = unlike[0]
+        text = (
+            f"The files do not have the same domains ({', '.join(map(repr, first.names or ()))} in {section!r}, "
+            f"{', '.join(map(repr, other.names or ()))} in {name!r}). A domain that a file has under another name, or "
+            "as part of another one, has no spots there, so that its shares should not be compared. Rename or merge "
+            "the same domains in every file."
+        )
+    elif any(domains.were_divided for _, domains in found):
+        text = (
+            "Domains were divided by the spots of each file alone, so that parts of the same name need not be the same "
+            "tissue. Look at them before their shares are compared."
+        )
+    else:
+        return
     warnings.warn(InputWarning(text), stacklevel=5)
 
 

@@ -144,7 +144,7 @@ class Cluster:
         InputError
             If the function raises one.
         ResourceError
-            If several workers end during the same job, or there is no worker for a minute.
+            If several workers end during the same job, there is no worker for a minute, or the scheduler is gone.
         """
         from distributed import KilledWorker
 
@@ -165,6 +165,12 @@ class Cluster:
                     f"Several workers of the Dask cluster {self.name!r} ended while they read the same part of the "
                     "file.",
                     "See their logs; they may need more memory.",
+                ) from error
+            except _connection_errors() as error:
+                self.workers()  # raises the error where the scheduler is gone, or all workers are
+                raise ResourceError(
+                    f"The Dask cluster {self.name!r} has lost the results of its workers ({error}).",
+                    "Run again; the logs of its scheduler say why.",
                 ) from error
             except InputError as error:
                 where = f"A worker of the Dask cluster {self.name!r} found this"

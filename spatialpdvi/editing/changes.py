@@ -17,10 +17,9 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import scores_of_fit, stored_graph, stored_params
+from spatialpdvi.io.results.fitted import given_graph, scores_of_fit, stored_graph, stored_params
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
-from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, option_table
@@ -153,8 +152,8 @@ def _pieces(source: Source, keys: Keys, fit: StoredFit, edit: Pieces, progress: 
     graph = stored_graph(source, keys)
     with progress.stage("graph"):
         if graph is None:
-            options = _options(source, fit)
-            graph = join_spots(_with_graph(source, section, options), GraphSettings.of(options))
+            settings = GraphSettings.of(_options(source, fit))
+            graph = join_spots(section._replace(graph=given_graph(source, fit.summary)), settings)
         found = connected_parts(section, fit.codes == domain, graph, edit.min_spots)
     edited = divide(fit, domain, found.parts, shares=found.shares, features=features)
     return _Edited(edited, f"{name!r} into {found.shares.shape[1]} connected parts", section)
@@ -166,7 +165,8 @@ def _levels(source: Source, keys: Keys, fit: StoredFit, edit: Levels, progress: 
     features = fitted_features(source, keys, fit.summary)
     graph = _weights(source, keys, fit, features, progress)
     with progress.stage("levels"):
-        steps = successive_unions(fit, features, graph, fewest=counts[-1])
+        # the record reaches the coarsest level in the file, which may be an earlier one
+        steps = successive_unions(fit, features, graph, fewest=min([counts[-1], *keys.levels_in(source)]))
     elements: _Elements = {}
     for n in counts:
         column, firsts = level_of(fit, groups_at(steps, len(fit.names), n))
@@ -239,16 +239,14 @@ def _options(source: Source, fit: StoredFit) -> FitOptions:
     given = {name: value for name, value in stored_params(fit.summary).items() if name in known}
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
+    if _has_other_files(fit.summary):
+        given.pop("across_sections", None)
+    if stored_params(fit.summary).get("n_spots", fit.codes.size) != fit.codes.size:
+        for name in ("n_patches", "cross_patch_edges"):  # of more spots than are in the file
+            given.pop(name, None)
     if "composition" in fit.summary:
         given.setdefault("anisotropy", 0.0)  # there was no such option yet
     return FitOptions(k=max(2, len(fit.names)), **given)
-
-
-def _with_graph(source: Source, section: Section, options: FitOptions) -> Section:
-    """Return the section with the graph that the fit was given, where that is still in the file."""
-    if options.graph is None or options.graph not in source.obsp_keys():
-        return section
-    return section._replace(graph=read_graph(source, options.graph))
 
 
 def _weights(
@@ -262,8 +260,8 @@ def _weights(
     graph = stored_graph(source, keys)
     if graph is not None:
         return graph
-    options = _options(source, fit)
-    section, settings = _with_graph(source, fitted_section(source, fit.summary), options), GraphSettings.of(options)
+    section = fitted_section(source, fit.summary)._replace(graph=given_graph(source, fit.summary))
+    settings = GraphSettings.of(_options(source, fit))
     edges = None
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
@@ -283,9 +281,14 @@ def _warn_of_stale(names: Sequence[str]) -> None:
         warnings.warn(InputWarning(text), stacklevel=2)
 
 
+def _has_other_files(summary: Mapping[str, Any]) -> bool:
+    """Whether the file is one of several that were fitted together."""
+    return "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary)
+
+
 def _warn_of_other_files(summary: Mapping[str, Any]) -> None:
     """Warn where a joint fit has other files, whose spots have no say in the levels of this one."""
-    if "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary):
+    if _has_other_files(summary):
         text = (
             "These domains belong to a joint fit of several files, and only the spots of this file decide about its "
             "levels: other files may get others. To have the same in all of them, unite the same domains in each file."

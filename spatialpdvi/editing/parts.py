@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning, option, own_names
+from spatialpdvi.features.correction import FEWEST_CORRECTED
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.initialization.start import one_hot
@@ -25,7 +26,7 @@ __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options", "read_ag
 # Options of the fit that hold inside one of its domains as well. The others were chosen for the whole section (such as
 # the neighbours that features are averaged over), or belong to its start, its solver or its output.
 _INNER = (
-    *("layer", "spatial_key", "label_key", "sample_key", "rep"),
+    *("layer", "spatial_key", "label_key", "sample_key", "rep", "key_added"),
     *("n_top_genes", "target_sum", "totals", "transform", "clip", "whiten", "detrend", "correct"),
     *("n_neighbors", "flow_neighbors", "across_sections", "tau", "anisotropy", "beta", "n_init"),
 )
@@ -112,9 +113,13 @@ def fitted_parts(section: Section, own: np.ndarray, options: FitOptions, progres
     inside = section.of(np.flatnonzero(own))
     if inside.samples is None or len(inside.samples.categories) < 2:
         inside, options = inside._replace(samples=None), replace(options, correct="none", across_sections=False)
+    if options.correct == "harmony" and n < FEWEST_CORRECTED:
+        options = replace(options, correct="none")
+    if options.n_neighbors is not None:
+        options = replace(options, n_neighbors=min(options.n_neighbors, n - 1))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
-        with own_names({"k": "into"}):
+        with own_names({**dict.fromkeys(_INNER), "k": "into"}):
             result = fit_section(inside, options, progress)
     filled = int((result.domain_sizes > 0).sum())
     if filled < into:

@@ -8,9 +8,9 @@ import numpy as np
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["centre_samples", "check_harmony", "correct_sections", "harmonise"]
+__all__ = ["FEWEST_CORRECTED", "centre_samples", "check_harmony", "correct_sections", "harmonise"]
 
-_FEWEST = 20  # spots: harmonypy does not return from clusters of one spot each
+FEWEST_CORRECTED = 20  # spots, by Harmony: harmonypy does not return from clusters of one spot each
 _CLUSTERS = 100  # at most, and one for each 30 spots: Harmony's own default
 
 
@@ -78,9 +78,9 @@ def harmonise(x: np.ndarray, samples: Sequence[np.ndarray], *, seed: int) -> np.
     from harmonypy import run_harmony
 
     n = x.shape[0]
-    if n < _FEWEST:
+    if n < FEWEST_CORRECTED:
         raise InputError(
-            f"at least {_FEWEST} spots with {option('correct', 'harmony')}",
+            f"at least {FEWEST_CORRECTED} spots with {option('correct', 'harmony')}",
             str(n),
             f"Choose {option('correct', 'center')} or {option('correct', 'none')}.",
         )

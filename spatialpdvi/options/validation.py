@@ -1,6 +1,7 @@
 """Checks of single options: the type of a value, and its range."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import Field
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -115,7 +116,7 @@ def _shown(value: Any) -> str:
 
 def listed(values: Any) -> tuple[Any, ...]:
     """Return the names, or the pairs, that were given; one text is one of them, and not its letters."""
-    return (values,) if isinstance(values, str) else tuple(values)
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
 
 
 def check_range(name: str, value: Any) -> None:

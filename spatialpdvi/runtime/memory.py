@@ -76,10 +76,43 @@ def peak_memory() -> int:
 
 
 def free_memory() -> int:
-    """Return the number of bytes that can be allocated without swapping."""
+    """Return the number of bytes that can be allocated without swapping, within the limit of a container or a job."""
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    return int(min([psutil.virtual_memory().available, *_left_in_groups(Path("/"))]))
+
+
+def _left_in_groups(root: Path) -> list[int]:
+    """The bytes that are left of each limit on the control groups of this process; there are none outside Linux.
+
+    A limit on a group holds for all groups within it.
+    """
+    left = []
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in groups:  # "0::/group" in version 2, "5:memory,cpu:/group" in version 1
+        _, kinds, group = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        top, names, cached = root / "sys/fs/cgroup", ("memory.max", "memory.current"), "inactive_file"
+        if kinds:
+            top, names = top / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            cached = "total_inactive_file"
+        own = top / group.lstrip("/")
+        for folder in (own, *(parent for parent in own.parents if parent.is_relative_to(top))):
+            try:
+                limit, used = (int((folder / name).read_text()) for name in names)
+                found = re.search(rf"^{cached} (\d+)$", (folder / "memory.stat").read_text(), flags=re.MULTILINE)
+            except (
+                OSError,
+                ValueError,
+            ):  # no such file, as in a container that sees its own group at the top; or "max"
+                continue
+            # what the system remembers of files counts as used, and is given up where memory is wanted
+            left.append(max(0, limit - used + (0 if found is None else int(found[1]))))
+    return left
 
 
 def memory_limit(memory: str | None) -> int:

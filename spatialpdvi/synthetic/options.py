@@ -1,12 +1,12 @@
 """The options of a simulated section, with their defaults and checks."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.options.validation import check_seed
+from spatialpdvi.options.validation import check_seed, read_value
 
 __all__ = ["Simulation"]
 
@@ -20,7 +20,7 @@ class Simulation:
     Raises
     ------
     InputError
-        Where one is out of its range.
+        Where one has the wrong type, or is out of its range.
     """
 
     n_spots: int = 20_000
@@ -34,6 +34,8 @@ class Simulation:
     background: int = 0
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, read_value(f, getattr(self, f.name)))
         if self.k < 2:
             raise InputError("at least 2", f"{self.k}", option="k")
         if self.n_spots < self.k:

@@ -49,7 +49,6 @@ __all__ = [
     "Schedule",
     "Trace",
     "composition_gradient",
-    "fit_implicit",
     "follow",
     "implicit_steps",
     "schedule",
@@ -279,15 +278,15 @@ class ImplicitPosterior(NamedTuple):
         return found - np.log(np.diag(self.scale)).sum()
 
 
-def fit_implicit(
+def implicit_steps(
     log_density: LogDensity,
     dimensions: int,
     *,
     options: ImplicitOptions,
     seed: int,
     start: tuple[np.ndarray, np.ndarray] | None = None,
-) -> ImplicitPosterior:
-    """Approximate a posterior by CI-VI.
+) -> Iterator[ImplicitPosterior]:
+    """Approximate a posterior by CI-VI: yield the distribution after every iteration, each with the trace until then.
 
     Parameters
     ----------
@@ -298,34 +297,17 @@ def fit_implicit(
     options
         The family and the schedules.
     seed
-        The same seed gives the same bits for any number of threads, if the log density does.
+        The same seed gives the same bits in one thread (`spatialpdvi.runtime.threads.single_threaded`), if the log
+        density does.
     start
         A guess of the mean (d,), and of the standard deviations (d,) or of the covariance's lower Cholesky factor
         (d, d). Steps are measured in these units, so that a poor guess costs iterations. By default 0 and 1.
-
-    Returns
-    -------
-    The distribution after the last iteration.
 
     Raises
     ------
     InputError
         The log density has another shape than its points, or is not finite; or the start does not fit.
     """
-    with single_threaded():
-        *_, posterior = implicit_steps(log_density, dimensions, options=options, seed=seed, start=start)
-    return posterior
-
-
-def implicit_steps(
-    log_density: LogDensity,
-    dimensions: int,
-    *,
-    options: ImplicitOptions,
-    seed: int,
-    start: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Iterator[ImplicitPosterior]:
-    """Yield the distribution of `fit_implicit` after every iteration, each with the trace until then."""
     mean, scale = _checked_start(start, dimensions)
     target = _in_units(log_density, mean, scale)
     family = Family(

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.runtime.progress import NO_STAGE, Stage
 from spatialpdvi.runtime.threads import single_threaded
-from spatialpdvi.uncertainty.blocks import BlockSums, block_sums, choose_blocks, spatial_blocks
+from spatialpdvi.uncertainty.blocks import BlockSums, block_sums, choose_blocks
 from spatialpdvi.uncertainty.implicit import ImplicitOptions, implicit_steps
 from spatialpdvi.uncertainty.linear_response import Coupling, response_covariance
 from spatialpdvi.uncertainty.profile import Profile
@@ -47,7 +47,6 @@ class Evidence(NamedTuple):
     sections: Sequence[np.ndarray]  # the spots of each section
     graph: sp.csr_matrix | None = None  # (n, n) weights of the objective, for linear response
     coupling: Coupling | None = None  # of posteriors to the domains' means, for linear response
-    blocks: np.ndarray | None = None  # (n,) to use these; None to choose them
     seed: int = 0
     are_shares: bool = False  # whether the quantities are shares, which are not put into logarithms
 
@@ -174,7 +173,7 @@ def _block_bootstrap(evidence: Evidence, _stage: Stage) -> Estimate:
     with the effective number of blocks G_k, and G_k - 1 degrees of freedom. It is at least that of independent
     molecules, or spots.
     """
-    sums, size = _sums(evidence)
+    sums, _, size = _sums(evidence)
     values, exposure = sums.totals()
     theta = evidence.ratio(values, exposure)
     residual = sums.values - sums.exposure[:, :, None] * (values / exposure[:, None])
@@ -197,8 +196,7 @@ def _sampled_bootstrap(evidence: Evidence, _stage: Stage) -> Estimate:
     probabilities that it should have, and a block changes as a whole. The covariance is the mean square about the
     estimate, so that it includes the shift of the mean.
     """
-    sums, size = _sums(evidence)
-    blocks = _blocks(evidence, size)
+    sums, blocks, size = _sums(evidence)
     centre = evidence.scaled(evidence.ratio(*sums.totals()))
     rng = np.random.default_rng(evidence.seed)
     n_blocks, k = sums.exposure.shape
@@ -217,20 +215,11 @@ def _sampled_bootstrap(evidence: Evidence, _stage: Stage) -> Estimate:
     return Estimate(centre, covariance, _freedom(sums.effective()), size)
 
 
-def _sums(evidence: Evidence) -> tuple[BlockSums, int]:
-    """The sums of each domain in each block, and the size of blocks."""
+def _sums(evidence: Evidence) -> tuple[BlockSums, np.ndarray, int]:
+    """The sums of each domain in each block, the block of each spot (n,), and the size of blocks."""
     args = evidence.values, evidence.exposure, evidence.codes, evidence.n_groups
-    if evidence.blocks is not None:
-        size = round(evidence.codes.size / (int(evidence.blocks.max(initial=0)) + 1))
-        return block_sums(*args, evidence.blocks), size
     blocks, size = choose_blocks(*args, coordinates=evidence.coordinates, sections=evidence.sections)
-    return block_sums(*args, blocks), size
-
-
-def _blocks(evidence: Evidence, size: int) -> np.ndarray:
-    if evidence.blocks is not None:
-        return evidence.blocks
-    return spatial_blocks(evidence.coordinates, evidence.sections, size)
+    return block_sums(*args, blocks), blocks, size
 
 
 def _mixing(evidence: Evidence) -> np.ndarray:

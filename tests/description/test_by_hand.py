@@ -1,5 +1,8 @@
 """The description is what squidpy, scanpy and pandas give when they are called by hand, section by section."""
 
+import tracemalloc
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -207,6 +210,33 @@ def test_neighbours_that_are_found_again_are_as_many_as_in_the_fit(fits):
     pd.testing.assert_frame_equal(again.contacts, stored.contacts)
 
 
+def test_the_graph_that_a_fit_was_given_is_that_of_its_contacts(fits):
+    section = fits.copy()
+    spots = np.arange(section.n_obs)
+    section.obsp["mine"] = sp.csr_matrix((np.abs(spots[:, None] - spots) == 1).astype(float))
+    section.uns["pdvi"]["params"]["graph"] = "mine"
+    del section.obsp["pdvi_connectivities"], section.uns["pdvi"]["params"]["n_neighbors"]
+    found = spatialpdvi.describe(section, n_genes=0, n_perms=2)
+    assert found.sections["neighbours"].tolist() == ["given to the fit, obsp['mine']"]
+    assert found.contacts["contacts"].sum() == 2 * (section.n_obs - 1)
+    section.obsm["moved"] = section.obsm["spatial"]
+    found = spatialpdvi.describe(section, n_genes=0, n_perms=2, spatial_key="moved")
+    assert found.sections["neighbours"].tolist() == ["mutual neighbours among the 10 nearest"]
+
+
+def test_spots_that_the_fit_left_out_have_neighbours_under_other_domains():
+    section = spatialpdvi.simulate(n_spots=300, n_genes=60, k=3, seed=1, easy=True)
+    section.obs["chosen"] = section.obs["annotation"] != section.obs["annotation"].cat.categories[0]
+    spatialpdvi.fit(section, k=2, n_top_genes=60, n_init=1, states="off", mask="chosen", save_graph=True)
+    own = spatialpdvi.describe(section, n_genes=0, n_perms=2)
+    assert own.sections["neighbours"].tolist() == ["stored by the fit"]
+    found = spatialpdvi.describe(section, domain_key="annotation", n_genes=0, n_perms=2)
+    n = section.uns["pdvi"]["params"]["n_neighbors"]
+    assert found.sections["neighbours"].tolist() == [f"mutual neighbours among the {n} nearest"]
+    within = found.contacts[found.contacts["domain"] == found.contacts["other"]]
+    assert (within["contacts"] > 0).all()
+
+
 def test_a_section_some_of_whose_spots_have_no_condition_is_refused(fits):
     fits = fits.copy()
     fits.obs["slice"] = np.where(np.arange(400) % 2, "a", "b")
@@ -256,3 +286,42 @@ def test_genes_that_few_spots_express_are_not_tested():
     found = gene_table(sp.csr_matrix(counts), np.array(list("abcd"), dtype=object), [section], [graph], n_genes=4)
     assert sorted(found["gene"]) == ["b", "c", "d"]
     assert found.set_index("gene").loc["b", "share"] == pytest.approx(0.06)
+
+
+class InBlocks(NamedTuple):
+    """Counts that are read in blocks of 100 spots."""
+
+    matrix: sp.csr_matrix
+
+    @property
+    def shape(self):
+        return self.matrix.shape
+
+    def blocks(self):
+        return (self.matrix[first : first + 100] for first in range(0, self.shape[0], 100))
+
+
+def test_no_more_is_kept_than_the_genes_of_each_domain(monkeypatch):
+    rng = np.random.default_rng(0)
+    n, n_domains, genes = 2000, 20, np.arange(400).astype(str).astype(object)
+    codes = rng.integers(n_domains, size=n)
+    vary = np.arange(400) % n_domains == codes[:, None]  # 20 genes in each domain
+    counts = sp.csr_matrix(np.where(vary, 9.0 * rng.integers(2, size=vary.shape), 4.0).astype(np.float32))
+    graph = sp.csr_matrix((codes[:, None] == codes).astype(float))
+    domains = pd.Categorical(codes.astype(str))
+    section = SectionDomains("a", np.arange(n), domains, rng.random((n, 2)), graph, None, None, None)
+
+    def tested(values, genes, graph):
+        return pd.DataFrame({"gene": genes, "moran_i": values.sum(axis=0), "p": 0.0, "q": 0.0})
+
+    monkeypatch.setattr("spatialpdvi.description.genes.variable_genes", tested)
+    whole = gene_table(counts, genes, [section], [graph], n_genes=20)
+    assert len(set(whole["gene"])) == 400
+    tracemalloc.start()
+    try:
+        found = gene_table(InBlocks(counts), genes, [section], [graph], n_genes=20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    pd.testing.assert_frame_equal(found, whole, check_exact=True)
+    assert peak < 12 * counts.nnz  # bytes of the expression of all these genes in all spots

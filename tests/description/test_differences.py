@@ -1,14 +1,16 @@
 """The test between groups of sections: exact, valid, and silent where it can say nothing."""
 
+import re
 from itertools import combinations
 from math import comb
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import spatialpdvi
-from spatialpdvi import InputError, InputWarning
+from spatialpdvi import InputError, InputWarning, Merge, Pieces, Rename
 from spatialpdvi.description.differences import compare_groups, difference_table, group_sections, why_no_p
 
 
@@ -156,18 +158,73 @@ def test_a_condition_that_varies_within_a_section_is_refused(pair):
         spatialpdvi.describe(pair, condition="same", n_genes=0, n_perms=2)
 
 
-def test_files_of_different_fits_are_not_compared_without_a_warning(pair, tmp_path):
-    names = []
-    for name in ("left", "right"):
-        own = pair[pair.obs["slice"] == name].copy()
-        own.obs["treated"] = name
+@pytest.fixture
+def halves(pair, tmp_path):
+    """The two sections in files, "left" and "right", after an edit of each by name; the warnings of comparing them."""
+
+    def compared(change):
+        names = []
+        for name in ("left", "right"):
+            own = pair[pair.obs["slice"] == name].copy()
+            own.obs["treated"] = name
+            change(name, own)
+            names.append(tmp_path / f"{name}.h5ad")
+            own.write_h5ad(names[-1])
+        with pytest.warns(InputWarning) as caught:
+            spatialpdvi.describe_files(names, condition="treated", n_genes=0, n_perms=2)
+        said = [str(warning.message) for warning in caught]
+        return [text for text in said if "have one section" not in text]
+
+    return compared
+
+
+def test_files_of_different_fits_are_not_compared_without_a_warning(halves):
+    def change(name, own):
         if name == "right":
             own.uns["pdvi"]["domain_mean"] = own.uns["pdvi"]["domain_mean"] + 1
-        names.append(tmp_path / f"{name}.h5ad")
-        own.write_h5ad(names[-1])
-    options = {"condition": "treated", "n_genes": 0, "n_perms": 2}
-    with pytest.warns(InputWarning, match="have one section"), pytest.warns(InputWarning, match="not of one fit"):
-        spatialpdvi.describe_files(names, **options)
+
+    (said,) = halves(change)
+    assert "not of one fit" in said
+
+
+@pytest.mark.parametrize("of", ["domains", "states"])
+def test_means_that_are_rounded_otherwise_are_those_of_one_fit(halves, of):
+    def change(name, own):
+        fit = own.uns["pdvi"]
+        if of == "states":  # compositions that weigh the spots of a file
+            fit["state_mean"] = fit["domain_mean"]
+            fit["domain_mean"] = fit["domain_mean"] + (name == "right")
+        else:
+            fit["domain_mean"] = fit["domain_mean"] * (1 + 1e-9 * (name == "right"))
+
+    assert halves(change) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        ([Rename({"0": "Cortex"})], [], r"^The files do not have the same domains \('Cortex', '1', '2' in 'left', '0"),
+        ([], [Merge(["1", "2"])], r"^The files do not have the same domains \(.*'1\+2' in 'right'\)"),
+        ([Rename({"0": "a", "1": "b"})], [Rename({"0": "b", "1": "a"})], "^The files do not have the same domains"),
+        ([Pieces("0", min_spots=1)], [Pieces("0", min_spots=1)], "divided by the spots of each file alone"),
+        ([Merge(["1", "2"]), Rename({"0": "a"})], [Merge(["1", "2"]), Rename({"0": "a"})], None),
+    ],
+    ids=["renamed", "merged", "swapped", "divided", "alike"],
+)
+def test_domains_that_were_edited_in_one_file_are_not_compared_without_a_warning(halves, left, right, said):
+    def change(name, own):
+        own.obs["pdvi_domain"] = own.obs["pdvi_domain"].cat.set_categories(list("012"))
+        del own.uns["pdvi_domain_colors"]  # the selection has lost that of a domain without spots
+        joined = np.zeros((own.n_obs, own.n_obs))
+        for part in np.array_split(np.flatnonzero(own.obs["pdvi_domain"] == "0"), 2):
+            joined[part[:-1], part[1:]] = joined[part[1:], part[:-1]] = 1.0
+        own.obsp["pdvi_connectivities"] = sp.csr_matrix(joined)
+        for edit in {"left": left, "right": right}[name]:
+            spatialpdvi.label(own, edit)
+
+    found = halves(change)
+    assert len(found) == (said is not None)
+    assert all(re.search(said, text) for text in found)
 
 
 def test_the_seed_draws_the_divisions():

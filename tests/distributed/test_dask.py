@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from functools import partial
 from types import CellType, CodeType, FunctionType, SimpleNamespace
@@ -331,6 +332,33 @@ def test_a_scheduler_that_is_gone_is_told():
     cluster = client.Cluster(SimpleNamespace(nthreads=gone), "tcp://there")
     with pytest.raises(ResourceError, match=r"^The scheduler of the Dask cluster 'tcp://there' is gone \(closed\)\. "):
         cluster.workers()
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (OSError("closed"), r"^The scheduler of the Dask cluster 'tcp://there' is gone"),
+        (None, r"^The Dask cluster 'tcp://there' has lost the results of its workers \("),
+    ],
+    ids=["scheduler", "results"],
+)
+def test_what_workers_read_is_lost_with_the_scheduler(monkeypatch, raised, message):
+    def connected():
+        if raised is not None:
+            raise raised
+        return {"tcp://worker": 1}
+
+    def lost():
+        raise CancelledError("scheduler-connection-lost")  # Dask's own is one
+
+    released = []
+    future = SimpleNamespace(release=lambda: released.append(1))
+    cluster = client.Cluster(SimpleNamespace(nthreads=connected, submit=lambda *_, **__: future), "tcp://there")
+    monkeypatch.setattr(cluster, "_gathered", lambda *_: SimpleNamespace(result=lost))
+    monkeypatch.setattr(cluster, "_check_versions", lambda _: None)
+    with pytest.raises(ResourceError, match=message):
+        cluster.map(len, [("a",), ("b",)])
+    assert len(released) == 2
 
 
 def _tasks_become(cluster, number):

@@ -515,6 +515,10 @@ class TestLevels:
         first = adata.obs["pdvi_domain_L3"].copy()
         spv.label(adata, Levels("2,4"))
         assert (adata.obs["pdvi_domain_L3"] == first).all()
+        steps = {name: column.tolist() for name, column in adata.uns["pdvi"]["levels"].items()}
+        spv.label(adata, Levels([4]))  # finer ones do not shorten the record
+        assert {name: column.tolist() for name, column in adata.uns["pdvi"]["levels"].items()} == steps
+        assert steps["n_domains"] == [4, 3, 2]
         with pytest.warns(InputWarning, match=r"^obs\['pdvi_domain_L2'\], .* belonged to the domains before this edit"):
             spv.label(adata, Merge(["0", "1"]))
         assert not [key for key in (*adata.obs, *adata.uns) if "_L" in key]
@@ -525,6 +529,22 @@ class TestLevels:
         del other.obsp["pdvi_connectivities"]
         one, two = spv.label(fitted, Levels([2])), spv.label(other, Levels([2]))
         np.testing.assert_allclose(one["rise"], two["rise"], rtol=0.2, atol=20)
+
+    def test_sections_and_patches_of_a_joint_fit_do_not_reach_into_one_of_its_files(self, tmp_path):
+        both = spv.simulate(n_spots=200, n_genes=60, k=3, seed=1, easy=True)
+        both.obsm["spatial"] = np.column_stack([both.obsm["spatial"], np.arange(both.n_obs) % 2 * 20.0])
+        paths = [tmp_path / "a.h5ad", tmp_path / "b.h5ad"]
+        for half, path in enumerate(paths):
+            both[half::2].copy().write_h5ad(path)
+        options = {"across_sections": True, "n_patches": 120, "cross_patch_edges": False}
+        spv.fit_files(paths, k=3, n_top_genes=60, n_init=1, states="off", tol=1e-2, **options)
+        with pytest.warns(InputWarning, match="^These domains belong to a joint fit"):
+            found = spv.label_file(paths[0], Levels([2]), output=tmp_path / "levels.h5ad")
+        alone = ad.read_h5ad(paths[0])
+        for name in options:
+            del alone.uns["pdvi"]["params"][name]
+        with pytest.warns(InputWarning, match="^These domains belong to a joint fit"):
+            pd.testing.assert_frame_equal(found, spv.label(alone, Levels([2])))
 
     def test_prefixes_have_levels_of_their_own(self, toy_section):
         adata = toy_section.copy()

@@ -6,9 +6,10 @@ import pytest
 import scipy.sparse as sp
 
 import spatialpdvi as spv
-from spatialpdvi import FitOptions, InputWarning, Merge, Pieces, Rename
+from spatialpdvi import FitOptions, InputError, InputWarning, Merge, Pieces, Rename, Split
 from spatialpdvi.editing import parts as parts_module
 from spatialpdvi.editing.parts import connected_parts, fitted_parts, inner_options
+from spatialpdvi.errors import option
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.stored import fitted_section
 from spatialpdvi.io.section.section import read_section
@@ -55,12 +56,48 @@ def test_parts_have_the_calibrated_posterior_of_the_fit_inside(fits, monkeypatch
     assert not np.array_equal(found.calibrated, found.shares)
 
 
+@pytest.mark.parametrize("n_neighbors", [10, None])
+@pytest.mark.parametrize("n", [4, 8])
+def test_a_small_domain_has_as_many_neighbours_as_it_can(fits, n, n_neighbors):
+    fits, truth = fits.copy(), fits.obs["annotation"].cat.codes.to_numpy()
+    fits.obsm["clear"] = np.random.default_rng(0).normal(size=(fits.n_obs, 4)) + 10.0 * truth[:, None]
+    own, xy = np.zeros(fits.n_obs, dtype=bool), fits.obsm["spatial"]
+    for code in (0, 1):  # spots that lie together
+        spots = np.flatnonzero(truth == code)
+        own[spots[np.argsort(((xy[spots] - xy[spots].mean(axis=0)) ** 2).sum(axis=1))[: n // 2]]] = True
+    options = FitOptions(k=5, rep="clear", n_init=1, states="off", n_neighbors=n_neighbors)
+    section = read_section(AnnDataSource(fits), rep="clear")
+    found = fitted_parts(section, own, inner_options(options, 2, seed=0), Progress())
+    assert len(set(zip(found.parts[own], truth[own], strict=True))) == 2
+
+
+def test_sections_of_a_small_domain_are_not_corrected_by_harmony(fits, monkeypatch):
+    def refuse(_section, options, _progress):
+        raise InputError(f"none, not {option('correct', options.correct)}", "x", f"Lower {option('n_neighbors')}.")
+
+    monkeypatch.setattr(parts_module, "fit_section", refuse)
+    fits = fits.copy()
+    fits.obs["slice"] = np.where(np.arange(fits.n_obs) % 2, "a", "b")
+    section = read_section(AnnDataSource(fits), sample_key="slice")
+    options = inner_options(FitOptions(k=5, correct="harmony", sample_key="slice"), 2, seed=0)
+    for n, correct in ((19, "none"), (20, "harmony")):
+        with pytest.raises(InputError, match=rf"^Expected none, not `correct='{correct}'`, found x\.$"):
+            fitted_parts(section, np.arange(fits.n_obs) < n, options, Progress())
+
+
+def test_a_fit_that_uses_and_scores_another_one_can_be_divided(fits):
+    fits = fits.copy()
+    spv.fit(fits, k=3, rep="X_pdvi", label_key="pdvi_domain", n_init=1, states="off", key_added="fine")
+    table = spv.label(fits, Split("0", 2), key_added="fine")
+    assert table["domain"].tolist()[:2] == ["0.1", "0.2"]
+
+
 def test_options_of_the_section_hold_inside_a_domain():
     given = {
         "layer": "a", "spatial_key": "b", "label_key": "c", "sample_key": "d", "n_top_genes": 77, "target_sum": 5.0,
         "totals": "selected", "transform": "sqrt", "clip": 3.0, "whiten": False, "detrend": False, "correct": "center",
         "n_neighbors": 7, "flow_neighbors": 33, "across_sections": True, "tau": 0.3, "anisotropy": 0.2, "beta": 0.7,
-        "n_init": 5,
+        "n_init": 5, "key_added": "e",
     }  # fmt: skip
     options = FitOptions(k=4, **given)
     default = FitOptions(k=4)

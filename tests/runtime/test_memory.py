@@ -3,6 +3,7 @@
 import pytest
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.runtime import memory
 from spatialpdvi.runtime.memory import parse_size
 
 
@@ -41,3 +42,38 @@ def test_a_number_that_was_meant_to_have_a_unit_is_refused(text):
         f"the unit as well, '{number}GB' for example."
     )
     assert (parse_size("1000000"), parse_size("4B")) == (1_000_000, 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "groups", "left"),  # of a group: its limit, what it uses, and what of that are files
+    [
+        ("0::/job/step", {"job/step": ("max", 9, 0), "job": (900, 200, 50), "": (2000, 300, 0)}, [750, 1700]),
+        ("0::/", {"": (100, 300, 0)}, [0]),
+        ("0::/seen/outside", {"": (500, 100, 0)}, [400]),
+        ("3:cpu:/job\n5:memory:/job", {"memory/job": (50, 20, 5), "": (1, 1, 0)}, [35]),
+        ("0::/", {}, []),
+        (None, {}, []),
+    ],
+)
+def test_memory_is_free_within_the_limits_of_groups(tmp_path, line, groups, left):
+    if line is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(f"{line}\n")
+    for group, (limit, used, files) in groups.items():
+        folder = tmp_path / "sys/fs/cgroup" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        old = group.startswith("memory")
+        for name, value in zip(
+            ("limit_in_bytes", "usage_in_bytes") if old else ("max", "current"), (limit, used), strict=True
+        ):
+            (folder / f"memory.{name}").write_text(f"{value}\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{'total_' if old else ''}inactive_file {files}\nshmem 3\n")
+    assert memory._left_in_groups(tmp_path) == left
+
+
+def test_a_limit_of_a_group_bounds_what_is_free(monkeypatch):
+    free = memory.free_memory()
+    monkeypatch.setattr(memory, "_left_in_groups", lambda _: [free * 2, 1_000])
+    assert memory.free_memory() == 1_000
+    monkeypatch.setattr(memory, "_left_in_groups", lambda _: [])
+    assert memory.free_memory() > 1_000

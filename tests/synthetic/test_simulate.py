@@ -316,6 +316,11 @@ def test_memory_of_a_large_section(tmp_path):
         ({"depth": np.inf}, "Expected `depth` to be a finite number above 0, found inf."),
         ({"signal": -1}, "Expected `signal` to be a finite number of at least 0, found -1. The usual contrast is 1."),
         ({"background": -1}, "Expected `background` to be at least 0, found -1."),
+        ({"n_spots": 2e4}, "Expected `n_spots` to be a whole number, found 20000.0."),
+        ({"n_spots": "400"}, "Expected `n_spots` to be a whole number, found '400'."),
+        ({"k": 3.0}, "Expected `k` to be a whole number, found 3.0."),
+        ({"depth": "deep"}, "Expected `depth` to be a number, found 'deep'."),
+        ({"easy": 1}, "Expected `easy` to be True or False, found 1."),
         ({"seed": -1}, "Expected `seed` to be a whole number from 0 to 4294967295, found -1."),
     ],
 )

@@ -11,12 +11,12 @@ import pytest
 from reference import central_difference
 
 from spatialpdvi.errors import InputError
+from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.uncertainty import implicit
 from spatialpdvi.uncertainty.implicit import (
     Adam,
     ImplicitOptions,
     composition_gradient,
-    fit_implicit,
     follow,
     implicit_steps,
     schedule,
@@ -31,6 +31,13 @@ def _curved(points):
     """A log density in three dimensions that is not Gaussian."""
     values = -0.5 * np.einsum("nd,de,ne->n", points, PRECISION, points) - np.cosh(points[:, 0])
     return values, -points @ PRECISION - np.sinh(points[:, :1]) * np.eye(3)[0]
+
+
+def fit_implicit(*arguments, **options):
+    """The distribution after the last iteration, in one thread, as the intervals have it."""
+    with single_threaded():
+        *_, found = implicit_steps(*arguments, **options)
+    return found
 
 
 def _gaussian(points):

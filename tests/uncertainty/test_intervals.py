@@ -178,6 +178,8 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
         ({"seed": -1}, "whole number"),
         ({"genes": ["gene00001", "gene00001"]}, "'gene00001' twice"),
         ({"genes": ["Gene00001x"]}, "a gene called 'Gene00001x'"),
+        ({"genes": [1234]}, r"^Expected `genes` to be text, found 1234\.$"),
+        ({"genes": 1234}, r"^Expected `genes` to be text, found 1234\.$"),
         ({"genes": [str(number) for number in range(1001)]}, "at most 1,000 genes"),
         ({"contrasts": [("0", "9")]}, "pairs of two domains"),
         ({"contrasts": [("0", "0")]}, "pairs of two domains"),

@@ -113,10 +113,22 @@ def test_the_variance_of_equal_blocks_is_that_of_the_mean_of_their_means(n_block
     np.testing.assert_allclose(_variance(sums) / exposure.sum() ** 2, expected)
 
 
-def test_the_variance_of_blocks_is_that_of_their_weighted_replicates():
+@pytest.fixture
+def choose(monkeypatch):
+    """Let blocks be given, and not chosen."""
+
+    def set_blocks(blocks):
+        size = round(blocks.size / (blocks.max() + 1))
+        monkeypatch.setattr("spatialpdvi.uncertainty.methods.choose_blocks", lambda *_, **__: (blocks, size))
+
+    return set_blocks
+
+
+def test_the_variance_of_blocks_is_that_of_their_weighted_replicates(choose):
     evidence = _evidence(side=40, known=True)
     blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
-    evidence = evidence._replace(blocks=blocks, values=evidence.values + 5.0)
+    choose(blocks)
+    evidence = evidence._replace(values=evidence.values + 5.0)
     found = estimate(evidence, "blocks")
     rng = np.random.default_rng(0)
     sums = block_sums(evidence.values, evidence.exposure, evidence.codes, 3, blocks)
@@ -139,7 +151,7 @@ def test_a_bootstrap_of_known_domains_has_the_same_variance():
     np.testing.assert_allclose(drawn, closed, rtol=0.35)
 
 
-def test_spots_of_a_block_change_their_domain_together_as_their_calibrated_posteriors_allow():
+def test_spots_of_a_block_change_their_domain_together_as_their_calibrated_posteriors_allow(choose):
     """A block's exponential weight times its chance of a half varies by 3/4, thrice the square of its mean."""
     rng, blocks, codes = np.random.default_rng(0), np.arange(800) // 4, np.arange(800) % 2
     counts = 1e6 * rng.normal(1.0, 0.1, size=200)
@@ -151,8 +163,8 @@ def test_spots_of_a_block_change_their_domain_together_as_their_calibrated_poste
         calibrated=np.full((800, 2), 0.5),
         coordinates=np.zeros((800, 2)),
         sections=[np.arange(800)],
-        blocks=blocks,
     )
+    choose(blocks)
     found = estimate(evidence, "bootstrap").covariance
     np.testing.assert_allclose(found[[0, 1], [0, 1], 0], 3.0 * np.log(counts).var() / 200, rtol=0.2)
 
@@ -258,28 +270,28 @@ def test_an_empty_domain_has_no_interval_and_others_keep_theirs(method):
     assert (low[1] < high[1]).all()
 
 
-def test_a_domain_in_one_block_has_a_mean_and_no_interval():
+def test_a_domain_in_one_block_has_a_mean_and_no_interval(choose):
     evidence = _evidence()
     corner = evidence.codes.copy()
     corner[(evidence.coordinates < 2).all(axis=1)] = 2
     corner[(evidence.codes == 2)] = 1
-    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
-    found = estimate(evidence._replace(codes=corner, blocks=blocks), "blocks")
+    choose(spatial_blocks(evidence.coordinates, evidence.sections, 12))
+    found = estimate(evidence._replace(codes=corner), "blocks")
     assert np.isfinite(found.mean[2]).all()
     assert np.isnan(mean_bounds(found, 0.9)[1][2]).all()
 
 
-def test_a_domain_in_one_block_leaves_the_others_their_intervals():
+def test_a_domain_in_one_block_leaves_the_others_their_intervals(choose):
     evidence = _evidence()
-    blocks = spatial_blocks(evidence.coordinates, evidence.sections, 12)
+    choose(blocks := spatial_blocks(evidence.coordinates, evidence.sections, 12))
     alone = blocks == 0
     posterior = np.where(alone[:, None], np.eye(4)[3], np.column_stack([evidence.calibrated, np.zeros(400)]))
     fourth = evidence._replace(codes=np.where(alone, 3, evidence.codes), posterior=posterior, calibrated=posterior)
-    found = estimate(fourth._replace(blocks=blocks), "blocks")
+    found = estimate(fourth, "blocks")
     values, exposure = np.where(alone[:, None], 0.0, evidence.values), np.where(alone, 0.0, evidence.exposure)
-    expected = estimate(evidence._replace(values=values, exposure=exposure, blocks=blocks), "blocks")
+    expected = estimate(evidence._replace(values=values, exposure=exposure), "blocks")
     for method in ("blocks", "bootstrap"):
-        alone = estimate(fourth._replace(blocks=blocks), method).covariance
+        alone = estimate(fourth, method).covariance
         assert np.isnan(alone[3]).all()
         assert np.isnan(alone[:, 3]).all()
     np.testing.assert_allclose(found.mean[:3], expected.mean)

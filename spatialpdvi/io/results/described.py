@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -12,25 +12,30 @@ from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import (
     check_fitted,
+    domain_names,
+    given_graph,
     not_ours,
+    read_summary,
     samples_of_fit,
     spatial_key_of_fit,
     stored_graph,
     stored_params,
+    with_lost,
 )
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types
 
 __all__ = [
+    "ComparedDomains",
     "DescribedKeys",
     "SectionDomains",
     "StoredDescription",
     "StoredIntervals",
+    "compared_domains",
     "read_description",
     "read_intervals",
     "read_sections",
-    "shared_means",
 ]
 
 # of each table of intervals: its columns of texts beside the domain or state, and those of numbers
@@ -39,6 +44,8 @@ _INTERVALS = {
     "contrasts": ({"gene", "other"}, {"log2_fold_change", "lower", "upper"}),
     "composition": ({"type"}, {"share", "lower", "upper"}),
 }
+_HYPERPARAMETERS = ("noise_sd", "prior_sd", "prior_mean")
+_ROUNDED = 1e-6  # relative error of parameters that are the same
 
 
 class DescribedKeys(NamedTuple):
@@ -58,10 +65,11 @@ class SectionDomains(NamedTuple):
     spots: np.ndarray  # (n,) int64, row of each spot in the file
     domains: pd.Categorical  # (n,), none missing; its categories are those of the whole file
     coordinates: np.ndarray  # (n, 2|3) float64
-    graph: sp.csr_matrix | None  # (n, n), the edges that the fit has stored
+    graph: sp.csr_matrix | None  # (n, n), the edges of the fit, where they are in the file
     n_neighbors: int | None  # of the fit
     types: pd.Categorical | None  # (n,) what the composition is of; missing has code -1
     condition: str | None
+    graph_source: str = "stored by the fit"
 
 
 def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: str) -> list[SectionDomains]:
@@ -93,7 +101,7 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     domains = _read_domains(source, keys, chosen.domain_key)
     types = None if chosen.by is None else read_types(source, chosen.by)
     conditions = None if chosen.condition is None else read_column(source, chosen.condition, name="condition")
-    graph = stored_graph(source, keys)
+    graph, graph_source, has_edges = _graph_of_fit(source, keys, summary, spatial_key)
     n_neighbors = params.get("n_neighbors")
     codes = np.zeros(len(domains), dtype=np.int64) if samples is None else np.asarray(samples.codes, dtype=np.int64)
     names = [name] if samples is None else [str(category) for category in samples.categories]
@@ -108,20 +116,46 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
                 spots=spots,
                 domains=domains[spots],
                 coordinates=coordinates[spots],
-                graph=None if graph is None else sp.csr_matrix(graph[spots][:, spots]),
+                graph=sp.csr_matrix(graph[spots][:, spots]) if graph is not None and has_edges[spots].all() else None,
                 n_neighbors=None if n_neighbors is None else int(n_neighbors),
                 types=None if types is None else types[spots],
                 condition=None if conditions is None else _one_condition(conditions[spots], chosen, of_section),
+                graph_source=graph_source,
             )
         )
     return found
 
 
-def shared_means(source: Source, keys: Keys) -> np.ndarray | None:
-    """Return the means (K, d) of the domains as the fit has stored them; files of one fit or model have the same."""
-    summary = source.uns(keys.uns) if keys.uns in source.uns_keys() else {}
-    means = summary.get("domain_mean") if isinstance(summary, Mapping) else None
-    return None if means is None else np.asarray(means)
+class ComparedDomains(NamedTuple):
+    """What tells whether the domains of two files are the same."""
+
+    names: list[str] | None  # of all domains, those without spots too; None where a selection of spots has lost some
+    parameters: dict[str, np.ndarray]  # of the fit, which no edit of the domains changes
+    were_divided: bool  # by the spots of this file alone
+
+    def is_of_fit_of(self, other: Self) -> bool:
+        """Whether both are of one fit, or of one model: the domains have the same parameters."""
+        shared = self.parameters.keys() & other.parameters.keys()
+        return all(_are_close(self.parameters[name], other.parameters[name]) for name in shared)
+
+    def has_names_of(self, other: Self) -> bool:
+        """Whether both have the same domains, as far as they are known."""
+        return self.names is None or other.names is None or self.names == other.names
+
+
+def compared_domains(source: Source, keys: Keys) -> ComparedDomains:
+    """Read what tells whether the domains of a fitted file are those of another file."""
+    summary = read_summary(source, keys.uns)
+    k, edits = len(np.atleast_1d(summary.get("domain_mean", ()))), summary.get("edits", {})
+    names = with_lost(domain_names(source, keys), k, summary)
+    # an edit makes means of its own, and those of domains that share states are rounded otherwise in a model
+    means = "state_mean" if "state_mean" in summary else "domain_mean"
+    fixed = _HYPERPARAMETERS if edits and means == "domain_mean" else (*_HYPERPARAMETERS, means)
+    return ComparedDomains(
+        names=names if len(names) >= k else None,
+        parameters={name: np.asarray(summary[name]) for name in fixed if name in summary},
+        were_divided=not {"split", "pieces"}.isdisjoint(map(str, np.atleast_1d(edits.get("action", ())))),
+    )
 
 
 class StoredDescription(NamedTuple):
@@ -210,6 +244,26 @@ def _read_domains(source: Source, keys: Keys, key: str | None) -> pd.Categorical
     return domains
 
 
+def _graph_of_fit(
+    source: Source, keys: Keys, summary: Any, spatial_key: str
+) -> tuple[sp.csr_matrix | None, str, np.ndarray]:
+    """The graph (n, n) in which the fit joined spots, where it is from, and whether each spot (n,) is a part of it.
+
+    It is None where it is not in the file, or the spots are looked at in other places.
+    """
+    summary, everywhere = (
+        source.uns(keys.uns) if keys.uns in source.uns_keys() else {},
+        np.ones(source.n_obs, dtype=bool),
+    )
+    if spatial_key != spatial_key_of_fit(summary, None):
+        return None, "", everywhere
+    stored = stored_graph(source, keys)
+    if stored is not None:
+        fitted = source.obs(keys.domain).notna().to_numpy() if keys.domain in source.obs_keys() else ~everywhere
+        return stored, "stored by the fit", fitted
+    return given_graph(source, summary), f"given to the fit, obsp[{stored_params(summary).get('graph')!r}]", everywhere
+
+
 def _one_condition(values: pd.Categorical, chosen: DescribedKeys, section: str) -> str:
     found = [str(value) for value in values.remove_unused_categories().categories]
     if len(found) == 1 and not (values.codes < 0).any():
@@ -221,3 +275,7 @@ def _one_condition(values: pd.Categorical, chosen: DescribedKeys, section: str) 
         f"Sections are compared, so that each has one condition; name another column with {option('condition')}, or "
         f"the column of the sections with {option('sample_key')}.",
     )
+
+
+def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=_ROUNDED)

@@ -15,6 +15,7 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.section.counts import Counts, find_counts, read_counts
 from spatialpdvi.io.section.labels import read_domains
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.rows import CountRows, columns_of
 
 __all__ = [
@@ -125,6 +126,7 @@ def read_gene_counts(
 
 def _position(gene: str, names: np.ndarray, source: Source, where: str) -> int:
     """The column of the gene of a name."""
+    read_kind("genes", gene, str)
     own = np.flatnonzero(names == gene)
     if own.size == 1:
         return int(own[0])

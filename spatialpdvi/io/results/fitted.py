@@ -12,12 +12,15 @@ from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
+from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.labels import label_text, read_domains, read_labels, read_samples
 
 __all__ = [
     "SELECTED",
     "Fitted",
     "check_fitted",
+    "domain_names",
+    "given_graph",
     "is_prediction",
     "joint_samples",
     "lost_sample_key",
@@ -39,6 +42,7 @@ __all__ = [
     "stored_graph",
     "stored_params",
     "why_missing",
+    "with_lost",
 ]
 
 _AGAIN = "Run `spatialpdvi fit` again."
@@ -282,16 +286,28 @@ def _read_share(source: Source, key: str) -> np.ndarray:
     return values
 
 
+def domain_names(source: Source, keys: Keys) -> list[str]:
+    """Return the names of the domains of a section, those without spots too where the column is a categorical one."""
+    column = source.obs(keys.domain)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return [label_text(name) for name in column.cat.categories]
+    return list(read_domains(source, keys.domain).categories)
+
+
+def with_lost(names: list[str], k: int, summary: Mapping[str, Any]) -> list[str]:
+    """Return the names of all K domains of a fit, of which a selection of spots has lost those without spots.
+
+    Those that an edit has named cannot be known again, and are missing still.
+    """
+    numbers = [str(number) for number in range(k)]  # what a fit calls its domains
+    return numbers if "edits" not in summary and set(names) < set(numbers) else names
+
+
 def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     """Read the colours of the categories of the domains, by name; None where there are none."""
     if keys.colours not in source.uns_keys():
         return None
-    column = source.obs(keys.domain)
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        names = [label_text(name) for name in column.cat.categories]
-    else:
-        names = list(read_domains(source, keys.domain).categories)
-    values = source.uns(keys.colours)
+    names, values = domain_names(source, keys), source.uns(keys.colours)
     colours = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(colours, list | tuple) and len(colours) >= len(names) and all(isinstance(c, str) for c in colours):
         return dict(zip(names, colours, strict=False))  # scanpy, too, takes the first of more
@@ -423,11 +439,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
     if "composition" not in summary:
         raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
     shares = np.asarray(summary["composition"])
-    column = source.obs(keys.domain)
-    every = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else domains.categories
-    numbers = [str(number) for number in range(len(shares))]  # what a fit calls its domains
-    if "edits" not in summary and set(map(str, every)) < set(numbers):
-        every = pd.Index(numbers, dtype=object)  # a selection of spots has lost some
+    every = with_lost(domain_names(source, keys), len(shares), summary)
     right = shares.ndim == 2 and shares.shape[0] >= len(every) and shares.dtype.kind in "iuf"
     if not right or not np.isfinite(shares).all() or (shares < 0).any():
         raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
@@ -437,7 +449,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
             f"{shares.shape[0]} rows",
             SELECTED,
         )
-    place = {str(category): row for row, category in enumerate(every)}
+    place = {name: row for row, name in enumerate(every)}
     return shares[[place[str(category)] for category in domains.categories]].astype(np.float64)
 
 
@@ -460,6 +472,12 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
 def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
     """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
     return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+
+
+def given_graph(source: Source, summary: Any) -> sp.csr_matrix | None:
+    """Read the graph that the fit with this summary was given, (n, n); None where it is no longer in the file."""
+    key = stored_params(summary).get("graph")
+    return read_graph(source, key) if isinstance(key, str) and key in source.obsp_keys() else None
 
 
 def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
