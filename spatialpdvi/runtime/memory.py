@@ -105,11 +105,8 @@ def _left_in_groups(root: Path) -> list[int]:
             try:
                 limit, used = (int((folder / name).read_text()) for name in names)
                 found = re.search(rf"^{cached} (\d+)$", (folder / "memory.stat").read_text(), flags=re.MULTILINE)
-            except (
-                OSError,
-                ValueError,
-            ):  # no such file, as in a container that sees its own group at the top; or "max"
-                continue
+            except (OSError, ValueError):
+                continue  # there is no limit, or no such group, as in a container that sees its own at the top
             # what the system remembers of files counts as used, and is given up where memory is wanted
             left.append(max(0, limit - used + (0 if found is None else int(found[1]))))
     return left

@@ -158,6 +158,7 @@ def test_traffic_grows_with_borders_and_not_with_spots(pair):
 
 
 @pytest.mark.longest
+@pytest.mark.filterwarnings("ignore:Neighbouring spots are hardly more alike")  # of a hundred genes
 def test_a_worker_that_dies_changes_nothing(tmp_path):
     """SIGKILL in the fourth epoch, without a checkpoint and with one: the result is that of this process."""
     from spatialpdvi import FitOptions, fit_file

@@ -251,10 +251,7 @@ def _graph_of_fit(
 
     It is None where it is not in the file, or the spots are looked at in other places.
     """
-    summary, everywhere = (
-        source.uns(keys.uns) if keys.uns in source.uns_keys() else {},
-        np.ones(source.n_obs, dtype=bool),
-    )
+    everywhere = np.ones(source.n_obs, dtype=bool)
     if spatial_key != spatial_key_of_fit(summary, None):
         return None, "", everywhere
     stored = stored_graph(source, keys)
