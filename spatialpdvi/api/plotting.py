@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.options.validation import listed
+from spatialpdvi.options.validation import listed, refuse_without_genes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,9 +82,8 @@ def plot_file(
     names = listed(genes)
     chosen = _chosen(None if kinds is None else listed(kinds), genes=bool(names), image=image)
     check_alpha(alpha, image=image)
-    for name, given in (("layer", layer), ("gene_key", gene_key), ("counts", counts)):
-        if given is not None and not names:
-            raise InputError(f"{option('genes')} with {option(name)}", "none", "Only genes are read from the counts.")
+    if not names:
+        refuse_without_genes(option("genes"), layer=layer, gene_key=gene_key, counts=counts)
     keys, location = Keys(key_added), locate(path)
     title = Path(location.name).stem
     with opened_with_counts(location, counts) as file:

@@ -12,7 +12,7 @@ import numpy as np
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import Location, check_once, locate, locate_all
-from spatialpdvi.options.validation import read_kind
+from spatialpdvi.options.validation import read_kind, refuse_without_genes
 from spatialpdvi.runtime.memory import memory_limit, parse_size
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -119,9 +119,8 @@ def report_files(
     )
     if read_kind("n_genes", n_genes, int) < 0:
         raise InputError("at least 0", str(n_genes), option="n_genes")
-    for name, given in (("layer", layer), ("gene_key", gene_key)):
-        if given is not None and not n_genes:
-            raise InputError(f"marker genes with {option(name)}", "none", "Only genes are read from the counts.")
+    if not n_genes:
+        refuse_without_genes("marker genes", layer=layer, gene_key=gene_key)
     if memory is not None:
         parse_size(memory)  # before any work
     progress = progress_of(progress)

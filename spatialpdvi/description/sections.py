@@ -25,7 +25,7 @@ from spatialpdvi.io.results.described import (
 from spatialpdvi.io.results.expression import read_genes
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.options.validation import check_seed, read_kind
+from spatialpdvi.options.validation import check_seed, read_kind, refuse_without_genes
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
 
@@ -57,6 +57,8 @@ class DescribeOptions:
             read_kind(name, getattr(self, name), int)
         if self.n_genes < 0:
             raise InputError("at least 0", str(self.n_genes), option="n_genes")
+        if not self.n_genes:
+            refuse_without_genes("genes", layer=self.layer, gene_key=self.gene_key)
         if self.n_perms < 2:
             raise InputError("at least 2", str(self.n_perms), f"Give {option('n_perms', 1000)}.", option="n_perms")
         check_seed(self.seed)

@@ -6,7 +6,7 @@ from dataclasses import Field
 from numbers import Integral, Real
 from typing import Any, get_args
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, option
 
 __all__ = [
     "check_of",
@@ -18,6 +18,7 @@ __all__ = [
     "read_min_counts",
     "read_states",
     "read_value",
+    "refuse_without_genes",
 ]
 
 _LARGEST_SEED = 2**32 - 1  # the limit of NumPy's older generators, which scikit-learn uses
@@ -117,6 +118,21 @@ def _shown(value: Any) -> str:
 def listed(values: Any) -> tuple[Any, ...]:
     """Return the names, or the pairs, that were given; one text is one of them, and not its letters."""
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+
+
+def refuse_without_genes(expected: str, **given: Any) -> None:
+    """Raise where an option that says where genes are was given, and no genes are wanted.
+
+    Parameters
+    ----------
+    expected
+        What would have to be wanted, in words.
+    given
+        Values of the options by name; None for one that was not given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{expected} with {option(name)}", "none", "Only genes are read from the counts.")
 
 
 def check_range(name: str, value: Any) -> None:

@@ -141,6 +141,12 @@ def test_sizes_and_compositions_are_counts(pair, described):
         assert row.share == pytest.approx(row.spots / whole if whole else np.nan, nan_ok=True)
 
 
+@pytest.mark.parametrize("option", ["layer", "gene_key"])
+def test_options_of_genes_without_genes_are_refused(pair, option):
+    with pytest.raises(InputError, match=rf"^Expected genes with `{option}`, found none\. Only genes are read"):
+        spatialpdvi.describe(pair, n_genes=0, n_perms=5, **{option: "x"})
+
+
 def test_the_graph_is_found_again_where_the_fit_has_not_stored_it(pair, described):
     del pair.obsp["pdvi_connectivities"]
     again = spatialpdvi.describe(pair, n_genes=0, n_perms=50, seed=3)
