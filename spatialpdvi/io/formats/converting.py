@@ -135,11 +135,21 @@ def _copying(source: Any, key: str, advice: str) -> Iterator[None]:
 
 
 def converted_bytes(source: Any) -> int:
-    """Return a generous estimate of the bytes of all elements without compression."""
+    """Return a generous estimate of the bytes of all elements without compression.
+
+    Raises
+    ------
+    InputError
+        Where an element is damaged.
+    """
     if is_array(source):
         itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else HEADER_BYTES // 64
         return int(np.prod(source.shape)) * itemsize + HEADER_BYTES
-    return HEADER_BYTES + sum(converted_bytes(source[key]) for key in source)
+    found = HEADER_BYTES
+    for key in source:
+        with _copying(source, key, _OWN_KIND):
+            found += converted_bytes(source[key])
+    return found
 
 
 def _copy_element(element: Any, target: Any, key: str) -> None:

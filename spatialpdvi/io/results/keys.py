@@ -186,7 +186,11 @@ class Keys:
 
 def prefixes_in(source: Source) -> list[str]:
     """Return the prefixes under which a section holds results."""
-    return [key for key in source.uns_keys() if _PREFIX.fullmatch(key) and set(source.uns_fields(key)) >= _OUR_FIELDS]
+    return [key for key in source.uns_keys() if _PREFIX.fullmatch(key) and _is_fit(source, key)]
+
+
+def _is_fit(source: Source, key: str) -> bool:
+    return set(source.uns_fields(key)) >= _OUR_FIELDS
 
 
 def check_free(source: Source, keys: Keys) -> None:
@@ -200,13 +204,14 @@ def check_free(source: Source, keys: Keys) -> None:
     InputError
         Where a name holds other data, or is one of those of a fit with another prefix (``pdvi_markers``).
     """
-    fits = prefixes_in(source)
     written = keys.pairs_in(source)
-    for other in fits:
-        shared = [] if other == keys.prefix else [pair for pair in Keys(other).pairs_in(source) if pair in written]
-        if shared:
+    for other in source.uns_keys():
+        if other == keys.prefix or not _PREFIX.fullmatch(other):
+            continue
+        shared = [pair for pair in Keys(other).pairs_in(source) if pair in written]
+        if shared and _is_fit(source, other):
             raise _not_free(source, keys, shared, f", a name of the fit {other!r}")
-    if keys.prefix in fits:
+    if _is_fit(source, keys.uns):
         return
     present = {
         "obs": source.obs_keys(),
