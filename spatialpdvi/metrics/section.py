@@ -81,7 +81,7 @@ def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
     """
     stored: Mapping[str, Any] = fitted.summary["scores"]
     key = stored_params(fitted.summary).get("label_key")
-    others = key is not None and fitted.annotation is not None and fitted.label_key != key
+    others = isinstance(key, str) and fitted.annotation is not None and fitted.label_key != key
     if others and fitted.coordinates is not None:
         return _scores_of_stored(fitted, fitted.coordinates)
     return scores_of_spots(fitted) or stored
