@@ -265,7 +265,11 @@ def with_intervals(
     with progress.stage("intervals"):
         try:
             fitted = select_fitted(with_elements(source, elements, remove=remove), keys)
-            most = memory_after_fit(fitted, elements["uns", keys.uns], memory_limit(memory))
+            most = memory_limit(memory)
+            if not isinstance(source, AnnDataSource):  # whose counts are in memory already
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", InputWarning)  # the fit has given them
+                    most = memory_after_fit(fitted, elements["uns", keys.uns], most)
             found = intervals_of(fitted, keys, IntervalOptions(memory=most))
         except InputError as error:
             warnings.warn(InputWarning(f"The fit is stored without intervals. {error.sentence(option)}"), stacklevel=4)

@@ -52,7 +52,9 @@ __all__ = ["plot"]
 )
 @GENE_KEY
 @COUNTS
-@click.option("--dpi", default=150, show_default=True, help="Resolution in dots per inch.")
+@click.option(
+    "--dpi", type=int, help="Resolution in dots per inch. Default: 150, or as many as so large a picture can have."
+)
 @verbosity
 @user_errors
 @table_option
@@ -71,7 +73,7 @@ def plot(
     label_key: str | None,
     spatial_key: str | None,
     sample_key: str | None,
-    dpi: int,
+    dpi: int | None,
     quiet: bool,
     verbose: bool,
 ) -> None:

@@ -77,7 +77,8 @@ def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
 def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
     """Return the scores to print beside a map of a stored result: of the spots and of the labels that are shown.
 
-    Those that the fit has stored are of all of its spots, against the labels of the fit.
+    Those that the fit has stored are of all of its spots, against the labels of the fit. One file of several that were
+    fitted together has those of all.
     """
     stored: Mapping[str, Any] = fitted.summary["scores"]
     key = stored_params(fitted.summary).get("label_key")

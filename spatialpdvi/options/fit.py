@@ -350,16 +350,8 @@ class FitOptions:
                 f"Give the number of domains of those labels, or leave {option('init')} out.",
                 option="k",
             )
-        if self.n_pcs != 0:
+        if self.n_pcs != 0 or self.rep is not None:
             return
-        if self.rep is not None:
-            raise InputError(
-                f"at least 1 with {option('rep')}",
-                "0",
-                f"It is for genes, which are then fitted themselves. To fit all columns of {self.rep!r} that matter, "
-                f"leave {option('n_pcs')} out.",
-                option="n_pcs",
-            )
         if isinstance(self.states, int):
             raise InputError(
                 f"at least 1 with {option('states')}",

@@ -28,6 +28,7 @@ def idle_options(options: FitOptions) -> list[tuple[str, str]]:
     others = (
         # what is fitted then is sparse: it is neither rotated nor averaged, and averages serve restarts alone
         ("whiten", "n_pcs", genes and not options.whiten),
+        ("n_pcs", "rep", options.n_pcs == 0 and options.rep is not None),  # no genes are fitted themselves
         ("smooth", "init", genes and options.smooth is not None and options.init is not None),
         ("totals", "transform", options.transform == "pearson" and options.totals != "all"),
         # a gene is scaled by its standard deviation afterwards, or its residuals are
@@ -60,4 +61,5 @@ def _set_among(options: FitOptions, names: tuple[str, ...]) -> list[str]:
 def option_as_set(options: FitOptions, name: str) -> str:
     """Return the placeholder of an option for a text, with its value where that turns something off."""
     value = getattr(options, name)
-    return option(name, value) if value is False or value in ("off", "none") else option(name)
+    turns_off = value is False or value in ("off", "none") or (name == "n_pcs" and value == 0)
+    return option(name, value) if turns_off else option(name)

@@ -122,11 +122,15 @@ def _ticks(ratio: float) -> Locator:
 def _labels(table: pd.DataFrame, name: str) -> Sequence[str]:
     group = "state" if "state" in table else "domain"
     if name == "contrasts":
-        columns = (_texts(table[column]) for column in ("gene", group, "other"))
-        return [f"{gene}  {a} / {b}" for gene, a, b in zip(*columns, strict=True)]
-    columns = (_texts(table[column]) for column in ("gene" if name == "expression" else "type", group))
-    return [f"{what}  {of}" for what, of in zip(*columns, strict=True)]
+        gene, of = _texts(table["gene"]), _texts([*table[group], *table["other"]])
+        columns = zip(table["gene"], table[group], table["other"], strict=True)
+        return [f"{gene[what]}  {of[a]} / {of[b]}" for what, a, b in columns]
+    key = "gene" if name == "expression" else "type"
+    what, of = _texts(table[key]), _texts(table[group])
+    return [f"{what[a]}  {of[b]}" for a, b in zip(table[key], table[group], strict=True)]
 
 
-def _texts(names: Iterable[str]) -> list[str]:
-    return short(map(printable, names), 20)
+def _texts(names: Iterable[str]) -> dict[str, str]:
+    """How each of the names is written, in few letters."""
+    distinct = list(dict.fromkeys(names))
+    return dict(zip(distinct, short(map(printable, distinct), 20), strict=True))

@@ -136,14 +136,14 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
         return None  # not of files
     others = {name: paths.get(name, path.with_name(name + path.suffix)) for name in names}
     files = [path if name == material.name else others[name] for name in names]
-    folder = path.with_name("again")
+    folder = beside.with_name("again")
     line = shell_line(fit_command(options, files, output=folder, sizes=sizes))
     return f"{shell_line(['mkdir', '-p', '--', str(folder)])} && {line}"
 
 
 def _beside(path: Path) -> Path:
     """Return the path of a further file or store in the same folder; for a table of a store, beside the store."""
-    store = path.parents[1] if locate(path).spatialdata is not None else None
+    store = locate(path).spatialdata
     if store is None:
         return path.with_name(f"{path.stem}_again{path.suffix}")
     return store.with_name(f"{store.stem}_{path.name}_again{store.suffix}")

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from spatialpdvi import FitOptions, InputError
-from spatialpdvi.options.idle import idle_options
+from spatialpdvi.errors import option
+from spatialpdvi.options.idle import idle_options, option_as_set
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
 
 
@@ -130,9 +131,11 @@ def test_truth_values_of_numpy_are_truth_values():
     assert options.whiten is False
 
 
-def test_given_columns_are_no_genes_that_could_be_fitted_themselves():
-    with pytest.raises(InputError, match=r"^Expected `n_pcs` to be at least 1 with `rep`, found 0\."):
-        FitOptions(k=3, rep="X_pca", n_pcs=0, correct="center")
+@pytest.mark.parametrize("more", [{"correct": "center"}, {"states": 5}])
+def test_given_columns_are_no_genes_that_could_be_fitted_themselves(more):
+    options = FitOptions(k=3, rep="X_pca", n_pcs=0, **more)
+    assert idle_options(options) == [("n_pcs", "rep")]
+    assert option_as_set(options, "n_pcs") == option("n_pcs", 0)
 
 
 def test_numbers_that_may_be_words_are_read_from_text():

@@ -100,10 +100,14 @@ def test_a_prediction_is_repeated_with_its_model():
 
 
 @pytest.mark.parametrize("table", ["a", "b"])
-def test_the_command_of_a_table_writes_beside_its_store(tmp_path, table):
+def test_the_command_of_a_table_writes_beside_its_store(tmp_path, monkeypatch, table):
     """What lies in the store is a table, and what has no ending could be no output."""
     (tmp_path / "xenium.zarr" / "tables" / table).mkdir(parents=True)
     for folder in ("", "tables", f"tables/{table}"):
         (tmp_path / "xenium.zarr" / folder / "zarr.json").write_text("{}")
-    assert _beside(tmp_path / "xenium.zarr" / "tables" / table) == tmp_path / f"xenium_{table}_again.zarr"
+    again = (tmp_path / f"xenium_{table}_again.zarr").resolve()
+    assert _beside(tmp_path / "xenium.zarr" / "tables" / table) == again
+    for inside in ("xenium.zarr", "xenium.zarr/tables"):
+        monkeypatch.chdir(tmp_path / inside)
+        assert _beside(Path("tables" if inside.endswith(".zarr") else "", table)) == again
     assert _beside(tmp_path / "one.h5ad") == tmp_path / "one_again.h5ad"

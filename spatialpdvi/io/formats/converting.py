@@ -114,8 +114,8 @@ def _read_table(table: Any) -> pd.DataFrame:
 
 
 def some_bytes(source: Any, pairs: Collection[tuple[str, str]]) -> int:
-    """Return a generous estimate of the bytes that `convert_some` writes."""
-    return converted_bytes(source["obs"]) + sum(converted_bytes(source[group][key]) for group, key in pairs)
+    """Return a generous estimate of the bytes that `convert_some` writes; raise as it does."""
+    return sum(_bytes_of(source, key, _WHOLE) for source, key in ((source, "obs"), *((source[g], k) for g, k in pairs)))
 
 
 @contextmanager
@@ -134,8 +134,8 @@ def _copying(source: Any, key: str, advice: str) -> Iterator[None]:
         raise InputError(f"to copy {f'{source.name}/{key}'.lstrip('/')}", found, advice) from error
 
 
-def converted_bytes(source: Any) -> int:
-    """Return a generous estimate of the bytes of all elements without compression.
+def converted_bytes(source: Any, advice: str = _OWN_KIND) -> int:
+    """Return a generous estimate of the bytes of all elements without compression; errors end with the advice.
 
     Raises
     ------
@@ -145,11 +145,12 @@ def converted_bytes(source: Any) -> int:
     if is_array(source):
         itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else HEADER_BYTES // 64
         return int(np.prod(source.shape)) * itemsize + HEADER_BYTES
-    found = HEADER_BYTES
-    for key in source:
-        with _copying(source, key, _OWN_KIND):
-            found += converted_bytes(source[key])
-    return found
+    return HEADER_BYTES + sum(_bytes_of(source, key, advice) for key in source)
+
+
+def _bytes_of(source: Any, key: str, advice: str) -> int:
+    with _copying(source, key, advice):
+        return converted_bytes(source[key], advice)
 
 
 def _copy_element(element: Any, target: Any, key: str) -> None:

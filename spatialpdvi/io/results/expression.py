@@ -176,7 +176,7 @@ def memory_after_fit(source: Source, summary: Any, memory: int) -> int:
     Parameters
     ----------
     source
-        The section.
+        The file of the section.
     summary
         Of the fit, ``uns[key]``.
     memory

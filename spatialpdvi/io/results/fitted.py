@@ -13,7 +13,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.coordinates import as_table, read_coordinates
 from spatialpdvi.io.section.features import read_graph
-from spatialpdvi.io.section.labels import label_text, read_domains, read_labels, read_samples
+from spatialpdvi.io.section.labels import DEFAULT_LABEL_KEY, label_text, read_domains, read_labels, read_samples
 
 __all__ = [
     "SELECTED",
@@ -143,7 +143,7 @@ def read_fitted(
     """
     check_fitted(source, keys)
     summary = read_summary(source, keys.uns)
-    annotation, found_key = read_labels(source, _label_key_of_fit(source, summary) if label_key is None else label_key)
+    annotation, found_key = read_labels(source, label_key, otherwise=_label_key_of_fit(source, summary))
     samples = coordinates = section = None
     if placed:
         samples, section = _samples_and_only_one(source, summary, sample_key)
@@ -264,10 +264,10 @@ def _stored_sample_key(summary: Any) -> str | None:
     return key if isinstance(key, str) and key else None
 
 
-def _label_key_of_fit(source: Source, summary: Any) -> str | None:
-    """Return the column of the labels that the fit was scored against, where it is still there."""
+def _label_key_of_fit(source: Source, summary: Any) -> str:
+    """Return the column of the labels that the fit was scored against, where it is still there, or the usual one."""
     key = stored_params(summary).get("label_key")
-    return key if isinstance(key, str) and key in source.obs_keys() else None
+    return key if isinstance(key, str) and key in source.obs_keys() else DEFAULT_LABEL_KEY
 
 
 def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:

@@ -28,15 +28,19 @@ class _DecimalError(InputError):
     """A number with decimals stands in the place of a label."""
 
 
-def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None, str | None]:
-    """Read the annotation and its key: ``obs[key]``, else ``obs['annotation']``, else neither.
+def read_labels(
+    source: Source, key: str | None, *, otherwise: str = DEFAULT_LABEL_KEY
+) -> tuple[pd.Categorical | None, str | None]:
+    """Read the annotation and its key: ``obs[key]``, else ``obs[otherwise]``, else neither.
 
     Parameters
     ----------
     source
         The section.
     key
-        A column of ``obs``; None for ``annotation`` where there is one.
+        A column of ``obs``; None for the other one where there is one.
+    otherwise
+        A column that nobody has asked for: one that holds no labels is a warning.
 
     Returns
     -------
@@ -48,9 +52,9 @@ def read_labels(source: Source, key: str | None) -> tuple[pd.Categorical | None,
         Where the column is missing or holds no labels.
     """
     if key is None:
-        if DEFAULT_LABEL_KEY not in source.obs_keys():
+        if otherwise not in source.obs_keys():
             return None, None
-        key = DEFAULT_LABEL_KEY
+        key = otherwise
         column = source.obs(key)  # damage is an error, whoever reads it
         try:
             labels = _as_labels(column, f"obs[{key!r}]")

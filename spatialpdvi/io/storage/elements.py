@@ -112,8 +112,8 @@ def _write_at_once(group: Any, key: str, value: Mapping[str, Any]) -> None:
         if name.startswith(f"{key}/"):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:  # a file that is there may have a second name in another store
-                file.write(content.to_bytes())
+            path.unlink(missing_ok=True)  # what is left of a damaged element may have a second name in another store
+            path.write_bytes(content.to_bytes())
 
 
 def encoding(element: Any) -> dict[str, str]:
