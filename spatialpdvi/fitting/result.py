@@ -15,6 +15,7 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import on_all_spots
 from spatialpdvi.io.results.stored import entropies
 from spatialpdvi.metrics.calibration import Calibration
+from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.model import Model
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionMixture
@@ -177,8 +178,7 @@ class FitResult:
         if self.samples is None:
             return None
         shape = (len(self.samples.categories), self.n_domains)
-        places = self.samples.codes.astype(np.int64) * self.n_domains + self.domains  # codes of few sections are int8
-        sizes = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
+        sizes = overlap(self.samples.codes, self.domains, shape=shape)
         return pd.DataFrame(sizes, index=self.samples.categories, columns=[str(k) for k in range(self.n_domains)])
 
     @property

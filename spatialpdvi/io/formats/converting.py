@@ -115,7 +115,7 @@ def _read_table(table: Any) -> pd.DataFrame:
 
 def some_bytes(source: Any, pairs: Collection[tuple[str, str]]) -> int:
     """Return a generous estimate of the bytes that `convert_some` writes; raise as it does."""
-    return sum(_bytes_of(source, key, _WHOLE) for source, key in ((source, "obs"), *((source[g], k) for g, k in pairs)))
+    return _bytes_of(source, "obs", _WHOLE) + sum(_bytes_of(source[group], key, _WHOLE) for group, key in pairs)
 
 
 @contextmanager
