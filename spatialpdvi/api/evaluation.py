@@ -102,8 +102,8 @@ def evaluate_file(
 def _evaluate(
     source: Source, label_key: str, domain_key: str, spatial_key: str | None, sample_key: str | None
 ) -> dict[str, Any]:
-    from spatialpdvi.io.results.fitted import sample_key_of_fit, spatial_key_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
+    from spatialpdvi.io.results.summary import sample_key_of_fit, spatial_key_of_fit
     from spatialpdvi.io.section.labels import read_domains
     from spatialpdvi.io.section.section import read_section
     from spatialpdvi.metrics.section import scores_by_section

@@ -21,8 +21,8 @@ from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import read_own_colours
 from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.names import read_own_colours
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
 from spatialpdvi.model_selection.scan import fit_range

@@ -111,7 +111,7 @@ def _chosen(kinds: tuple[str, ...] | None, *, genes: bool, image: bool) -> tuple
 
 
 def _overview(fitted: "Fitted", title: str) -> "Figure":
-    from spatialpdvi.metrics.section import measured_calibration, shown_scores
+    from spatialpdvi.metrics.stored import measured_calibration, shown_scores
     from spatialpdvi.plotting import plot_section
 
     assert fitted.coordinates is not None  # which `read_fitted` reads by default

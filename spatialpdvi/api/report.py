@@ -155,17 +155,12 @@ def _material(
     file: Location, counts: Location | None, name: str, options: _ReportOptions, progress: Progress
 ) -> "Material":
     from spatialpdvi.io.formats.h5ad import H5adSource
+    from spatialpdvi.io.results.arrays import read_agreement, read_composition, read_states
     from spatialpdvi.io.results.described import read_description, read_intervals
-    from spatialpdvi.io.results.fitted import (
-        check_fitted,
-        read_agreement,
-        read_composition,
-        read_fitted,
-        read_states,
-        stored_params,
-    )
+    from spatialpdvi.io.results.fitted import read_fitted
     from spatialpdvi.io.results.left_out import select_fitted
-    from spatialpdvi.metrics.section import scores_of_spots
+    from spatialpdvi.io.results.summary import check_fitted, stored_params
+    from spatialpdvi.metrics.stored import scores_of_spots
     from spatialpdvi.report import MOST_SPOTS, Material
 
     keys = options.keys

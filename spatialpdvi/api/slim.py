@@ -54,8 +54,8 @@ def write_result(
         Shows the stage.
     """
     from spatialpdvi.io.formats.h5ad import H5adSource
-    from spatialpdvi.io.results.fitted import stored_params
     from spatialpdvi.io.results.slim import slim_pairs
+    from spatialpdvi.io.results.summary import stored_params
     from spatialpdvi.io.results.writing import marker_columns, write_elements
     from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN, slim_from
 

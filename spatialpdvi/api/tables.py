@@ -169,9 +169,10 @@ def _table(source: Source, keys: Keys, spatial_key: str | None, sample_key: str 
     import numpy as np
     import pandas as pd
 
-    from spatialpdvi.io.results.fitted import samples_of_fit, spatial_key_of_fit
+    from spatialpdvi.io.results.fitted import samples_of_fit
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.stored import read_stored
+    from spatialpdvi.io.results.summary import spatial_key_of_fit
     from spatialpdvi.io.section.coordinates import read_coordinates
 
     source = select_fitted(source, keys)

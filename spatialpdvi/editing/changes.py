@@ -17,9 +17,10 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import given_graph, scores_of_fit, stored_graph, stored_params
+from spatialpdvi.io.results.arrays import given_graph, stored_graph
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
+from spatialpdvi.io.results.summary import files_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions, option_table
@@ -239,7 +240,7 @@ def _options(source: Source, fit: StoredFit) -> FitOptions:
     given = {name: value for name, value in stored_params(fit.summary).items() if name in known}
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
-    if _has_other_files(fit.summary):
+    if files_of_fit(fit.summary):
         given.pop("across_sections", None)
     if stored_params(fit.summary).get("n_spots", fit.codes.size) != fit.codes.size:
         for name in ("n_patches", "cross_patch_edges"):  # of more spots than are in the file
@@ -281,14 +282,9 @@ def _warn_of_stale(names: Sequence[str]) -> None:
         warnings.warn(InputWarning(text), stacklevel=2)
 
 
-def _has_other_files(summary: Mapping[str, Any]) -> bool:
-    """Whether the file is one of several that were fitted together."""
-    return "samples" in scores_of_fit(summary) and "sample_key" not in stored_params(summary)
-
-
 def _warn_of_other_files(summary: Mapping[str, Any]) -> None:
     """Warn where a joint fit has other files, whose spots have no say in the levels of this one."""
-    if _has_other_files(summary):
+    if files_of_fit(summary):
         text = (
             "These domains belong to a joint fit of several files, and only the spots of this file decide about its "
             "levels: other files may get others. To have the same in all of them, unite the same domains in each file."

@@ -21,7 +21,7 @@ def edited_scores(section: Section, fit: StoredFit) -> dict[str, Any]:
     """Return the scores of edited domains, with those of the fit's start and of k-means as they were stored.
 
     Those of the start still tell the sections of a joint fit of several files, of which an edit knows one
-    (`spatialpdvi.io.results.fitted.scores_of_fit`).
+    (`spatialpdvi.io.results.summary.scores_of_fit`).
 
     Parameters
     ----------

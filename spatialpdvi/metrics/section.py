@@ -1,17 +1,15 @@
 """Scores of the domains of a result: over all spots, for each section of a joint fit, and of the confidences."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.io.results.fitted import Fitted, scores_of_fit, stored_params
 from spatialpdvi.io.section.section import Section, spots_by_section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["measured_calibration", "scores_by_section", "scores_of_spots", "section_scores", "shown_scores"]
+__all__ = ["scores_by_section", "scores_of_sections", "section_scores"]
 
 
 def section_scores(
@@ -53,48 +51,13 @@ def section_scores(
 
 def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
     """Scores over all spots; CHAOS and PAS of several sections are means over spots of the scores of each section."""
-    return _scores(domains, section.coordinates, section.labels, section.samples)
+    return scores_of_sections(domains, section.coordinates, section.labels, section.samples)
 
 
-def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
-    """Return the scores of the spots of a stored result where these are a selection of those that were fitted.
-
-    Those that the fit has stored are of all. Returns None where all spots are there.
-
-    Parameters
-    ----------
-    fitted
-        The result, with its coordinates. One file of several that were fitted together is no selection.
-    """
-    stored, n = scores_of_fit(fitted.summary), fitted.domains.size
-    sections = stored.get("samples")
-    whole = {stored.get("n_spots"), fitted.summary["scores"].get("n_spots")}
-    if isinstance(sections, Mapping) and "sample_key" not in stored_params(fitted.summary):
-        whole |= set(np.atleast_1d(sections.get("n_spots", ())).tolist())
-    return None if whole & {n, None} or fitted.coordinates is None else _scores_of_stored(fitted, fitted.coordinates)
-
-
-def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
-    """Return the scores to print beside a map of a stored result: of the spots and of the labels that are shown.
-
-    Those that the fit has stored are of all of its spots, against the labels of the fit. One file of several that were
-    fitted together has those of all.
-    """
-    stored: Mapping[str, Any] = fitted.summary["scores"]
-    key = stored_params(fitted.summary).get("label_key")
-    others = isinstance(key, str) and fitted.annotation is not None and fitted.label_key != key
-    if others and fitted.coordinates is not None:
-        return _scores_of_stored(fitted, fitted.coordinates)
-    return scores_of_spots(fitted) or stored
-
-
-def _scores_of_stored(fitted: Fitted, xy: np.ndarray) -> dict[str, Any]:
-    return _scores(fitted.domains.codes.astype(np.int64), xy, fitted.annotation, fitted.samples)
-
-
-def _scores(
+def scores_of_sections(
     domains: np.ndarray, xy: np.ndarray, labels: pd.Categorical | None, samples: pd.Categorical | None
 ) -> dict[str, Any]:
+    """Return what `scores_by_section` does for domains (n,), coordinates (n, 2|3), labels (n,) and sections (n,)."""
     if samples is None:
         return dict(domain_scores(domains, xy, labels=labels))
     own = [
@@ -108,14 +71,3 @@ def _scores(
     spatial = {name: float((columns[name] * size).sum() / size.sum()) for name in ("chaos", "pas")}
     names = np.array([str(name) for name in samples.categories], dtype=object)
     return {**agreement, **spatial, "n_spots": int(size.sum()), "samples": {"sample": names, **columns}}
-
-
-def measured_calibration(fitted: Fitted) -> dict[str, Any]:
-    """Return `calibration_scores` of a stored result against the annotation that it was read with; empty without one.
-
-    Those that the fit has stored are scores against the labels of the fit, which may be others.
-    """
-    if fitted.annotation is None:
-        return {}
-    domains, codes = fitted.domains.codes.astype(np.int64), fitted.annotation.codes
-    return calibration_scores(domains, codes, confidence=fitted.confidence, calibrated=fitted.calibrated)

@@ -14,23 +14,21 @@ from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.expression import read_gene_counts
-from spatialpdvi.io.results.fitted import (
-    Fitted,
-    joint_samples,
-    not_ours,
+from spatialpdvi.io.results.arrays import (
     read_composition,
     read_connectivities,
     read_flow,
     read_number,
     read_states,
-    scores_of_fit,
     why_missing,
 )
+from spatialpdvi.io.results.expression import read_gene_counts
+from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.summary import joint_samples, not_ours, scores_of_fit
 from spatialpdvi.io.section.images import TissueImage, read_images
 from spatialpdvi.marker_genes import log_normalised
-from spatialpdvi.metrics.section import measured_calibration, shown_scores
+from spatialpdvi.metrics.stored import measured_calibration, shown_scores
 from spatialpdvi.palette import palette
 from spatialpdvi.plotting.charts import (
     RELIABILITY_NOTE,

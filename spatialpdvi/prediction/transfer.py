@@ -10,10 +10,11 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError, list_keys, option, own_names
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import lost_sample_key, samples_of_fit, spatial_key_of_fit, stored_params
+from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys, check_not_replaced
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored
+from spatialpdvi.io.results.summary import lost_sample_key, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.metrics.section import scores_by_section

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.results.fitted import joint_samples, scores_of_fit
+from spatialpdvi.io.results.summary import files_of_fit, joint_samples, scores_of_fit
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
@@ -130,7 +130,7 @@ def repeating_command(material: Material, paths: Mapping[str, Path]) -> str | No
     scores = scores_of_fit(material.fitted.summary)
     names = joint_samples(scores)
     sizes = _sizes(scores) if names else None
-    if not names or options.sample_key is not None:
+    if not files_of_fit(material.fitted.summary):
         return shell_line(fit_command(options, [path], output=beside, sizes=sizes))
     if any(Path(name).name != name for name in names):
         return None  # not of files

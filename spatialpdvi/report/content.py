@@ -12,9 +12,11 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
 from spatialpdvi.fitting.result import SCAN_COLUMNS
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
-from spatialpdvi.io.results.fitted import Fitted, is_prediction, joint_samples, stored_params
+from spatialpdvi.io.results.fitted import Fitted
+from spatialpdvi.io.results.summary import is_prediction, joint_samples, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
 from spatialpdvi.metrics.clustering import SCORES, overlap
+from spatialpdvi.metrics.stored import scores_of_file, scores_of_section
 
 __all__ = [
     "Domain",
@@ -27,7 +29,6 @@ __all__ = [
     "domain_table",
     "genes_to_map",
     "number",
-    "own_scores",
     "scan_table",
     "score_table",
     "shown",
@@ -138,6 +139,10 @@ class Material:
         """The stored scores, or those of the spots that there are, where some of the fit are gone."""
         scores: Mapping[str, Any] = self.fitted.summary["scores"]
         return scores if self.selected_scores is None else self.selected_scores
+
+    def own_scores(self, scores: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The scores of this file alone, also where it is one of several that were fitted together."""
+        return scores_of_file(scores, self.fitted, name=self.name)
 
     @property
     def is_predicted(self) -> bool:
@@ -269,22 +274,6 @@ def genes_to_map(
     return chosen
 
 
-def own_scores(material: Material, scores: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """Return the scores of the section alone, also if its file is one of a joint fit.
-
-    A file that was renamed is known by the number of its spots; there are no scores where two have as many.
-    """
-    scores = material.scores if scores is None else scores
-    names = joint_samples(scores)
-    if not names or "sample_key" in material.params:
-        return scores
-    if material.name in names:
-        return _of_sample(scores, names.index(material.name))
-    sizes = np.atleast_1d(scores["samples"].get("n_spots", ()))
-    same = np.flatnonzero(sizes == material.fitted.domains.size)
-    return _of_sample(scores, int(same[0])) if same.size == 1 else {}
-
-
 def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows: scores of the domains, of their start, of k-means over seeds, and of each section."""
     stored = material.scores
@@ -293,14 +282,14 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     baseline, trivial = stored.get("baseline"), stored.get("trivial")
     if isinstance(baseline, Mapping):
         # an edit has scored one file of several alone, and is compared with the start of that one
-        start = baseline if samples else own_scores(material, baseline)
+        start = baseline if samples else material.own_scores(baseline)
         rows.append(("start of the prediction" if material.is_predicted else "start of the fit", start, ""))
     if isinstance(trivial, Mapping):
         low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
         note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"
         mean = "" if seeds is None else f", mean of {seeds:.0f} seeds"
         rows.append((f"k-means on the smoothed features{mean}", trivial, note))
-    rows += [(name, _of_sample(stored, i), "") for i, name in enumerate(samples)]
+    rows += [(name, scores_of_section(stored, i), "") for i, name in enumerate(samples)]
     used = [name for name in SCORES if any(number(scores.get(name)) is not None for _, scores, _ in rows)]
     noted = any(note for *_, note in rows)
     cells = [
@@ -343,8 +332,3 @@ def confidence_table(material: Material) -> list[list[str]]:
         for name, values in rows.items()
         if values is not None
     ]
-
-
-def _of_sample(scores: Mapping[str, Any], i: int) -> dict[str, Any]:
-    columns = scores["samples"]
-    return {name: np.atleast_1d(values)[i] for name, values in columns.items() if np.size(values) > i}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.description.summary import summary_rows, text_of
-from spatialpdvi.io.results.fitted import joint_samples, scores_of_fit
-from spatialpdvi.metrics.section import measured_calibration
+from spatialpdvi.io.results.summary import joint_samples, scores_of_fit
+from spatialpdvi.metrics.stored import measured_calibration
 from spatialpdvi.plotting.labels import printable
 from spatialpdvi.report.command import repeating_command
 from spatialpdvi.report.content import (
@@ -22,7 +22,6 @@ from spatialpdvi.report.content import (
     confidence_table,
     domain_table,
     number,
-    own_scores,
     scan_table,
     score_table,
     shown,
@@ -202,7 +201,7 @@ def _described(material: Material) -> dict[str, Any] | None:
 
 def _summary(material: Material) -> list[str]:
     """Return the ARI, that of the start, CHAOS and PAS."""
-    own, baseline = own_scores(material), material.scores.get("baseline")
-    start = own_scores(material, baseline) if isinstance(baseline, Mapping) else {}
+    own, baseline = material.own_scores(material.scores), material.scores.get("baseline")
+    start = material.own_scores(baseline) if isinstance(baseline, Mapping) else {}
     values = (own.get("ari"), start.get("ari"), own.get("chaos"), own.get("pas"))
     return [text_of(number(value)) for value in values]

@@ -10,11 +10,13 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.arrays import read_connectivities, read_states
 from spatialpdvi.io.results.expression import read_gene_counts
-from spatialpdvi.io.results.fitted import read_connectivities, read_states, samples_of_fit, spatial_key_of_fit
+from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, read_stored
+from spatialpdvi.io.results.summary import spatial_key_of_fit
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_types
 from spatialpdvi.io.section.section import spots_by_section

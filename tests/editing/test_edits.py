@@ -600,6 +600,14 @@ class TestFiles:
         with pytest.raises(InputError, match="spots whose posterior does not belong to their domain"):
             spv.label(adata, Merge(["0", "1"]))
 
+    @pytest.mark.parametrize("kind", [int, float])
+    def test_categories_may_be_numbers(self, fits, kind):
+        adata = fits["off"].copy()
+        adata.obs["pdvi_domain"] = adata.obs["pdvi_domain"].cat.rename_categories(kind)
+        spv.label(adata, Rename({"0": "Cortex"}))
+        assert adata.obs["pdvi_domain"].cat.categories.tolist() == ["Cortex", "1", "2", "3", "4"]
+        np.testing.assert_array_equal(adata.obs["pdvi_domain"].cat.codes, fits["off"].obs["pdvi_domain"].cat.codes)
+
     def test_a_second_fit_leaves_nothing_of_the_edits(self, fits):
         adata = fits["off"].copy()
         spv.label(adata, Merge(["0", "1"]))

@@ -7,10 +7,12 @@ import pytest
 import spatialpdvi as spv
 from spatialpdvi import InputError, InputWarning, Merge
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.fitted import read_composition, read_fitted, read_own_colours
+from spatialpdvi.io.results.arrays import read_composition
+from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import read_own_colours
 from spatialpdvi.io.results.stored import fitted_features
-from spatialpdvi.metrics.section import shown_scores
+from spatialpdvi.metrics.stored import shown_scores
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spatialpdvi.io.results.fitted import stored_params
+from spatialpdvi.io.results.summary import stored_params
 from spatialpdvi.options.fit import FitOptions, option_table
 from spatialpdvi.report.command import _beside, fit_command, predict_command, shell_line, stored_options
 

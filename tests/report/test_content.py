@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from spatialpdvi.api.report import _mapped
 from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import Fitted
-from spatialpdvi.metrics.section import measured_calibration
+from spatialpdvi.metrics.stored import measured_calibration
 from spatialpdvi.report import Gene
 from spatialpdvi.report.content import Material, confidence_table, domain_table, scan_table
 

@@ -10,9 +10,10 @@ import pandas as pd
 from spatialpdvi.errors import InputError, list_keys, option
 from spatialpdvi.io.formats.matrices import layer_of
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import check_fitted, read_states, stored_params
+from spatialpdvi.io.results.arrays import read_states
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
+from spatialpdvi.io.results.summary import check_fitted, stored_params
 from spatialpdvi.io.section.counts import Counts, find_counts, read_counts
 from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.options.validation import read_kind

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source, select_spots
-from spatialpdvi.io.results.fitted import not_ours, stored_params
 from spatialpdvi.io.results.keys import PER_SPOT, Keys
+from spatialpdvi.io.results.summary import not_ours, stored_params
 
 __all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
 

@@ -9,16 +9,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import (
-    SELECTED,
-    check_fitted,
-    not_ours,
-    read_colours,
-    read_number,
-    read_summary,
-    stored_params,
-)
+from spatialpdvi.io.results.arrays import read_number
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import SELECTED, domain_names, read_colours
+from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_features
 from spatialpdvi.io.section.labels import read_domains
@@ -94,11 +88,8 @@ def read_stored(source: Source, keys: Keys) -> StoredFit:
         Where there is no fit, or its elements do not fit together.
     """
     check_fitted(source, keys)
-    column, domains = source.obs(keys.domain), read_domains(source, keys.domain)
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        # those without a spot too, which have columns in the posterior
-        domains = domains.set_categories([str(name) for name in column.cat.categories])
-    names = tuple(str(name) for name in domains.categories)
+    names = tuple(domain_names(source, keys))  # those without a spot too, which have columns in the posterior
+    domains = read_domains(source, keys.domain).set_categories(names)
     codes = np.asarray(domains.codes, dtype=np.int64)
     posterior, calibrated = _read_posterior(source, keys, keys.posterior, len(names)), None
     _check_order(source, keys, codes, posterior)

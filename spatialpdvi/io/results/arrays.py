@@ -1,0 +1,182 @@
+"""Read the columns, arrays and matrices of a result, each of them checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from spatialpdvi.errors import InputError, option
+from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import SELECTED, domain_names, with_lost
+from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
+from spatialpdvi.io.section.coordinates import as_table
+from spatialpdvi.io.section.features import read_graph
+
+__all__ = [
+    "given_graph",
+    "read_agreement",
+    "read_composition",
+    "read_connectivities",
+    "read_flow",
+    "read_number",
+    "read_share",
+    "read_states",
+    "stored_graph",
+    "why_missing",
+]
+
+_AGAIN = "Run `spatialpdvi fit` again."
+_GRAPH = f"The graph was not saved: fit again with {option('save_graph', True)}."
+_NO_STATES = (
+    "Only fits whose domains are compositions of cell states write it: fit with "
+    f"{option('states', 'auto')}, or with a number of states."
+)
+# what to say instead where the domains are those of a prediction
+_IN_PREDICTION = {
+    _AGAIN: "Run `spatialpdvi predict` again.",
+    _GRAPH: f"The graph was not saved: predict again with {option('save_graph', True)}.",
+    _NO_STATES: "Only models whose domains are compositions of cell states give it: predict with such a model.",
+}
+_NONE_IN_PREDICTION = "The domains were predicted with a model. Predictions have none: only fits write it."
+_CARRIED = "The domains were carried over by place: this stays with the spots of the fit from which they are."
+_ROUNDED = 1e-5  # error of a sum of posteriors in single precision
+
+
+def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
+    """Read ``obs[key]``, a finite number for each spot, (n,) float64.
+
+    Parameters
+    ----------
+    source
+        The fitted section.
+    key
+        Column of ``obs``.
+    otherwise
+        The advice, as whole sentences, where there is no such column.
+
+    Raises
+    ------
+    InputError
+        Where there is no such column, or it is not one of finite numbers.
+    """
+    if key not in source.obs_keys():
+        raise InputError(f"obs[{key!r}] in {source.name}", "no such column", otherwise)
+    column = source.obs(key)
+    found = f"values of type {column.dtype}"
+    types = pd.api.types
+    if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if np.isfinite(values).all():
+            return np.asarray(values)
+        found = f"{(~np.isfinite(values)).sum():,} spots with NaN or infinity"
+    raise not_ours(source, f"obs[{key!r}]", found)
+
+
+def read_share(source: Source, key: str) -> np.ndarray:
+    """Read a column of obs with values in [0, 1], (n,)."""
+    values = read_number(source, key, otherwise=_AGAIN)
+    outside = np.abs(values - 0.5) > 0.5 + _ROUNDED
+    if outside.any():
+        raise not_ours(source, f"obs[{key!r}]", f"{values[np.argmax(outside)]:.6g}, which is not between 0 and 1")
+    return values
+
+
+def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
+    """Read the agreement of each spot, (n,); None after a fit without restarts."""
+    if keys.agreement not in source.obs_keys():
+        return None
+    return read_share(source, keys.agreement)
+
+
+def read_flow(source: Source, keys: Keys) -> np.ndarray:
+    """Read the flow directions, (n, 2|3) float64."""
+    if keys.flow not in source.obsm_keys():
+        raise InputError(f"obsm[{keys.flow!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH))
+    flow = np.asarray(as_table(source.obsm(keys.flow), f"obsm[{keys.flow!r}]"), dtype=np.float64)
+    if flow.shape[1] not in {2, 3} or not np.isfinite(flow).all():
+        found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
+        raise not_ours(source, f"obsm[{keys.flow!r}]", found)
+    return flow
+
+
+def read_states(source: Source, keys: Keys) -> np.ndarray:
+    """Read the posterior of each spot's state, (n, C) in the type in which it is stored."""
+    if keys.state not in source.obsm_keys():
+        raise InputError(
+            f"obsm[{keys.state!r}] in {source.name}", "no such element", why_missing(source, keys, _NO_STATES)
+        )
+    name = f"obsm[{keys.state!r}]"
+    states = as_table(source.obsm(keys.state), name)
+    if states.shape[1] == 0 or not np.isfinite(states).all():
+        raise not_ours(source, name, "NaN or infinity" if states.shape[1] else "no column")
+    return states
+
+
+def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], domains: pd.Categorical) -> np.ndarray:
+    """Read the share of each state in each domain that has spots, (K, C) float64, from the summary of a fit.
+
+    Parameters
+    ----------
+    source, keys
+        Of the fit.
+    summary
+        ``uns[key]``.
+    domains
+        (n,), from `read_domains`: those without spots, as in one file of several, have no category.
+    """
+    name = f"uns[{keys.uns!r}]['composition']"
+    if "composition" not in summary:
+        raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
+    shares = np.asarray(summary["composition"])
+    every = with_lost(domain_names(source, keys), len(shares), summary)
+    right = shares.ndim == 2 and shares.shape[0] >= len(every) and shares.dtype.kind in "iuf"
+    if not right or not np.isfinite(shares).all() or (shares < 0).any():
+        raise not_ours(source, name, f"an array of shape {shares.shape} that is not a row of shares for each domain")
+    if shares.shape[0] > len(every):
+        raise InputError(
+            f"a row of {name} of {source.name} for each of the {len(every)} categories of obs[{keys.domain!r}]",
+            f"{shares.shape[0]} rows",
+            SELECTED,
+        )
+    place = {name: row for row, name in enumerate(every)}
+    return shares[[place[str(category)] for category in domains.categories]].astype(np.float64)
+
+
+def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
+    """Read the edge weights of the objective, (n, n)."""
+    if keys.connectivities not in source.obsp_keys():
+        raise InputError(
+            f"obsp[{keys.connectivities!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH)
+        )
+    graph: Any = source.obsp(keys.connectivities)
+    name = f"obsp[{keys.connectivities!r}]"
+    if not sp.issparse(graph):
+        raise not_ours(source, name, f"an object of type {type(graph).__name__}")
+    graph = sp.csr_matrix(graph)
+    if graph.shape != (source.n_obs, source.n_obs) or not np.isfinite(graph.data).all():
+        raise not_ours(source, name, f"a matrix of shape {graph.shape}, or NaN or infinity in it")
+    return graph
+
+
+def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
+    """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
+    return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+
+
+def given_graph(source: Source, summary: Any) -> sp.csr_matrix | None:
+    """Read the graph that the fit with this summary was given, (n, n); None where it is no longer in the file."""
+    key = stored_params(summary).get("graph")
+    return read_graph(source, key) if isinstance(key, str) and key in source.obsp_keys() else None
+
+
+def why_missing(source: Source, keys: Keys, otherwise: str) -> str:
+    """Return what to say about a missing element: what holds for a transfer or a prediction, or else ``otherwise``."""
+    stored = source.uns_fields(keys.uns)
+    if "transfer" in stored:
+        return _CARRIED
+    if "params" in stored and is_prediction(source.uns(keys.uns)):
+        return _IN_PREDICTION.get(otherwise, _NONE_IN_PREDICTION)
+    return otherwise
