@@ -78,7 +78,7 @@ def levels(
     starts = composition_labels(landscape, seed=int(rng.integers(2**32)))
     first = [landscape.fit(labels[landscape.order], rounds=_BRIEF) for labels in starts]
     fit = landscape.go_on(min(first, key=lambda fit: fit.neg_elbo))
-    normaliser = PottsNormaliser.of(landscape.graph, seed=seed)
+    normaliser = PottsNormaliser.of(landscape.graph, most=k, seed=seed)
     found = []
     while True:
         fit, landscape = _without_empty(landscape, fit)

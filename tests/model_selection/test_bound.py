@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from scipy.stats import multivariate_normal, norm
 
 from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.weights import scale_weights
 from spatialpdvi.model_selection.bound import PottsNormaliser, complete_bound
 
 
@@ -33,25 +34,49 @@ RING = [(i, (i + 1) % 6) for i in range(6)] + [(0, 3)]
 @pytest.mark.parametrize(("weight", "within"), [(1e-9, 1e-6), (0.2, 0.15), (2.0, 0.25), (6.0, 0.02), (30.0, 1e-6)])
 def test_the_potts_normaliser_is_that_of_the_sum_over_all_labellings(k, weight, within):
     graph = _graph(6, RING, weight)
-    assert PottsNormaliser.of(graph, seed=0).log_partition(k) == pytest.approx(
+    assert PottsNormaliser.of(graph, most=k, seed=0).log_partition(k) == pytest.approx(
         _log_partition_by_sum(graph, k), abs=within
     )
 
 
+def test_spots_that_stand_alone_or_in_pairs_are_counted_for_many_domains():
+    """Of pairs the sum is known. With K = 20 two cumulants of the number of pieces would miss half of what is above."""
+    graph = _graph(2_000, [(i, i + 1) for i in range(0, 2_000, 2)], 4.0)
+    for k in (2, 7, 20):
+        found = PottsNormaliser.of(graph, most=20, seed=0).log_partition(k)
+        assert found == pytest.approx(1_000 * np.log(k * (np.exp(4.0) + k - 1)), rel=2e-3)
+
+
+def test_it_is_above_the_bound_of_spots_that_stand_alone():
+    """A spot that stands alone makes it likelier that others do: ``log E[K^C]`` is at least a sum over spots."""
+    graph = scale_weights(mutual_knn(np.random.default_rng(0).random((2_000, 2)), 10), beta=1.0)
+    weight = np.asarray(graph.sum(axis=1)).ravel()
+    assert weight.mean() == pytest.approx(7)
+    for k in (2, 10, 20):
+        found = PottsNormaliser.of(graph, most=20, seed=0).log_partition(k)
+        alone = np.log1p((k - 1) * np.exp(-weight)).sum()
+        assert 1.05 * alone < found - graph.sum() / 2 < 1.6 * alone
+
+
+def test_more_domains_than_were_drawn_are_refused():
+    with pytest.raises(ValueError, match="for at most 3 domains, not 4"):
+        PottsNormaliser.of(sp.csr_matrix((5, 5)), most=3, seed=0).log_partition(4)
+
+
 def test_a_seed_draws_the_same_pieces_again_and_another_seed_others():
     graph = _graph(6, RING, 0.2)
-    first, again, other = (PottsNormaliser.of(graph, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (PottsNormaliser.of(graph, most=3, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
 
 
 def test_isolated_spots_count_k_each():
-    assert PottsNormaliser.of(sp.csr_matrix((5, 5)), seed=0).log_partition(3) == pytest.approx(5 * np.log(3))
+    assert PottsNormaliser.of(sp.csr_matrix((5, 5)), most=3, seed=0).log_partition(3) == pytest.approx(5 * np.log(3))
 
 
 def test_on_a_lattice_with_weights_as_ours_are_next_to_nothing_is_drawn():
     axis = np.arange(30.0)
     graph = 2.0 * mutual_knn(np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2), 10)
-    values = [PottsNormaliser.of(graph, seed=seed).log_partition(7) for seed in range(3)]
+    values = [PottsNormaliser.of(graph, most=7, seed=seed).log_partition(7) for seed in range(3)]
     assert values == pytest.approx([graph.sum() / 2 + np.log(7)] * 3, abs=0.5)
 
 
@@ -70,7 +95,7 @@ def test_the_bound_is_the_expectation_of_all_densities(toy, rotated, sparse):
     )
     means = (norm.logpdf(m, xi, prior) - 0.5 * np.exp(rho) / prior**2).sum()
     entropy = -(phi * np.log(phi)).sum() + norm(0.0, np.exp(0.5 * rho)).entropy().sum()
-    potts = 0.5 * np.einsum("ij,ik,jk->", toy.r, phi, phi) - PottsNormaliser.of(graph, seed=1).log_partition(k)
+    potts = 0.5 * np.einsum("ij,ik,jk->", toy.r, phi, phi) - PottsNormaliser.of(graph, most=k, seed=1).log_partition(k)
     expected = likelihood + means + entropy + potts
     rotation = None
     if rotated:
