@@ -21,8 +21,9 @@ from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.binning.tiff import Tiff
 from spatialpdvi.binning.tissue import MarkedSample, TissueMask, corner_of, tissue_image
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import check_distinct, check_ending, check_writable, clear_errors
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.outputs import check_distinct, check_ending, check_writable
 from spatialpdvi.io.storage.paths import Location, check_readable, locate
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
 from spatialpdvi.runtime.progress import Progress, Stage

@@ -12,7 +12,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.section.background import IN_TISSUE
 from spatialpdvi.io.section.images import IMAGES
-from spatialpdvi.io.storage.atomic import clear_errors
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.elements import is_hdf5
 from spatialpdvi.io.storage.paths import AnyPath
 

@@ -15,8 +15,9 @@ from anndata.io import write_elem
 from numpy.typing import NDArray
 
 from spatialpdvi.io.results.writing import append_counts, new_store
-from spatialpdvi.io.storage.atomic import check_ending, check_writable, clear_errors
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.outputs import check_ending, check_writable
 from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import disk_error
+from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.elements import (
     column_order,
     encoding,

@@ -30,17 +30,11 @@ from spatialpdvi.io.formats.converting import (
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.results.keys import PER_SPOT, Keys
-from spatialpdvi.io.storage.atomic import (
-    check_makes_files,
-    check_space,
-    check_writable,
-    clear_errors,
-    copy_content,
-    replacing,
-    shares_blocks,
-)
+from spatialpdvi.io.storage.atomic import copy_content, replacing, shares_blocks
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet, write
 from spatialpdvi.io.storage.folders import can_link, copy_folder, entries, file_status, replacing_folder
+from spatialpdvi.io.storage.outputs import check_makes_files, check_space, check_writable
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import (

@@ -10,7 +10,8 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.errors import option as option_named
-from spatialpdvi.io.storage.atomic import clear_errors, replacing
+from spatialpdvi.io.storage.atomic import replacing
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
 
 __all__ = ["read_archive", "write_archive"]
