@@ -11,6 +11,8 @@ from spatialpdvi.errors import option
 from spatialpdvi.io.storage.damage import reading
 from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.elements import (
+    AS_ANNDATA,
+    AS_DICT,
     column_order,
     encoding,
     encoding_type,
@@ -90,13 +92,13 @@ def convert_some(source: Any, target: Any, pairs: Collection[tuple[str, str]]) -
     InputError
         Where an element is damaged.
     """
-    target.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    target.attrs.update(AS_ANNDATA)
     with _copying(source, "obs", _WHOLE):
         write(target, "obs", _read_table(source["obs"]))
     write(target, "var", pd.DataFrame(index=pd.Index([], dtype=object)))
     for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
         group = target.create_group(name)
-        group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+        group.attrs.update(AS_DICT)
         for key in (key for of, key in pairs if of == name):
             if is_hdf5(source) and is_hdf5(target):
                 source[name].copy(key, group, name=key)
