@@ -90,7 +90,8 @@ def test_imports_go_one_way(path):
 
 
 def test_only_some_rooms_open_and_write_files():
-    doors = {"spatialpdvi.io.formats.h5ad", "spatialpdvi.io.results.writing", "spatialpdvi.io.storage.atomic"}
+    doors = {"spatialpdvi.io.formats.h5ad", "spatialpdvi.io.results.writing"}
+    doors |= {f"spatialpdvi.io.storage.{module}" for module in ("atomic", "disk", "outputs")}
     rooms = {_room(path) for path in FILES if doors & set(_imports(path))} - {"cli", "io"}
     (named,) = re.findall(r"only `api`, and (.*?) for what is\s+theirs,\s+open\s+and\s+write", PAGE, flags=re.DOTALL)
     assert rooms - {"api"} <= set(re.findall(r"`(\w+)`", named))

@@ -179,7 +179,7 @@ def describe_files(
     from spatialpdvi.io.results.described import DescribedKeys
     from spatialpdvi.io.results.slim import check_number, opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
-    from spatialpdvi.io.storage.atomic import name_earlier
+    from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
 
     if not paths:

@@ -342,7 +342,7 @@ def _fit_located(
     """Fit one file or, with the names of their sections, several files, and write the result into the targets."""
     from spatialpdvi.io.results.slim import check_other_file
     from spatialpdvi.io.section.joining import join_sections
-    from spatialpdvi.io.storage.atomic import name_earlier
+    from spatialpdvi.io.storage.disk import name_earlier
 
     keys = Keys(options.key_added)
     if slim:
@@ -440,8 +440,8 @@ def _exclusive_run(
     checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location
 ) -> Iterator[None]:
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
-    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.io.storage.outputs import check_distinct
 
     if not isinstance(checkpoint, Checkpoint | None):
         advice = f"Give spatialpdvi.Checkpoint({str(checkpoint)!r})."

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.atomic import check_output_folder, clear_errors, name_earlier, write_json, write_text
+from spatialpdvi.io.storage.atomic import write_json, write_text
+from spatialpdvi.io.storage.disk import clear_errors, name_earlier
+from spatialpdvi.io.storage.outputs import check_output_folder
 from spatialpdvi.io.storage.paths import Location, resolve
 
 if TYPE_CHECKING:

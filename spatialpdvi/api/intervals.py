@@ -197,7 +197,7 @@ def intervals_file(
     from spatialpdvi.api.folders import check_folder, write_intervals
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.results.writing import check_output, write_elements
-    from spatialpdvi.io.storage.atomic import name_earlier
+    from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
 

@@ -5,6 +5,7 @@ import os.path
 from pathlib import Path
 
 from spatialpdvi.errors import InputError, list_keys
+from spatialpdvi.io.storage.damage import reason_of
 from spatialpdvi.io.storage.paths import why_unreadable
 
 __all__ = ["read_names"]
@@ -37,7 +38,7 @@ def read_names(path: str | Path) -> dict[str, str]:
             found, advice = why_unreadable(Path(path)) or (str(error.strerror), "")
         raise InputError(_EXPECTED, f"{found}: {str(path)!r}", advice, option="names") from error
     except (ValueError, csv.Error) as error:
-        found = f"{str(path)!r}, which cannot be read ({str(error).splitlines()[0]})"
+        found = f"{str(path)!r}, which cannot be read ({reason_of(error)})"
         raise InputError(_EXPECTED, found, option="names") from error
     if not {"domain", "name"} <= set(header):
         raise InputError(

@@ -129,8 +129,8 @@ def predict_file(
     True
     """
     from spatialpdvi.io.results.slim import check_other_file
-    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.io.storage.outputs import check_distinct
     from spatialpdvi.prediction.predict import predict_options, predict_section, read_new
 
     progress = progress_of(progress)

@@ -121,7 +121,8 @@ def write_table(table: "DataFrame", output: str | Path) -> None:
     output
         As for `write_domain_table`.
     """
-    from spatialpdvi.io.storage.atomic import clear_errors, replacing
+    from spatialpdvi.io.storage.atomic import replacing
+    from spatialpdvi.io.storage.disk import clear_errors
 
     target = resolve(output)
     ending = Path(output).suffix.lower()
@@ -153,7 +154,7 @@ def check_table(output: str | Path) -> None:
         ...
     spatialpdvi.errors.InputError: Expected `output` to be a file that ends in .csv, .tsv or .parquet, found ...
     """
-    from spatialpdvi.io.storage.atomic import check_writable
+    from spatialpdvi.io.storage.outputs import check_writable
 
     ending = Path(output).suffix.lower()
     if ending not in {*_BETWEEN, ".parquet"}:

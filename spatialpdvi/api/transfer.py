@@ -156,8 +156,8 @@ def transfer_file(
     from spatialpdvi.api.fitting import checked_file
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.writing import write_elements
-    from spatialpdvi.io.storage.atomic import check_distinct
     from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.io.storage.outputs import check_distinct
     from spatialpdvi.prediction.transfer import OF_RESULT, TransferOptions, carry_domains, read_fitted_domains
 
     progress = progress_of(progress)

@@ -22,9 +22,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.gef import read_genes
-from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, reading, table_of
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, table_of
 from spatialpdvi.binning.records import Genes, checked_counts, checked_places
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.storage.damage import reading_file
 
 __all__ = ["CellGef"]
 
@@ -47,7 +48,7 @@ class CellGef:
 
     def __init__(self, file: h5py.File, path: Path, *, most: int) -> None:
         self._file, self._path, self._most = file, path, most
-        with reading(path, _WHAT):
+        with reading_file(path, _WHAT):
             group = group_of(file, "cellBin", path, called="cellBin")
             self._cells = table_of(group, "cell", ("id", "x", "y", "geneCount"), path)[:]
             self._values = table_of(group, "cellExp", ("geneID", "count"), path)
@@ -92,7 +93,7 @@ class CellGef:
 
     def _block(self, first: int, last: int, start: int) -> RowBlock:
         ends = self._ends[first:last]
-        with reading(self._path, _WHAT):
+        with reading_file(self._path, _WHAT):
             part = self._values[start : int(ends[-1])]
         counts = checked_counts(part["count"], self._values.name)
         genes, n_genes = checked_counts(part["geneID"], f"geneID of {self._values.name}"), len(self._genes.ids)

@@ -11,7 +11,7 @@ from spatialpdvi.binning.cellgef import CellGef
 from spatialpdvi.binning.external_sort import records_within
 from spatialpdvi.binning.gef import GEF, GefRecords
 from spatialpdvi.binning.gem import GemRecords
-from spatialpdvi.binning.hdf5 import open_hdf5, reading
+from spatialpdvi.binning.hdf5 import open_hdf5
 from spatialpdvi.binning.images import Library
 from spatialpdvi.binning.records import Records
 from spatialpdvi.binning.sample import BinnedSample, Sample
@@ -21,8 +21,10 @@ from spatialpdvi.binning.store import Written, write_sample
 from spatialpdvi.binning.tiff import Tiff
 from spatialpdvi.binning.tissue import MarkedSample, TissueMask, corner_of, tissue_image
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import check_distinct, check_ending, check_writable, clear_errors
+from spatialpdvi.io.storage.damage import reading_file
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.outputs import check_distinct, check_ending, check_writable
 from spatialpdvi.io.storage.paths import Location, check_readable, locate
 from spatialpdvi.io.storage.temporary import hidden_name, remove_folder
 from spatialpdvi.runtime.progress import Progress, Stage
@@ -206,7 +208,7 @@ def _check_options(bin_size: int | None, *, cell_bin: bool) -> None:
 
 
 def _check_kind(file: h5py.File, path: Path, *, cell_bin: bool) -> None:
-    with reading(path, GEF):
+    with reading_file(path, GEF):
         names = set(file)
     if ("cellBin" if cell_bin else "geneExp") in names:
         return

@@ -20,9 +20,10 @@ import h5py
 import numpy as np
 
 from spatialpdvi.binning.external_sort import LARGEST_GENE
-from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, reading, table_of, texts
+from spatialpdvi.binning.hdf5 import MAKE_AGAIN, frame_facts, group_of, table_of, texts
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts, checked_places
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.storage.damage import reading_file
 
 __all__ = ["GEF", "GefRecords", "read_genes"]
 
@@ -44,7 +45,7 @@ class GefRecords:
 
     def __init__(self, file: h5py.File, path: Path, *, bin_size: int) -> None:
         self._path, self._file = path, file
-        with reading(path, GEF):
+        with reading_file(path, GEF):
             self.stored = _stored_bin(file["geneExp"], path, bin_size)
             bins = f"bin{self.stored}"
             group = group_of(file["geneExp"], bins, path, called=f"/geneExp/{bins}")
@@ -57,7 +58,7 @@ class GefRecords:
     def blocks(self, size: int) -> Iterator[RecordBlock]:
         """Yield blocks of ``size`` records."""
         for start in range(0, self._expression.shape[0], size):
-            with reading(self._path, GEF):
+            with reading_file(self._path, GEF):
                 part = self._expression[start : start + size]
             count = checked_counts(part["count"], self._expression.name)
             x, y = (self._corners(part[axis]) for axis in ("x", "y"))

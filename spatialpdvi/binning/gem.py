@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.binning.external_sort import LARGEST_GENE
-from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
 from spatialpdvi.errors import InputError, option
+from spatialpdvi.io.storage.damage import reading_file
 
 __all__ = ["GemRecords", "is_gzip"]
 
@@ -50,7 +50,7 @@ class GemRecords:
         self._names: dict[str, str] = {}
         self._is_gzip = is_gzip(path)
         self._what = "gzip-compressed GEM" if self._is_gzip else "GEM"
-        with reading(path, self._what), self._opened() as stream:
+        with reading_file(path, self._what), self._opened() as stream:
             self._comments, self._columns = self._read_header(stream)
         self._gene = self._column(_GENES, "genes (geneID)")
         self._count = self._column(_COUNTS, f"counts ({' or '.join(_COUNTS[:3])})")
@@ -61,7 +61,7 @@ class GemRecords:
 
     def blocks(self, size: int) -> Iterator[RecordBlock]:
         """Yield blocks of ``size`` lines."""
-        with reading(self._path, self._what), self._opened() as stream:
+        with reading_file(self._path, self._what), self._opened() as stream:
             self._read_header(stream)
             for table in self._tables(stream, size):
                 count = checked_counts(self._numbers(table, self._count), f"{self._count} of {str(self._path)!r}")
@@ -221,5 +221,5 @@ class GemRecords:
 
 def is_gzip(path: Path) -> bool:
     """Whether the file begins like one of gzip."""
-    with reading(path, "file"), path.open("rb") as stream:
+    with reading_file(path, "file"), path.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"

@@ -1,52 +1,23 @@
 """Open HDF5 files of sequencing software, and read their tables and attributes; damage is an `InputError`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.errors import InputError
+from spatialpdvi.io.storage.damage import reading_file
 
-__all__ = ["MAKE_AGAIN", "frame_facts", "group_of", "open_hdf5", "reading", "table_of", "texts"]
+__all__ = ["MAKE_AGAIN", "frame_facts", "group_of", "open_hdf5", "table_of", "texts"]
 
 MAKE_AGAIN = "Make the GEF again with SAW or geftools."
 
 
 def open_hdf5(path: Path, what: str) -> h5py.File:
     """Open a file read-only; the caller closes it."""
-    with reading(path, what):
+    with reading_file(path, what):
         return h5py.File(path, "r")
-
-
-@contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a library raises for damaged bytes into an `InputError` that names the file.
-
-    Only reading may be inside the block; a generator must not yield in it, or the errors of its user would be caught.
-    """
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    except PermissionError as error:
-        problem = f"There is no permission to read {str(path)!r}."
-        raise ResourceError(problem, "Ask its owner for access.") from error
-    except BlockingIOError as error:
-        raise InputError(
-            f"{str(path)!r} to be free",
-            "it open for writing elsewhere",
-            "Close it there, then run again.",
-        ) from error
-    except Exception as error:
-        reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise InputError(
-            f"{str(path)!r} to be a complete {what}",
-            f"it truncated or damaged ({reason})",
-            "Copy or download it again.",
-        ) from error
 
 
 def frame_facts(element: Any, offset: tuple[str, str], file: h5py.File) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.errors import InputError
+from spatialpdvi.io.storage.damage import reading_file
 
 __all__ = ["Library", "check_inside", "expect_inside", "read_picture", "spacing_of"]
 
@@ -71,5 +71,5 @@ def read_picture(path: Path) -> np.ndarray:
     """Read a PNG or another small picture, (height, width, 3) uint8."""
     from PIL import Image
 
-    with reading(path, "picture"), Image.open(path) as picture:
+    with reading_file(path, "picture"), Image.open(path) as picture:
         return np.asarray(picture.convert("RGB"))

@@ -27,12 +27,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.binning.external_sort import RowBlock
-from spatialpdvi.binning.hdf5 import open_hdf5, reading, texts
+from spatialpdvi.binning.hdf5 import open_hdf5, texts
 from spatialpdvi.binning.images import Library, read_picture
 from spatialpdvi.binning.records import Genes, check_texts, checked_counts
 from spatialpdvi.errors import InputError, ResourceError, list_keys, option
 from spatialpdvi.io.section.background import IN_TISSUE
 from spatialpdvi.io.section.images import SIZES
+from spatialpdvi.io.storage.damage import reading_file
 
 __all__ = ["SpaceRanger", "find_outputs"]
 
@@ -141,7 +142,7 @@ class SpaceRanger:
         path = self._folder / "spatial" / _FACTORS
         if not path.is_file():
             return {}
-        with reading(path, "JSON file"):
+        with reading_file(path, "JSON file"):
             factors = json.loads(path.read_text(encoding="utf-8"))
             return {key: float(value) for key, value in sorted(factors.items()) if re.fullmatch(r"\w+", key)}
 
@@ -188,7 +189,7 @@ def _side(folder: Path) -> int:
 
 def _run_of(matrix: Path) -> tuple[str, dict[str, str]]:
     """Return the name of the library, empty where there is none, and what else the matrix says of its run."""
-    with open_hdf5(matrix, _WHAT) as file, reading(matrix, _WHAT):
+    with open_hdf5(matrix, _WHAT) as file, reading_file(matrix, _WHAT):
         libraries = texts(np.ravel(file.attrs.get("library_ids", ())))
         values = {name: texts(np.ravel(file.attrs[name])) for name in _METADATA if name in file.attrs}
         return (libraries[0] if libraries else ""), {name: own[0] for name, own in values.items() if own}
@@ -218,7 +219,7 @@ def _one_matrix(folder: Path, matrix: str = _MATRIX) -> Path:
 def _read_matrix(path: Path) -> tuple[sp.csr_matrix, list[str], Genes]:
     import scanpy as sc
 
-    with open_hdf5(path, _WHAT) as file, reading(path, _WHAT):
+    with open_hdf5(path, _WHAT) as file, reading_file(path, _WHAT):
         is_current = isinstance(file.get("matrix"), h5py.Group) and "features" in file["matrix"]
     if not is_current:
         raise InputError(
@@ -226,7 +227,7 @@ def _read_matrix(path: Path) -> tuple[sp.csr_matrix, list[str], Genes]:
             "another kind of HDF5 file",
             "Take the file of Space Ranger.",
         )
-    with reading(path, _WHAT), warnings.catch_warnings():
+    with reading_file(path, _WHAT), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Variable names are not unique")
         adata = sc.read_10x_h5(path, gex_only=False)
         matrix = sp.csr_matrix(adata.X)
@@ -290,7 +291,7 @@ def _read_positions(folder: Path, tissue: str) -> pd.DataFrame:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    with reading(path, "table of positions"):
+    with reading_file(path, "table of positions"):
         with path.open(encoding="utf-8", newline="") as stream:
             first = next(csv.reader(stream), [])
         if "barcode" in first:
@@ -302,5 +303,5 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     if find_spec("pyarrow") is None:
         problem = f"The package pyarrow, which is needed to read {str(path)!r}, is not installed."
         raise ResourceError(problem, "Install it with: pip install 'spatialpdvi[visium-hd]'")
-    with reading(path, "table of positions"):
+    with reading_file(path, "table of positions"):
         return pd.read_parquet(path)

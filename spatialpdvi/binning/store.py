@@ -12,16 +12,15 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.section.background import IN_TISSUE
 from spatialpdvi.io.section.images import IMAGES
-from spatialpdvi.io.storage.atomic import clear_errors
-from spatialpdvi.io.storage.elements import is_hdf5
+from spatialpdvi.io.storage.disk import clear_errors
+from spatialpdvi.io.storage.elements import AS_ANNDATA, is_hdf5
 from spatialpdvi.io.storage.paths import AnyPath
 
 __all__ = ["UNS_KEY", "Written", "write_sample"]
 
 UNS_KEY = "binning"
 _VALUE_BYTES = 8  # a count and its column
-_SPOT_BYTES = 200  # generous: name, place, and where its counts begin
-_HEADERS = 1 << 20  # bytes
+_SPOT_VALUES = 8  # of which a spot is expected to have more: how many spots there are is known in the end
 _IMAGE = {"compression": "gzip", "compression_opts": 1}
 _EMPTY = ("layers", "obsp", "varm", "varp")
 
@@ -54,8 +53,9 @@ def write_sample(
     library
         The image of the tissue, for ``uns['spatial']``; None where there is none.
     """
-    n_bytes = sample.n_values * (_VALUE_BYTES + _SPOT_BYTES // 8) + _HEADERS
-    with clear_errors(output), new_store(output, n_bytes=n_bytes) as store:
+    n_values = sample.n_values
+    new = new_store(output, n_spots=-(-n_values // _SPOT_VALUES), n_values=n_values, value_bytes=_VALUE_BYTES)
+    with clear_errors(output), new as store:
         n_spots, n_values = _write_spots(store, sample, name)
         table = sample.genes().table()
         write_elem(store, "var", table)
@@ -68,7 +68,7 @@ def write_sample(
             _write_image(store, library if spot is not None else library.with_diameter(spacing_of(places)))
         for key in _EMPTY:
             write_elem(store, key, {})
-        store.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        store.attrs.update(AS_ANNDATA)
         marked = store["obs"].get(IN_TISSUE)
         n_tissue = None if marked is None else int(np.sum(marked[()]))
     return Written(n_spots, len(table), n_values, n_tissue, "" if library is None else library.key)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.errors import InputError, ResourceError, option
+from spatialpdvi.io.storage.damage import reading_file
 from spatialpdvi.io.storage.paths import check_readable
 
 __all__ = ["Piece", "Tiff", "block_sums"]
@@ -66,7 +66,7 @@ class Tiff:
                 )
         import tifffile
 
-        with reading(path, _WHAT), tifffile.TiffFile(path) as tiff:
+        with reading_file(path, _WHAT), tifffile.TiffFile(path) as tiff:
             pages = len(tiff.series[0].pages)
             self._look(tiff.pages[0], pages)
 
@@ -75,16 +75,16 @@ class Tiff:
         import tifffile
 
         if self._is_mapped:
-            with reading(self._path, _WHAT):
+            with reading_file(self._path, _WHAT):
                 mapped = tifffile.memmap(self._path, page=0, mode="r").reshape(self.height, self.width, self.channels)
             yield from self._cut(0, 0, mapped)
             return
-        with reading(self._path, _WHAT):
+        with reading_file(self._path, _WHAT):
             tiff = tifffile.TiffFile(self._path)
         with tiff:
             segments = tiff.pages[0].segments(maxworkers=1, buffersize=self._memory // _SHARE)
             while True:
-                with reading(self._path, _WHAT):
+                with reading_file(self._path, _WHAT):
                     segment = next(segments, None)
                 if segment is None:
                     return

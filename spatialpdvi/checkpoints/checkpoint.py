@@ -16,7 +16,8 @@ from spatialpdvi.checkpoints.codec import pack
 from spatialpdvi.checkpoints.identity import differences, digest, identify
 from spatialpdvi.errors import InputError, InputWarning, ResourceError, option
 from spatialpdvi.io.storage.archive import read_archive, write_archive
-from spatialpdvi.io.storage.atomic import check_writable, disk_error
+from spatialpdvi.io.storage.disk import disk_error
+from spatialpdvi.io.storage.outputs import check_writable
 from spatialpdvi.io.storage.temporary import remove_abandoned
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress

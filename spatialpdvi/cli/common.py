@@ -109,7 +109,7 @@ def check_outputs(others: Iterable[Path], **outputs: Path | None) -> list[Path]:
     Outputs are given by the names of their options, as Python spells them; None is no output. Returns all these files,
     which no further output may be.
     """
-    from spatialpdvi.io.storage.atomic import check_distinct, check_writable
+    from spatialpdvi.io.storage.outputs import check_distinct, check_writable
 
     taken = list(others)
     for option, path in outputs.items():
@@ -123,7 +123,7 @@ def check_outputs(others: Iterable[Path], **outputs: Path | None) -> list[Path]:
 def check_label_table(path: Path | None, taken: Iterable[Path]) -> None:
     """Check before hours of work that the table of ``--labels``, if it is given, can be written, and is a new file."""
     from spatialpdvi.api import check_table
-    from spatialpdvi.io.storage.atomic import check_distinct
+    from spatialpdvi.io.storage.outputs import check_distinct
 
     if path is not None:
         check_distinct(path, "labels", tuple(taken))

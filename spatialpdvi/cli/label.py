@@ -199,7 +199,7 @@ def _run(
     """Edit the domains of a file, and print its table; the edit reads other files, which are not to be replaced."""
     with importing():
         from spatialpdvi.api import label_file
-        from spatialpdvi.io.storage.atomic import check_distinct
+        from spatialpdvi.io.storage.outputs import check_distinct
 
     written = section if output is None else output
     if read:

@@ -82,7 +82,7 @@ def markers(
         from spatialpdvi.api import check_table, markers_file
         from spatialpdvi.api.tables import write_table
         from spatialpdvi.io.results.keys import Keys
-        from spatialpdvi.io.storage.atomic import check_distinct
+        from spatialpdvi.io.storage.outputs import check_distinct
 
     if output is not None:
         check_distinct(output, "output", (section, *counts))

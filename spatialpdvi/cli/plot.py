@@ -94,7 +94,7 @@ def plot(
     """
     with importing():
         from spatialpdvi.api import plot_file
-        from spatialpdvi.io.storage.atomic import check_distinct
+        from spatialpdvi.io.storage.outputs import check_distinct
         from spatialpdvi.plotting import save_figure
 
     check_distinct(output, "output", (section, *counts))

@@ -6,7 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import clear_errors, replacing
+from spatialpdvi.io.storage.atomic import replacing
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.paths import resolve
 
 __all__ = ["save_figure"]

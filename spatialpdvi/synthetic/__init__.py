@@ -15,8 +15,9 @@ from anndata.io import write_elem
 from numpy.typing import NDArray
 
 from spatialpdvi.io.results.writing import append_counts, new_store
-from spatialpdvi.io.storage.atomic import check_ending, check_writable, clear_errors
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.outputs import check_ending, check_writable
 from spatialpdvi.io.storage.paths import resolve
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices
@@ -28,8 +29,6 @@ from spatialpdvi.synthetic.tissue import Tissue, draw_tissue
 __all__ = ["simulate", "simulate_file"]
 
 _BURST_BYTES = 3  # in a file, compressed: generous
-_SPOT_BYTES = 200  # in a file, beside its counts: generous
-_HEADERS = 1 << 20  # bytes
 _BLOCK = 1 << 17  # spots that are named at a time
 
 
@@ -161,8 +160,7 @@ def simulate_file(
 def _write(target: Path, drawn: _Drawn, stage: Stage) -> int:
     """Write a section, and return its number of counts."""
     n_bursts, n_written = int(drawn.sources.total.sum()), 0  # a burst is at most one count
-    n_bytes = _BURST_BYTES * n_bursts + _SPOT_BYTES * drawn.frame.n_obs + _HEADERS
-    with new_store(target, n_bytes=n_bytes) as store:
+    with new_store(target, n_spots=drawn.frame.n_obs, n_values=n_bursts, value_bytes=_BURST_BYTES) as store:
         write_elem(store, "/", drawn.frame)
         if "X" in store:  # newer versions of anndata store that there is none
             del store["X"]

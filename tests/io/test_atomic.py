@@ -12,7 +12,9 @@ from spatialpdvi.api.folders import made_folder
 from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.io.results.writing import check_output
 from spatialpdvi.io.storage import atomic
-from spatialpdvi.io.storage.atomic import check_writable, copy_content, disk_error, replacing, write_json
+from spatialpdvi.io.storage.atomic import copy_content, replacing, write_json
+from spatialpdvi.io.storage.disk import disk_error
+from spatialpdvi.io.storage.outputs import check_writable
 
 AGAIN = ", then run again."
 

@@ -108,13 +108,20 @@ def test_values_that_are_no_counts_are_refused_unless_their_spots_are_left_out(c
             columns_of(find_counts(source, None, memory=0).matrix, chosen)
 
 
-def test_a_damaged_block_is_one_sentence(counts, tmp_path):
+def test_a_damaged_block_is_one_sentence(counts, tmp_path, monkeypatch):
     path = _file(tmp_path, counts)
     with H5adSource(path) as source:
         rows = source.rows("X")
     with h5py.File(path, "r+") as file:
         file["X/indices"][...] = 10_000
     with pytest.raises(InputError, match=r"Expected to read X of .*, found a damaged element"):
+        list(rows.blocks())
+
+    def fail(*_):
+        raise ValueError("first.\nsecond")
+
+    monkeypatch.setattr(streaming, "read_range", fail)
+    with pytest.raises(InputError, match=r"found a damaged element \(first\)\. Write the file again with a current"):
         list(rows.blocks())
 
 

@@ -478,6 +478,12 @@ def _write(path, how, *arrays, **named):
         how(file, *arrays, **named)
 
 
+def _mark_as_encrypted(path):
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\1\2") + 8] |= 1  # a flag in the entry of the last array
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -485,6 +491,7 @@ def _write(path, how, *arrays, **named):
         lambda path: path.write_bytes(b"not an archive at all"),
         lambda path: path.write_bytes(path.read_bytes()[:5000]),
         lambda path: path.write_bytes(path.read_bytes()[:3000] + b"\0" * 900 + path.read_bytes()[3900:]),
+        _mark_as_encrypted,
         lambda path: _write(path, np.save, np.arange(3)),
         lambda path: _write(path, np.savez, a=np.arange(3)),
         lambda path: _write(path, np.savez, facts=np.array("[1, 2]")),

@@ -1,15 +1,18 @@
 """Copy an AnnData from HDF5 to zarr or back: matrices block by block, all else element by element."""
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.storage.atomic import disk_error
+from spatialpdvi.errors import option
+from spatialpdvi.io.storage.damage import reading
+from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.elements import (
+    AS_ANNDATA,
+    AS_DICT,
     column_order,
     encoding,
     encoding_type,
@@ -89,13 +92,13 @@ def convert_some(source: Any, target: Any, pairs: Collection[tuple[str, str]]) -
     InputError
         Where an element is damaged.
     """
-    target.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    target.attrs.update(AS_ANNDATA)
     with _copying(source, "obs", _WHOLE):
         write(target, "obs", _read_table(source["obs"]))
     write(target, "var", pd.DataFrame(index=pd.Index([], dtype=object)))
     for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
         group = target.create_group(name)
-        group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+        group.attrs.update(AS_DICT)
         for key in (key for of, key in pairs if of == name):
             if is_hdf5(source) and is_hdf5(target):
                 source[name].copy(key, group, name=key)
@@ -118,20 +121,14 @@ def some_bytes(source: Any, pairs: Collection[tuple[str, str]]) -> int:
     return _bytes_of(source, "obs", _WHOLE) + sum(_bytes_of(source[group], key, _WHOLE) for group, key in pairs)
 
 
-@contextmanager
-def _copying(source: Any, key: str, advice: str) -> Iterator[None]:
+def _copying(source: Any, key: str, advice: str) -> AbstractContextManager[None]:
     """Raise an `InputError` with this advice where the block, which copies an element of the source, fails."""
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    # Whatever h5py, zarr or anndata raise here, the element is damaged, unless the disk has failed.
-    except Exception as error:
-        if disk_error(error, key) is not None:
-            raise
-        reason = (str(error).splitlines() or ["no reason"])[0].rstrip(".")
-        found = f"a damaged or unknown element ({reason})"
-        raise InputError(f"to copy {f'{source.name}/{key}'.lstrip('/')}", found, advice) from error
+    return reading(
+        f"to copy {f'{source.name}/{key}'.lstrip('/')}",
+        "a damaged or unknown element ({reason})",
+        advice,
+        unless=lambda error: disk_error(error, key),
+    )
 
 
 def converted_bytes(source: Any, advice: str = _OWN_KIND) -> int:

@@ -13,6 +13,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.matrices import Layout, as_csr, first_values, layer_of, layout_of, stored_bytes
 from spatialpdvi.io.formats.opening import open_file
 from spatialpdvi.io.formats.streaming import FileRows, read_range
+from spatialpdvi.io.storage.damage import reading
 from spatialpdvi.io.storage.elements import (
     close,
     column_order,
@@ -246,15 +247,8 @@ class H5adSource:
         return self._read(group, look)
 
     def _read(self, name: str, load: Callable[[], _T]) -> _T:
-        try:
-            with quiet():
-                return load()
-        except (InputError, MemoryError):
-            raise
-        # Whatever h5py, anndata or SciPy raise here, the element is damaged or foreign.
-        except Exception as error:  # noqa: BLE001
-            found = (str(error.args[0] if error.args else error).splitlines() or ["no reason"])[0].rstrip(".")
-            self._refuse(name, f"{type(error).__name__}: {found}", cause=error)
+        with reading(*self._refusal(name, "{type}: {reason}")), quiet():
+            return load()
 
     def _expect_rows(self, element: _T, name: str) -> _T:
         shape = getattr(element, "shape", ())  # of arrays, frames and matrices
@@ -265,12 +259,16 @@ class H5adSource:
             self._refuse(name, f"{n_rows:,} rows for {self.n_obs:,} spots")
         return element
 
-    def _refuse(self, name: str, found: str, cause: Exception | None = None) -> NoReturn:
-        raise InputError(
+    def _refuse(self, name: str, found: str) -> NoReturn:
+        raise InputError(*self._refusal(name, found))
+
+    def _refusal(self, name: str, found: str) -> tuple[str, str, str]:
+        """What was expected of an element, what was found, and what to do."""
+        return (
             f"to read {name} of {self.name}",
             f"a damaged or unknown element ({found})",
             "Write the file again with a current anndata, or use another element.",
-        ) from cause
+        )
 
 
 def _table_of(where: str) -> str:

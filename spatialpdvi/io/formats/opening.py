@@ -8,6 +8,7 @@ from typing import Any
 import h5py
 
 from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.io.storage.damage import reading_file
 from spatialpdvi.io.storage.elements import close, is_group, is_hdf5, quiet
 from spatialpdvi.io.storage.paths import check_readable
 
@@ -15,6 +16,7 @@ __all__ = ["open_file", "opened"]
 
 # Groups into which results are written: if one of them is no group, it is better to know before the fit.
 _GROUPS = ("obsm", "obsp", "uns")
+_DAMAGED = "it truncated or damaged"
 
 
 def open_file(path: Path) -> Any:
@@ -49,55 +51,34 @@ def opened(path: Path) -> Iterator[Any]:
 def _open_zarr(path: Path) -> Any:
     from spatialpdvi.io.storage.zarr_stores import StoreError, open_store
 
-    try:
-        store = open_store(path)
-    except StoreError as error:
-        raise InputError(f"{_show(path)} to be a zarr store of an AnnData", error.found, error.advice) from error
-    except PermissionError as error:
-        problem = f"There is no permission to read all of the zarr store {_show(path)}."
-        raise ResourceError(problem, "Ask its owner for access.") from error
-    except MemoryError:
-        raise
-    # Whatever zarr raises here, its metadata are damaged.
-    except Exception as error:
-        raise _damaged(path, "zarr store") from error
-    _check(store, path, "zarr store")
-    return store
+    with reading_file(path, "zarr store", _DAMAGED):
+        try:
+            store = open_store(path)
+        except StoreError as error:
+            raise InputError(f"{_show(path)} to be a zarr store of an AnnData", error.found, error.advice) from error
+        except PermissionError as error:
+            problem = f"There is no permission to read all of the zarr store {_show(path)}."
+            raise ResourceError(problem, "Ask its owner for access.") from error
+        return _checked(store, path)
 
 
 def _open_h5ad(path: Path) -> h5py.File:
     check_readable(path)
     if not h5py.is_hdf5(path):
         raise InputError(f"{_show(path)} to be an h5ad file", *_not_hdf5(path))
-    try:
-        file = h5py.File(path, "r")
-    except BlockingIOError as error:
-        raise InputError(
-            f"{_show(path)} to be free",
-            "it open for writing elsewhere",
-            "Close it there (a notebook, another program), then run again.",
-        ) from error
-    except OSError as error:
-        raise _damaged(path, "h5ad file") from error
-    _check(file, path, "h5ad file")
-    return file
+    with reading_file(path, "h5ad file", _DAMAGED):
+        return _checked(h5py.File(path, "r"), path)
 
 
-def _check(file: Any, path: Path, what: str) -> None:
+def _checked(file: Any, path: Path) -> Any:
+    """Return the root group itself; it is closed where it is no AnnData."""
     try:
         with quiet():
             _check_anndata(file, path)
-    except (InputError, MemoryError):
+    except BaseException:
         close(file)
         raise
-    # Whatever h5py or zarr raise here, the file is damaged.
-    except Exception as error:
-        close(file)
-        raise _damaged(path, what) from error
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"{_show(path)} to be a complete {what}", "it truncated or damaged", "Copy or download it again.")
+    return file
 
 
 def _not_hdf5(path: Path) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from isal import isal_zlib  # twice as fast as zlib
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.matrices import as_csr, numeric
 from spatialpdvi.io.formats.opening import opened
+from spatialpdvi.io.storage.damage import reading
 from spatialpdvi.io.storage.elements import encoding_type, is_array, is_hdf5
 from spatialpdvi.io.storage.zarr_stores import whole
 from spatialpdvi.runtime.rows import Check, Rows, SelectedRows, columns_of_blocks
@@ -77,15 +79,10 @@ class FileRows:
             element = file[self.element]
             blocks = self._dense(element) if is_array(element) else self._sparse(element)
             while True:
-                try:
-                    block = next(blocks)
-                except StopIteration:
+                with self._reading():
+                    block = next(blocks, None)
+                if block is None:
                     return
-                except (InputError, MemoryError):  # has its own message
-                    raise
-                # Whatever h5py, zarr or a codec raise here, the element is damaged.
-                except Exception as error:
-                    raise self._damaged(error) from error
                 yield block
 
     def columns(
@@ -101,12 +98,8 @@ class FileRows:
         with opened(self.path) as file:
             element = file[self.element]
             if not is_array(element) and encoding_type(element) == "csc_matrix":
-                try:
+                with self._reading():
                     return self._of_columns(whole(element), chosen, check, own)
-                except (InputError, MemoryError):
-                    raise
-                except Exception as error:
-                    raise self._damaged(error) from error
         blocks = self.blocks() if own is None else SelectedRows(self, own).blocks()
         return columns_of_blocks(blocks, chosen, check)
 
@@ -139,10 +132,10 @@ class FileRows:
                 np.add.at(found[:, number], rows[part][inside[part]], data[part][inside[part]])
         return found, totals
 
-    def _damaged(self, error: Exception) -> InputError:
-        return InputError(
+    def _reading(self) -> AbstractContextManager[None]:
+        return reading(
             f"to read {self.name} of {str(self.path)!r}",
-            f"a damaged element ({error})",
+            "a damaged element ({reason})",
             "Write the file again with a current anndata.",
         )
 

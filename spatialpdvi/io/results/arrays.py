@@ -14,6 +14,7 @@ from spatialpdvi.io.results.names import SELECTED, domain_names, with_lost
 from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_graph
+from spatialpdvi.io.section.missing import missing
 
 __all__ = [
     "given_graph",
@@ -63,7 +64,7 @@ def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
         Where there is no such column, or it is not one of finite numbers.
     """
     if key not in source.obs_keys():
-        raise InputError(f"obs[{key!r}] in {source.name}", "no such column", otherwise)
+        raise missing(source, "obs", key, otherwise)
     column = source.obs(key)
     found = f"values of type {column.dtype}"
     types = pd.api.types
@@ -94,7 +95,7 @@ def read_agreement(source: Source, keys: Keys) -> np.ndarray | None:
 def read_flow(source: Source, keys: Keys) -> np.ndarray:
     """Read the flow directions, (n, 2|3) float64."""
     if keys.flow not in source.obsm_keys():
-        raise InputError(f"obsm[{keys.flow!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH))
+        raise missing(source, "obsm", keys.flow, why_missing(source, keys, _GRAPH))
     flow = np.asarray(as_table(source.obsm(keys.flow), f"obsm[{keys.flow!r}]"), dtype=np.float64)
     if flow.shape[1] not in {2, 3} or not np.isfinite(flow).all():
         found = f"{flow.shape[1]} columns" if flow.shape[1] not in {2, 3} else "NaN or infinity"
@@ -105,9 +106,7 @@ def read_flow(source: Source, keys: Keys) -> np.ndarray:
 def read_states(source: Source, keys: Keys) -> np.ndarray:
     """Read the posterior of each spot's state, (n, C) in the type in which it is stored."""
     if keys.state not in source.obsm_keys():
-        raise InputError(
-            f"obsm[{keys.state!r}] in {source.name}", "no such element", why_missing(source, keys, _NO_STATES)
-        )
+        raise missing(source, "obsm", keys.state, why_missing(source, keys, _NO_STATES))
     name = f"obsm[{keys.state!r}]"
     states = as_table(source.obsm(keys.state), name)
     if states.shape[1] == 0 or not np.isfinite(states).all():
@@ -129,7 +128,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
     """
     name = f"uns[{keys.uns!r}]['composition']"
     if "composition" not in summary:
-        raise InputError(f"{name} in {source.name}", "no such element", _NO_STATES)
+        raise missing(source, f"uns[{keys.uns!r}]", "composition", _NO_STATES)
     shares = np.asarray(summary["composition"])
     every = with_lost(domain_names(source, keys), len(shares), summary)
     right = shares.ndim == 2 and shares.shape[0] >= len(every) and shares.dtype.kind in "iuf"
@@ -148,9 +147,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
     """Read the edge weights of the objective, (n, n)."""
     if keys.connectivities not in source.obsp_keys():
-        raise InputError(
-            f"obsp[{keys.connectivities!r}] in {source.name}", "no such element", why_missing(source, keys, _GRAPH)
-        )
+        raise missing(source, "obsp", keys.connectivities, why_missing(source, keys, _GRAPH))
     graph: Any = source.obsp(keys.connectivities)
     name = f"obsp[{keys.connectivities!r}]"
     if not sp.issparse(graph):

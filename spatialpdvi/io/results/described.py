@@ -17,6 +17,7 @@ from spatialpdvi.io.results.names import domain_names, with_lost
 from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types
+from spatialpdvi.io.section.missing import missing
 
 __all__ = [
     "ComparedDomains",
@@ -191,7 +192,7 @@ def read_intervals(source: Source, keys: Keys) -> StoredIntervals:
     name = f"uns[{keys.intervals!r}]"
     if keys.intervals not in source.uns_keys():
         advice = f"Run `spatialpdvi intervals` with {option('store', True)} first."
-        raise InputError(f"{name} in {source.name}", "no such element", advice)
+        raise missing(source, "uns", keys.intervals, advice)
     stored = source.uns(keys.intervals)
     tables = _tables(source, stored, name) if isinstance(stored, Mapping) else {}
     params = stored_params(stored)

@@ -16,6 +16,7 @@ from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary,
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_features
 from spatialpdvi.io.section.labels import read_domains
+from spatialpdvi.io.section.missing import missing
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.runtime.rows import slices
 
@@ -140,7 +141,7 @@ def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:
     """Read a posterior (n, K) with rows that sum to 1, float64."""
     name = f"obsm[{key!r}]"
     if key not in source.obsm_keys():
-        raise InputError(f"{name} in {source.name}", "no such element", "Run `spatialpdvi fit` again.")
+        raise missing(source, "obsm", key, "Run `spatialpdvi fit` again.")
     phi = np.asarray(as_table(source.obsm(key), name), dtype=np.float64)
     if phi.shape[1] != k:
         raise InputError(

@@ -30,17 +30,11 @@ from spatialpdvi.io.formats.converting import (
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.opening import opened
 from spatialpdvi.io.results.keys import PER_SPOT, Keys
-from spatialpdvi.io.storage.atomic import (
-    check_makes_files,
-    check_space,
-    check_writable,
-    clear_errors,
-    copy_content,
-    replacing,
-    shares_blocks,
-)
-from spatialpdvi.io.storage.elements import column_order, is_hdf5, quiet, write
+from spatialpdvi.io.storage.atomic import copy_content, replacing, shares_blocks
+from spatialpdvi.io.storage.disk import clear_errors
+from spatialpdvi.io.storage.elements import AS_DICT, column_order, is_hdf5, quiet, write
 from spatialpdvi.io.storage.folders import can_link, copy_folder, entries, file_status, replacing_folder
+from spatialpdvi.io.storage.outputs import check_makes_files, check_space, check_writable
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import (
@@ -71,6 +65,10 @@ Pair = tuple[str, str]  # group and key: ("obs", "pdvi_domain")
 # All small headers of a fit are in one block. Its arrays then lie side by side, and when a second fit deletes them,
 # they leave one gap that its own arrays fill (4 kB more per fit, instead of 12 to 20).
 _META_BLOCK = 1 << 16  # bytes
+
+# bytes of a new file, generous
+_SPOT_BYTES = 200  # for each spot, beside its counts: name, place, and where its counts begin
+_FRAME_BYTES = 1 << 20  # headers and names of genes
 
 # counts are small: most of their bytes are zeros, which shuffling brings together
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
@@ -212,15 +210,18 @@ def marker_columns(table: pd.DataFrame, keys: Keys, of: str) -> dict[Pair, Any]:
 
 
 @contextmanager
-def new_store(output: AnyPath, *, n_bytes: int) -> Iterator[Any]:
+def new_store(output: AnyPath, *, n_spots: int, n_values: int, value_bytes: int) -> Iterator[Any]:
     """Open a new h5ad file, or a zarr store where the output ends in .zarr, which gets its name when it is complete.
 
     Parameters
     ----------
     output
         An existing file or store is replaced in the end, or left as it is where an error is raised.
-    n_bytes
-        What will be written, at most. An `OSError` says that the disk has no room for such an h5ad file.
+    n_spots, n_values
+        Spots and counts that will be written, at most. An `OSError` says that the disk has no room for such an h5ad
+        file.
+    value_bytes
+        What a count and its column take in it, at most.
     """
     target = resolve(output)
     if target.suffix == ".zarr":
@@ -230,7 +231,7 @@ def new_store(output: AnyPath, *, n_bytes: int) -> Iterator[Any]:
             consolidate(store)
         return
     with replacing(target, target.parent) as temporary:
-        reserve(temporary, n_bytes)
+        reserve(temporary, value_bytes * n_values + _SPOT_BYTES * n_spots + _FRAME_BYTES)
         with h5py.File(temporary, "w") as file:
             yield file
 
@@ -392,7 +393,7 @@ def _edit(file: Any, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> No
 
 def _require_group(file: Any, name: str) -> None:
     if name not in file:
-        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+        file.create_group(name).attrs.update(AS_DICT)
 
 
 def _order_columns(obs: Any, added: Sequence[str], removed: set[str]) -> None:

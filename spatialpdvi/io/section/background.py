@@ -17,8 +17,9 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.missing import misnamed
 from spatialpdvi.runtime.rows import CountRows, row_blocks, row_sums, some_rows
 from spatialpdvi.runtime.threads import nearest
 
@@ -73,11 +74,7 @@ def read_mask(source: Source, key: str) -> np.ndarray:
         Where there is no such column, or it holds something else.
     """
     if key not in source.obs_keys():
-        raise InputError(
-            f"obs[{key!r}] in {source.name}",
-            f"columns: {list_keys(source.obs_keys())}",
-            f"Name one of these with {option('mask')}.",
-        )
+        raise misnamed(source, "obs", key, "mask")
     column = source.obs(key)
     texts = column.astype(object).map(lambda value: str(value).strip().lower())
     is_true, is_false = texts.isin(("true", "1", "1.0")), texts.isin(("false", "0", "0.0"))

@@ -26,6 +26,7 @@ __all__ = [
     "slim_from",
     "warn_of_empty",
     "warn_of_other_features",
+    "warn_of_repeated",
     "warn_of_unmeasured",
 ]
 
@@ -125,7 +126,7 @@ def read_counts(
     """
     found = find_counts(source, layer, memory=memory, advice=advice)
     logger.info("Counts are read from %s.", found.source)
-    _warn_of_repeated(found.gene_names)
+    warn_of_repeated(found.gene_names, "gene", "Genes of the same name are used as different genes.")
     if are_fitted and found.are_boolean:
         text = (
             f"{found.source} is a matrix of true and false: it says which genes a spot has, and not how often. Name "
@@ -263,15 +264,16 @@ def _present(source: Source) -> str:
     return list_keys(places + source.layer_keys())
 
 
-def _warn_of_repeated(gene_names: pd.Index) -> None:
-    repeated = gene_names.duplicated()
+def warn_of_repeated(names: pd.Index, what: str, outcome: str) -> None:
+    """Warn of names that are not unique: ``what`` has them, "gene", and ``outcome`` says what becomes of these."""
+    repeated = names.duplicated()
     if repeated.any():
         n = repeated.sum()
         text = (
-            f"{n:,} {'gene name repeats' if n == 1 else 'gene names repeat'} an earlier one (first: "
-            f"{str(gene_names[repeated][0])!r}). Genes of the same name are used as different genes."
+            f"{n:,} {what} {'name repeats' if n == 1 else 'names repeat'} an earlier one (first: "
+            f"{str(names[repeated][0])!r}). {outcome}"
         )
-        warnings.warn(InputWarning(text), stacklevel=2)
+        warnings.warn(InputWarning(text), stacklevel=3)
 
 
 def warn_of_other_features(source: Source, where: str) -> None:

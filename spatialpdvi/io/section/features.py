@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.matrices import as_csr
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.coordinates import as_table
+from spatialpdvi.io.section.missing import misnamed
 
 __all__ = ["name_features", "read_features", "read_graph"]
 
@@ -52,10 +53,7 @@ def name_features(source: Source, rep: str) -> str:
     """Return where the features called ``rep`` are: ``obsm['X_pca']``, or ``X``."""
     name = f"obsm[{rep!r}]" if rep in source.obsm_keys() else "X"
     if name == "X" and not (rep == "X" and source.has_matrix("X")):
-        keys = source.obsm_keys() + ["X"] * source.has_matrix("X")
-        raise InputError(
-            f"obsm[{rep!r}] in {source.name}", f"keys: {list_keys(keys)}", f"Name one of these with {option('rep')}."
-        )
+        raise misnamed(source, "obsm", rep, "rep", also=["X"] * source.has_matrix("X"))
     return name
 
 
@@ -69,11 +67,7 @@ def read_graph(source: Source, key: str) -> sp.csr_matrix:
     """
     name = f"obsp[{key!r}]"
     if key not in source.obsp_keys():
-        raise InputError(
-            f"{name} in {source.name}",
-            f"keys: {list_keys(source.obsp_keys())}",
-            f"Name one of these with {option('graph')}.",
-        )
+        raise misnamed(source, "obsp", key, "graph")
     element = source.obsp(key)
     if not sp.issparse(element):
         element = as_table(element, name)

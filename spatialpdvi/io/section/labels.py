@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.missing import misnamed
 
 __all__ = [
     "DEFAULT_LABEL_KEY",
@@ -120,11 +121,7 @@ def _complete(source: Source, key: str, *, name: str, wanted: str, advice: str) 
 def read_column(source: Source, key: str, *, name: str) -> pd.Categorical:
     """Read ``obs[key]`` as labels, (n,), with the code -1 where one is missing; ``name`` is the option of the key."""
     if key not in source.obs_keys():
-        raise InputError(
-            f"obs[{key!r}] in {source.name}",
-            f"columns: {list_keys(source.obs_keys())}",
-            f"Name one of these with {option(name)}.",
-        )
+        raise misnamed(source, "obs", key, name)
     return _as_labels(source.obs(key), f"obs[{key!r}]")
 
 

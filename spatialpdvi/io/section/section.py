@@ -17,7 +17,7 @@ from spatialpdvi.io.section.background import (
     warn_of_in_tissue,
 )
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.counts import find_counts, read_counts, warn_of_unmeasured
+from spatialpdvi.io.section.counts import find_counts, read_counts, warn_of_repeated, warn_of_unmeasured
 from spatialpdvi.io.section.features import read_features, read_graph
 from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
 from spatialpdvi.runtime.rows import CountRows, SelectedRows, row_sums
@@ -243,12 +243,4 @@ def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -
 def _check_spots(source: Source) -> None:
     if not source.n_obs:
         raise InputError(f"{source.name} to have at least one spot", "none", "Check how it was filtered.")
-    repeated = source.obs_names().duplicated()
-    if repeated.any():
-        n = repeated.sum()
-        text = (
-            f"{n:,} {'spot name repeats' if n == 1 else 'spot names repeat'} an earlier one (first: "
-            f"{str(source.obs_names()[repeated][0])!r}). "
-            "Results are matched by row, so that none is lost."
-        )
-        warnings.warn(InputWarning(text), stacklevel=2)
+    warn_of_repeated(source.obs_names(), "spot", "Results are matched by row, so that none is lost.")

@@ -1,8 +1,6 @@
 """Named arrays and plain facts in one file, an npz without pickled objects."""
 
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +8,9 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.errors import option as option_named
-from spatialpdvi.io.storage.atomic import clear_errors, replacing
+from spatialpdvi.io.storage.atomic import replacing
+from spatialpdvi.io.storage.damage import reading
+from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.paths import AnyPath, another, locate, resolve
 
 __all__ = ["read_archive", "write_archive"]
@@ -76,25 +76,14 @@ def read_archive(
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file" if not file.exists() else "a pipe or device"
         raise InputError(expected, found, advice)
-    try:
-        # opened here: numpy leaves a file open that it opened itself and that is no archive
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+    with reading(expected, "another kind of file, or a damaged one", advice):
+        try:
+            stream = file.open("rb")  # here: numpy leaves a file open that it opened itself and that is no archive
+        except PermissionError as error:
+            raise ResourceError(f"There is no permission to read {location.given!r}.", advice) from error
+        with stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-            facts = json.loads(str(arrays.pop(_FACTS)))
+        facts = json.loads(str(arrays.pop(_FACTS)))
         if not isinstance(facts, dict):
             raise TypeError
-    except PermissionError as error:
-        raise ResourceError(f"There is no permission to read {location.given!r}.", advice) from error
-    except (
-        AttributeError,  # an array by itself is no archive
-        EOFError,
-        KeyError,
-        NotImplementedError,
-        OSError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise InputError(expected, "another kind of file, or a damaged one", advice) from error
     return arrays, facts

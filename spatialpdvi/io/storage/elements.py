@@ -17,6 +17,8 @@ from anndata import OldFormatWarning, settings
 from anndata.io import read_elem, write_elem
 
 __all__ = [
+    "AS_ANNDATA",
+    "AS_DICT",
     "close",
     "column_order",
     "encoding",
@@ -31,6 +33,10 @@ __all__ = [
     "read_column",
     "write",
 ]
+
+# attributes of groups that are made here and filled by and by, as anndata writes them
+AS_ANNDATA = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
+AS_DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
 def is_hdf5(element: Any) -> bool:

@@ -101,8 +101,7 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
     like
         Where the permissions come from if there is no target yet.
     """
-    temporary, mode, replaced = hidden_beside(target, like)
-    try:
+    with hidden_beside(target, like, remove_folder) as (temporary, mode, replaced):
         temporary.mkdir(mode=(mode | (mode & 0o444) >> 2) & 0o777 | 0o700)  # of a file: who may read it, may enter
         yield temporary
         _settle(temporary, replaced)
@@ -111,10 +110,6 @@ def replacing_folder(target: Path, like: Path) -> Iterator[Path]:
         else:
             temporary.chmod(mode | 0o700)
             _exchange(temporary, target)
-    finally:  # also after Ctrl-C: neither an unfinished folder nor the one that was replaced stays
-        remove_folder(temporary)
-    with contextlib.suppress(OSError):
-        synchronise(target.parent)
 
 
 def _link(source: str, copy: Path) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from spatialpdvi.errors import InputError, InputWarning
-from spatialpdvi.io.storage.atomic import check_makes_files
+from spatialpdvi.io.storage.outputs import check_makes_files
 from spatialpdvi.io.storage.paths import AnyPath, locate
 from spatialpdvi.io.storage.temporary import lock_name
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from spatialpdvi.io.storage.damage import reason_of
 from spatialpdvi.io.storage.elements import encoding_type, is_array, is_hdf5
 from spatialpdvi.io.storage.folders import entries
 from spatialpdvi.io.storage.paths import is_node
@@ -143,7 +144,7 @@ def check_summary(folder: Path) -> None:
         raise
     # Whatever zarr raises here, it cannot read the metadata.
     except Exception as error:
-        found = f"an element whose metadata cannot be read ({(str(error).splitlines() or ['no reason'])[0]:.200})"
+        found = f"an element whose metadata cannot be read ({reason_of(error):.200})"
         raise StoreError(found, "Repair or remove it.") from error
 
 
