@@ -15,8 +15,8 @@ _PRICES = np.geomspace(0.005, 0.05, 41)  # of a domain, as parts of the evidence
 def recommend_by_evidence(table: Mapping[str, np.ndarray]) -> tuple[int, str]:
     """Return the K that is best on average where each domain has a price, and the reason in sentences.
 
-    The evidence itself is largest for about twice as many domains as people annotate: spots of one domain are not
-    independent, so that in a large section ever finer domains pay (docs/choosing.md). How much a domain must bring
+    The evidence itself is largest for more domains than people annotate, up to twice as many: spots of one domain are
+    not independent, so that in a large section ever finer domains pay (docs/choosing.md). How much a domain must bring
     nobody knows. For every price from 0.5 to 5 % of the evidence there is a best K, and the geometric mean of these is
     recommended (E15).
 
