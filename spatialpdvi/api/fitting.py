@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import scipy.sparse as sp
 
+from spatialpdvi.api.checked import checked_adata, checked_file
 from spatialpdvi.api.folders import made_folder
 from spatialpdvi.api.intervals import check_intervals, with_intervals
 from spatialpdvi.api.signature import spell_out
@@ -20,8 +21,7 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import read_own_colours
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["checked_file", "fit", "fit_file", "fit_files", "warn_unless_converged"]
+__all__ = ["fit", "fit_file", "fit_files", "warn_unless_converged"]
 
 
 @spell_out()
@@ -102,9 +102,7 @@ def fit(
 
     chosen = _chosen(None, k, preset, options)
     keys = Keys(chosen.key_added)
-    source = AnnDataSource(adata)
-    source.check_takes_results()
-    check_free(source, keys)
+    source = checked_adata(adata, keys)
     progress = progress_of(progress)
     with _exclusive_run(checkpoint, chosen, progress):
         section = read_inputs(source, chosen, cluster)
@@ -453,17 +451,3 @@ def _exclusive_run(
         yield
         if checkpoint is not None and not checkpoint.keep:
             checkpoint.close()
-
-
-@contextmanager
-def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> Iterator[H5adSource]:
-    """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.results.slim import slim_pairs
-    from spatialpdvi.io.results.writing import check_output, check_parts
-
-    with H5adSource(path) as source:
-        only = slim_pairs(source, keys, rep=None) if slim else None
-        check_output(path, target, only=only)
-        check_free(source, keys)
-        check_parts(source, path, target, only)
-        yield source
