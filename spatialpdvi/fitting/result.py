@@ -195,6 +195,7 @@ class FitResult:
             find_flow=partial(_flow_of, self, spots),
             kept=kept,
             samples=None,
+            marker_table=None,  # it is of all files together
         )
 
     def with_colours(self, colours: Sequence[str]) -> "FitResult":
