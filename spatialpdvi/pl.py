@@ -40,8 +40,9 @@ from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.plotting.kinds import GENE, KINDS, Genes, Kind, View, plot_kinds
+from spatialpdvi.plotting.kinds import GENE, KINDS, Kind, plot_kinds
 from spatialpdvi.plotting.page import inches, write_title
+from spatialpdvi.plotting.view import Genes, View
 
 if TYPE_CHECKING:
     from anndata import AnnData

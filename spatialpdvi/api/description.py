@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spatialpdvi.api.checked import checked_adata, checked_fit
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate_all
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -105,10 +105,7 @@ def describe(
         seed=seed,
         store=store,
     )
-    source = AnnDataSource(adata)
-    if store:
-        source.check_takes_results()
-        check_free(source, options.keys)
+    source = checked_adata(adata, options.keys, store=store)
     found = join_parts([describe_source(source, "section", options, progress)], options)
     if store:
         apply_elements(adata, {("uns", options.keys.description): found.stored(found.sections["section"])})
@@ -177,8 +174,8 @@ def describe_files(
     from spatialpdvi.api.folders import check_folder, write_description
     from spatialpdvi.description.sections import DescribeOptions, describe_source, join_parts
     from spatialpdvi.io.results.described import DescribedKeys
-    from spatialpdvi.io.results.slim import check_number, opened_with_counts
-    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.results.slim import check_number
+    from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
 
@@ -202,10 +199,7 @@ def describe_files(
     with claimed(*(locations if store else ()), folder):
         parts = []
         for location, other in zip(locations, others, strict=True):
-            with opened_with_counts(location, other) as source:
-                if store:
-                    check_free(source, options.keys)
-                    check_output(location, location)
+            with checked_fit(location, other, options.keys, store=store) as source:
                 parts.append(describe_source(source, Path(location.name).stem, options, progress))
         found = join_parts(parts, options)
         with name_earlier() as written:

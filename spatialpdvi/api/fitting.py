@@ -1,13 +1,16 @@
 """Fit an AnnData in memory, a file on disk, or several files together."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.api.checked import checked_adata, checked_file
 from spatialpdvi.api.folders import made_folder
 from spatialpdvi.api.intervals import check_intervals, with_intervals
 from spatialpdvi.api.signature import spell_out
@@ -20,8 +23,7 @@ from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.fitting.separation import explain_separation
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import read_own_colours
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["checked_file", "fit", "fit_file", "fit_files", "warn_unless_converged"]
+__all__ = ["fit", "fit_file", "fit_files", "warn_unless_converged"]
 
 
 @spell_out()
@@ -102,9 +104,7 @@ def fit(
 
     chosen = _chosen(None, k, preset, options)
     keys = Keys(chosen.key_added)
-    source = AnnDataSource(adata)
-    source.check_takes_results()
-    check_free(source, keys)
+    source = checked_adata(adata, keys)
     progress = progress_of(progress)
     with _exclusive_run(checkpoint, chosen, progress):
         section = read_inputs(source, chosen, cluster)
@@ -325,6 +325,16 @@ def _of_several(name: str | None) -> Iterator[None]:
         yield
 
 
+class _File(NamedTuple):
+    """A file that was read, and what is needed to write its part of the result."""
+
+    source: Location
+    target: Location
+    kept: np.ndarray | None  # (n,) which spots are fitted; None for all
+    colours: dict[str, str] | None  # that the user gave to the domains of an earlier fit
+    stale: Sequence[tuple[str, str]]  # what an earlier fit has written
+
+
 def _fit_located(
     sources: Sequence[Location],
     targets: Sequence[Location],
@@ -341,26 +351,15 @@ def _fit_located(
 ) -> FitResult:
     """Fit one file or, with the names of their sections, several files, and write the result into the targets."""
     from spatialpdvi.io.results.slim import check_other_file
-    from spatialpdvi.io.section.joining import join_sections
-    from spatialpdvi.io.storage.disk import name_earlier
 
-    keys = Keys(options.key_added)
     if slim:
-        for target in targets:
-            for path in sources:
-                check_other_file(path, target)
+        for target, source in product(targets, sources):
+            check_other_file(source, target)
     with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
-            sections, colours, stale = [], [], []
-            for path, target, name in zip(sources, targets, [None] if names is None else names, strict=True):
-                with _of_several(name), checked_file(path, target, keys, slim=slim) as source:
-                    sections.append(read_inputs(source, options, cluster))
-                    if intervals:
-                        check_intervals(source, options, sections[-1].kept)
-                    colours.append(read_own_colours(source, keys))
-                    stale.append(keys.pairs_in(source))
-            kept = [section.kept for section in sections]
-            section = sections[0] if names is None else join_sections(sections, names)
+            section, files = _read_files(
+                sources, targets, names, options, slim=slim, intervals=intervals, cluster=cluster
+            )
             if keep_model:
                 _check_model(section, options)
             of_sections = "" if names is None else f" of {len(names)} sections"
@@ -370,29 +369,71 @@ def _fit_located(
             result = _fit_k(options)(
                 section, options, progress, find_markers=find_markers, checkpoint=checkpoint, cluster=cluster
             )
-        result = _with_own_colours(result, colours)
-        spots = [None] if names is None else section.spots_of_samples()
-        with name_earlier() as written:
-            for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
-                part = result if own is None else result.part(own, mask)
-                elements = part.elements(keys, save_graph=options.save_graph)
-                if intervals:
-                    with H5adSource(path) as source:
-                        elements = with_intervals(source, elements, keys, options.memory, remove=old, progress=progress)
-                known = result.marker_table if own is None else None  # those of a joint fit are of all files together
-                write_result(
-                    path,
-                    target,
-                    elements,
-                    keys,
-                    remove=old,
-                    slim=slim,
-                    memory=options.memory,
-                    markers=known,
-                    progress=progress,
-                )
-                written.append(target)
+        result = _with_own_colours(result, [file.colours for file in files])
+        parts: Iterable[FitResult] = [result]
+        if names is not None:
+            parts = (result.part(own, file.kept) for own, file in zip(section.spots_of_samples(), files, strict=True))
+        _write_files(files, parts, options, slim=slim, intervals=intervals, progress=progress)
     return result
+
+
+def _read_files(
+    sources: Sequence[Location],
+    targets: Sequence[Location],
+    names: Sequence[str] | None,
+    options: FitOptions,
+    *,
+    slim: bool,
+    intervals: bool,
+    cluster: "Cluster | None",
+) -> tuple[Section, list[_File]]:
+    """Read one file or, with the names of their sections, several files, which are joined."""
+    from spatialpdvi.io.section.joining import join_sections
+
+    keys, sections, files = Keys(options.key_added), [], []
+    for path, target, name in zip(sources, targets, [None] if names is None else names, strict=True):
+        with _of_several(name), checked_file(path, target, keys, slim=slim) as source:
+            section = read_inputs(source, options, cluster)
+            if intervals:
+                check_intervals(source, options, section.kept)
+            sections.append(section)
+            files.append(_File(path, target, section.kept, read_own_colours(source, keys), keys.pairs_in(source)))
+    return sections[0] if names is None else join_sections(sections, names), files
+
+
+def _write_files(
+    files: Sequence[_File],
+    results: Iterable[FitResult],
+    options: FitOptions,
+    *,
+    slim: bool,
+    intervals: bool,
+    progress: Progress,
+) -> None:
+    """Write into each file its result; an error says which had been written before."""
+    from spatialpdvi.io.storage.disk import name_earlier
+
+    keys = Keys(options.key_added)
+    with name_earlier() as written:
+        for file, result in zip(files, results, strict=True):
+            elements = result.elements(keys, save_graph=options.save_graph)
+            if intervals:
+                with H5adSource(file.source) as source:
+                    elements = with_intervals(
+                        source, elements, keys, options.memory, remove=file.stale, progress=progress
+                    )
+            write_result(
+                file.source,
+                file.target,
+                elements,
+                keys,
+                remove=file.stale,
+                slim=slim,
+                memory=options.memory,
+                markers=result.marker_table,
+                progress=progress,
+            )
+            written.append(file.target)
 
 
 @contextmanager
@@ -453,17 +494,3 @@ def _exclusive_run(
         yield
         if checkpoint is not None and not checkpoint.keep:
             checkpoint.close()
-
-
-@contextmanager
-def checked_file(path: Location, target: Location, keys: Keys, *, slim: bool = False) -> Iterator[H5adSource]:
-    """Open an h5ad file or a zarr store, after a check that results with these keys can be written to the target."""
-    from spatialpdvi.io.results.slim import slim_pairs
-    from spatialpdvi.io.results.writing import check_output, check_parts
-
-    with H5adSource(path) as source:
-        only = slim_pairs(source, keys, rep=None) if slim else None
-        check_output(path, target, only=only)
-        check_free(source, keys)
-        check_parts(source, path, target, only)
-        yield source

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spatialpdvi.api.checked import checked_adata, checked_fit
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import AnnDataSource, Source, select_spots, with_elements
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import FitOptions
@@ -123,10 +124,7 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
     )
-    source = AnnDataSource(adata)
-    if store:
-        source.check_takes_results()
-        check_free(source, keys)
+    source = checked_adata(adata, keys, store=store)
     with progress.stage("intervals") as stage:
         found = intervals_of(source, keys, options, stage)
     if store:
@@ -195,8 +193,7 @@ def intervals_file(
     True
     """
     from spatialpdvi.api.folders import check_folder, write_intervals
-    from spatialpdvi.io.results.slim import opened_with_counts
-    from spatialpdvi.io.results.writing import check_output, write_elements
+    from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.uncertainty.intervals import IntervalOptions, intervals_of
@@ -220,10 +217,7 @@ def intervals_file(
     location = locate(path)
     folder = None if output is None else check_folder(output, [location], command="intervals")
     with claimed(location if store else None, folder):
-        with progress.stage("intervals") as stage, opened_with_counts(location, counts) as source:
-            if store:
-                check_free(source, keys)
-                check_output(location, location)
+        with progress.stage("intervals") as stage, checked_fit(location, counts, keys, store=store) as source:
             found = intervals_of(source, keys, options, stage)
         with name_earlier() as written:
             if folder is not None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.api.checked import checked_adata, checked_fit
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -75,10 +75,8 @@ def markers(
     from spatialpdvi.io.results.writing import apply_elements, marker_columns
     from spatialpdvi.marker_genes import markers_of
 
-    progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata)
-    if store:
-        source.check_takes_results()
-        check_free(source, keys)
+    progress, keys = progress_of(progress), Keys(key_added)
+    source = checked_adata(adata, keys, store=store)
     with progress.stage("markers"):
         _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:
@@ -133,8 +131,7 @@ def markers_file(
     >>> "pdvi_markers" in anndata.read_h5ad("fitted.h5ad").uns
     True
     """
-    from spatialpdvi.io.results.slim import opened_with_counts
-    from spatialpdvi.io.results.writing import check_output, marker_columns, write_elements
+    from spatialpdvi.io.results.writing import marker_columns, write_elements
     from spatialpdvi.io.storage.locks import claimed
     from spatialpdvi.marker_genes import markers_of
 
@@ -142,10 +139,7 @@ def markers_file(
     most = memory_limit(memory)
     location = locate(path)
     with claimed(location if store else None):
-        with progress.stage("markers"), opened_with_counts(location, counts) as source:
-            if store:
-                check_free(source, keys)
-                check_output(location, location)
+        with progress.stage("markers"), checked_fit(location, counts, keys, store=store) as source:
             _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key, memory=most)
         if store:
             with progress.stage("write"):

@@ -77,7 +77,8 @@ def plot_file(
     from spatialpdvi.io.results.left_out import select_fitted
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.io.storage.paths import locate
-    from spatialpdvi.plotting.kinds import Genes, View, check_alpha, plot_kinds
+    from spatialpdvi.plotting.kinds import plot_kinds
+    from spatialpdvi.plotting.view import Genes, View, check_alpha
 
     names = listed(genes)
     chosen = _chosen(None if kinds is None else listed(kinds), genes=bool(names), image=image)

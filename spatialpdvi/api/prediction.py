@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialpdvi.api.fitting import checked_file, warn_unless_converged
+from spatialpdvi.api.checked import checked_adata, checked_file
+from spatialpdvi.api.fitting import warn_unless_converged
 from spatialpdvi.api.signature import spell_out
 from spatialpdvi.api.slim import write_result
 from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.fitting.result import FitResult
-from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.model import Model
 from spatialpdvi.options.fit import OF_A_SECTION
@@ -74,9 +74,7 @@ def predict(
     keys, progress = Keys(key_added), progress_of(progress)
     known = _read_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
-    source = AnnDataSource(adata)
-    source.check_takes_results()
-    check_free(source, keys)
+    source = checked_adata(adata, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     warn_unless_converged(result)

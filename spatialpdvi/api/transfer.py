@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spatialpdvi.api.checked import checked_adata, checked_file
 from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.results.keys import check_free
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -95,12 +95,10 @@ def transfer(
         sample_key=sample_key,
         label_key=label_key,
     )
-    target = AnnDataSource(adata)
-    target.check_takes_results()
     if fitted is adata and options.keys == options.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
     with own_names(OF_RESULT):
-        check_free(target, options.new_keys)
+        target = checked_adata(adata, options.new_keys)
     with progress.stage("read"):
         fit = read_fitted_domains(AnnDataSource(fitted), options, name="")
     result, elements = carry_domains(fit, target, options, progress)
@@ -153,7 +151,6 @@ def transfer_file(
     >>> "pdvi_domain" in anndata.read_h5ad("carried.h5ad").obs
     True
     """
-    from spatialpdvi.api.fitting import checked_file
     from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.locks import claimed

@@ -218,7 +218,7 @@ def _by_sample(scores: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _print_scan(scan: "Scan") -> None:
     """Print one row for each number of domains, with a mark at the recommended one, and the reason below."""
-    from spatialpdvi.fitting.result import SCAN_COLUMNS
+    from spatialpdvi.model_selection.recommend import SCAN_COLUMNS
 
     columns = {name: column for name, column in SCAN_COLUMNS.items() if name in scan.table}
     heads = ["", *(head for head, _ in columns.values())]

@@ -23,7 +23,7 @@ from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_sec
 from spatialpdvi.io.results.summary import files_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.stages import GraphSettings
 from spatialpdvi.runtime.progress import Progress
 
@@ -236,18 +236,17 @@ def _renamed(source: Source, keys: Keys, before: StoredFit, after: StoredFit, le
 
 def _options(source: Source, fit: StoredFit) -> FitOptions:
     """Return the options of the fit, as far as they are stored and still apply to the file."""
-    known = {row["name"] for row in option_table()} - {"k"}
-    given = {name: value for name, value in stored_params(fit.summary).items() if name in known}
+    given = dict(stored_params(fit.summary))
     if given.get("label_key") not in source.obs_keys():
         given.pop("label_key", None)
     if files_of_fit(fit.summary):
         given.pop("across_sections", None)
-    if stored_params(fit.summary).get("n_spots", fit.codes.size) != fit.codes.size:
+    if given.get("n_spots", fit.codes.size) != fit.codes.size:
         for name in ("n_patches", "cross_patch_edges"):  # of more spots than are in the file
             given.pop(name, None)
     if "composition" in fit.summary:
         given.setdefault("anisotropy", 0.0)  # there was no such option yet
-    return FitOptions(k=max(2, len(fit.names)), **given)
+    return FitOptions.of_stored(given, k=max(2, len(fit.names)))
 
 
 def _weights(

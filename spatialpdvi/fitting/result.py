@@ -21,22 +21,7 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
-__all__ = ["SCAN_COLUMNS", "FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
-
-# columns of the table of a scan that are shown: head and format
-SCAN_COLUMNS = {
-    "k": ("K", ".0f"),
-    "evidence": ("evidence", ".3f"),
-    "found_again": ("found again", ".2f"),
-    "split_ari": ("halves ARI", ".3f"),
-    "restart_ari": ("restarts ARI", ".3f"),
-    "persistence": ("persistence", ".3f"),
-    "smallest": ("smallest", ",.0f"),
-    "n_empty": ("empty", ".0f"),
-    "smooth": ("smooth", ".0f"),
-    "neg_elbo": ("complete bound", ".6g"),
-    "seconds": ("seconds", ".1f"),
-}
+__all__ = ["FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
 
 
 class Scan(NamedTuple):
@@ -210,6 +195,7 @@ class FitResult:
             find_flow=partial(_flow_of, self, spots),
             kept=kept,
             samples=None,
+            marker_table=None,  # it is of all files together
         )
 
     def with_colours(self, colours: Sequence[str]) -> "FitResult":

@@ -1,11 +1,25 @@
-"""The recommended number of domains, and the reason in words, from the table of a scan."""
+"""The table of a scan: how it is shown, and the number of domains that it recommends, with the reason in words."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["recommend", "recommend_by_evidence"]
+__all__ = ["SCAN_COLUMNS", "recommend", "recommend_by_evidence"]
 
+# columns of the table of a scan that are shown: head and format
+SCAN_COLUMNS = {
+    "k": ("K", ".0f"),
+    "evidence": ("evidence", ".3f"),
+    "found_again": ("found again", ".2f"),
+    "split_ari": ("halves ARI", ".3f"),
+    "restart_ari": ("restarts ARI", ".3f"),
+    "persistence": ("persistence", ".3f"),
+    "smallest": ("smallest", ",.0f"),
+    "n_empty": ("empty", ".0f"),
+    "smooth": ("smooth", ".0f"),
+    "neg_elbo": ("complete bound", ".6g"),
+    "seconds": ("seconds", ".1f"),
+}
 _TIED = 0.1  # domains
 _LARGEST = "This is the largest K of the range; a wider range may lead to a larger one."
 _SMALLEST = "This is the smallest K of the range; a wider range may lead to a smaller one."

@@ -1,5 +1,6 @@
 """The options of a fit: defaults, help texts and checks. The command line's options are made from this table."""
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -376,6 +377,18 @@ class FitOptions:
                 + advice.format(option("transform")),
                 option="n_pcs",
             )
+
+    @classmethod
+    def of_stored(cls, params: Mapping[str, Any], **given: Any) -> "FitOptions":
+        """Return the options among the parameters that a fit has stored; those that are given come first.
+
+        Raises
+        ------
+        InputError
+            Where ``k`` is neither stored nor given, or one cannot be used.
+        """
+        stored = {f.name: params[f.name] for f in fields(cls) if f.name in params}
+        return cls(**{"k": None} | stored | given)
 
     def components_of(self, k: int) -> int:
         """Return the number of principal components to fit for k domains.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullFormatter
 from spatialpdvi.io.results.described import read_intervals
 from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
-
-if TYPE_CHECKING:
-    from spatialpdvi.plotting.kinds import View
+from spatialpdvi.plotting.view import View
 
 __all__ = ["draw_intervals", "intervals_figure", "intervals_panel", "intervals_panel_size", "intervals_size"]
 
@@ -45,18 +43,18 @@ def intervals_figure(tables: Mapping[str, pd.DataFrame], params: Mapping[str, An
     return draw_page(panels)
 
 
-def intervals_panel(view: "View", axes: Axes) -> Heading:
+def intervals_panel(view: View, axes: Axes) -> Heading:
     """Draw the stored contrasts of a section or, where it has one domain, the stored expression."""
     name, table, params = _usual(view)
     return draw_intervals(axes, table=table, name=name, params=params)
 
 
-def intervals_panel_size(view: "View") -> tuple[float, float]:
+def intervals_panel_size(view: View) -> tuple[float, float]:
     """Return the size of `intervals_panel`."""
     return intervals_size(_usual(view)[1])
 
 
-def _usual(view: "View") -> tuple[str, pd.DataFrame, Mapping[str, Any]]:
+def _usual(view: View) -> tuple[str, pd.DataFrame, Mapping[str, Any]]:
     tables, params = read_intervals(view.source, view.keys)
     name = next(name for name in _TITLES if name in tables)
     return name, tables[name], params

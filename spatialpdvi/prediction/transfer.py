@@ -13,7 +13,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys, check_not_replaced
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.io.results.stored import StoredFit, entropies, read_stored
+from spatialpdvi.io.results.stored import StoredFit, read_stored
 from spatialpdvi.io.results.summary import lost_sample_key, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.section import Section, read_section
@@ -128,6 +128,14 @@ class FittedDomains(NamedTuple):
     params: Mapping[str, Any]
 
 
+class _Pair(NamedTuple):
+    """A section in both files."""
+
+    name: str | None  # None where there is one
+    of_fit: np.ndarray | slice  # its spots in the fit
+    spots: np.ndarray  # its other spots, which get a domain
+
+
 def read_fitted_domains(everything: Source, options: TransferOptions, *, name: str) -> FittedDomains:
     """Read the domains of a fit, and where its spots are.
 
@@ -198,17 +206,19 @@ def carry_domains(
     places, stored = section.coordinates * options.scale, fit.stored
     parts: list[Carried] = []
     with progress.stage("transfer") as stage:
-        for name, of_fit, spots in pairs:
+        for pair in pairs:
             near = FittedSpots(
-                fit.coordinates[of_fit],
-                stored.codes[of_fit],
-                stored.posterior[of_fit],
-                None if stored.calibrated is None else stored.calibrated[of_fit],
+                fit.coordinates[pair.of_fit],
+                stored.codes[pair.of_fit],
+                stored.posterior[pair.of_fit],
+                None if stored.calibrated is None else stored.calibrated[pair.of_fit],
             )
-            parts.append(carry(near, places[spots], borders=options.borders, limit=options.max_distance, section=name))
+            parts.append(
+                carry(near, places[pair.spots], borders=options.borders, limit=options.max_distance, section=pair.name)
+            )
         domains = np.full(places.shape[0], -1, dtype=np.int64)
-        for (_, _, spots), part in zip(pairs, parts, strict=True):
-            domains[spots] = part.codes
+        for pair, part in zip(pairs, parts, strict=True):
+            domains[pair.spots] = part.codes
         kept = domains >= 0
         stage.note(f"{kept.sum():,} spots have a domain")
     posterior = _joined([part.posterior for part in parts], pairs, places.shape[0])
@@ -216,8 +226,8 @@ def carry_domains(
     if stored.calibrated is not None:
         calibrated = _joined([part.calibrated for part in parts], pairs, places.shape[0])
     columns = {
-        "section": np.array([name or "" for name, _, _ in pairs], dtype=object),
-        "spots": np.array([spots.size for _, _, spots in pairs]),
+        "section": np.array([pair.name or "" for pair in pairs], dtype=object),
+        "spots": np.array([pair.spots.size for pair in pairs]),
         "assigned": np.array([int((part.codes >= 0).sum()) for part in parts]),
         "max_distance": np.array([part.limit for part in parts]),
     }
@@ -235,13 +245,13 @@ def carry_domains(
     return result, _elements(result, fit, options, params, columns)
 
 
-def _joined(parts: list[Any], pairs: list[tuple[str | None, Any, Any]], n: int) -> np.ndarray:
+def _joined(parts: list[Any], pairs: list[_Pair], n: int) -> np.ndarray:
     """Return the rows of all sections in the order of the file; those of one section are not copied."""
     if len(parts) == 1:
         return np.asarray(parts[0])
     rows = np.empty((n, parts[0].shape[1]), dtype=np.float32)
-    for (_, _, spots), part in zip(pairs, parts, strict=True):
-        rows[spots] = part
+    for pair, part in zip(pairs, parts, strict=True):
+        rows[pair.spots] = part
     return rows
 
 
@@ -265,10 +275,8 @@ def _sample_key(fit: FittedDomains, target: Source, given: str | None) -> str | 
     return key
 
 
-def _matched(
-    fit: FittedDomains, section: Section, target: Source
-) -> list[tuple[str | None, np.ndarray | slice, np.ndarray]]:
-    """Return the name of each section, its spots in the fit, and its other spots."""
+def _matched(fit: FittedDomains, section: Section, target: Source) -> list[_Pair]:
+    """Match the sections by name."""
     axes, others = fit.coordinates.shape[1], section.coordinates.shape[1]
     if axes != others:
         raise InputError(
@@ -277,7 +285,7 @@ def _matched(
             f"Name coordinates of {axes} columns with {option('spatial_key')}.",
         )
     if fit.samples is None or section.samples is None:
-        return [(None, slice(None), np.arange(section.coordinates.shape[0]))]
+        return [_Pair(None, slice(None), np.arange(section.coordinates.shape[0]))]
     known = {str(name): code for code, name in enumerate(fit.samples.categories)}
     names = [str(name) for name in section.samples.categories]
     strange = [name for name in names if name not in known]
@@ -289,7 +297,7 @@ def _matched(
         )
     codes = np.asarray(fit.samples.codes)
     return [
-        (name, np.flatnonzero(codes == known[name]), spots)
+        _Pair(name, np.flatnonzero(codes == known[name]), spots)
         for name, spots in zip(names, section.spots_of_samples(), strict=True)
     ]
 
@@ -323,23 +331,14 @@ def _elements(
         "over by place, which is no fit and has no certificate of its own.",
         "sections": columns,
     }
-    own = np.arange(result.domains.size), np.maximum(result.domains, 0)  # a spot without a domain has NaN in its row
-    elements: dict[tuple[str, str], Any] = {
-        ("obs", keys.domain): pd.Categorical.from_codes(result.domains, list(result.names)),
-        ("obs", keys.confidence): result.posterior[own],
-        ("obs", keys.entropy): entropies(result.posterior),
-        ("obsm", keys.posterior): result.posterior,
-        ("uns", keys.uns): {
-            "params": {name: value for name, value in params.items() if value is not None}
-            | {"versions": library_versions()},
-            **{name: summary[name] for name in _OF_DOMAINS if name in summary},
-            "scores": result.scores,
-            "transfer": stated,
-        },
+    uns = {
+        "params": {name: value for name, value in params.items() if value is not None}
+        | {"versions": library_versions()},
+        **{name: summary[name] for name in _OF_DOMAINS if name in summary},
+        "scores": result.scores,
+        "transfer": stated,
     }
-    if result.calibrated is not None:
-        elements["obs", keys.calibrated_confidence] = result.calibrated[own]
-        elements["obsm", keys.calibrated] = result.calibrated
-    if fit.stored.colours is not None:
-        elements["uns", keys.colours] = np.array(fit.stored.colours, dtype=object)
-    return elements
+    carried = fit.stored._replace(
+        codes=result.domains, posterior=result.posterior, calibrated=result.calibrated, summary=uns
+    )
+    return carried.elements(keys)

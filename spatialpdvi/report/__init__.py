@@ -1,7 +1,7 @@
 """A fitted section, or several, as one page of HTML that needs nothing but itself."""
 
-from spatialpdvi.report.content import Gene, MappedGene, Material, genes_to_map
-from spatialpdvi.report.layers import MOST_SPOTS
+from spatialpdvi.report.content import Material
 from spatialpdvi.report.page import render
+from spatialpdvi.report.reading import ReportOptions, read_material, with_markers
 
-__all__ = ["MOST_SPOTS", "Gene", "MappedGene", "Material", "genes_to_map", "render"]
+__all__ = ["Material", "ReportOptions", "read_material", "render", "with_markers"]

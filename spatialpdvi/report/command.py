@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,8 @@ _OF_PREDICT = (*OF_A_SECTION, "key_added", "save_graph", "correct")
 
 def stored_options(params: Mapping[str, Any]) -> FitOptions | None:
     """Return the checked options of a fit; None if the parameters are not those of a fit by this version."""
-    known = {f.name for f in fields(FitOptions)}
-    given = {name: value for name, value in params.items() if name in known}
-    needed = {f.name for f in fields(FitOptions) if f.default is MISSING}
-    if not needed <= given.keys():
-        return None
     try:
-        return FitOptions(**given)
+        return FitOptions.of_stored(params)
     except InputError:
         return None
 

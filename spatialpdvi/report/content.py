@@ -10,13 +10,13 @@ import numpy as np
 from spatialpdvi.description.summary import text_of
 from spatialpdvi.errors import InputError
 from spatialpdvi.fitting.certificate import Certificate
-from spatialpdvi.fitting.result import SCAN_COLUMNS
 from spatialpdvi.io.results.described import StoredDescription, StoredIntervals
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.results.summary import is_prediction, joint_samples, stored_params
 from spatialpdvi.io.section.counts import COUNTS_IN, FITTED_IN
 from spatialpdvi.metrics.clustering import SCORES, overlap
 from spatialpdvi.metrics.stored import scores_of_file, scores_of_section
+from spatialpdvi.model_selection.recommend import SCAN_COLUMNS
 
 __all__ = [
     "Domain",

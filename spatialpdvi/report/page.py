@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.description.summary import summary_rows, text_of
+from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.results.summary import joint_samples, scores_of_fit
 from spatialpdvi.metrics.stored import measured_calibration
 from spatialpdvi.plotting.labels import printable
@@ -120,23 +121,6 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
     domains, measured = domain_table(material), measured_calibration(fitted)
     versions, choice = params.get("versions"), fitted.summary.get("k_choice")
     choice = choice if isinstance(choice, Mapping) else {}
-    k_scan, scan = fitted.summary.get("k_scan"), None
-    if k_scan is not None:
-        chosen = fitted.n_fitted
-        heads, rows = scan_table(k_scan)
-        reason = shown(choice.get("reason", ""), most=_PROSE)
-        scan = {
-            "chart": scan_chart(k_scan, chosen),
-            "by_evidence": "evidence" in k_scan,
-            "chosen": chosen,
-            "heads": heads,
-            "rows": rows,
-            "reason": reason,
-        }
-    composition = None
-    if material.composition is not None:
-        names = [str(name) for name in fitted.domains.categories]
-        composition = {"chart": composition_chart(material.composition, names), "states": material.composition.shape[1]}
     drawn = draw_maps(material)
     body = (
         environment()
@@ -148,7 +132,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
             certificate=certificate,
             certificate_rows=certificate_table(certificate),
             command=repeating_command(material, paths),
-            composition=composition,
+            composition=_composition(material),
             confidence_rows=confidence_table(material),
             described=_described(material),
             forest=None if material.intervals is None else intervals_chart(material.intervals),
@@ -163,7 +147,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
             measured=measured,
             parameters={key: value for key, value in params.items() if key != "versions"},
             reliability=reliability_chart(measured) if "reliability" in measured else None,
-            scan=scan,
+            scan=_scan(fitted, choice),
             score_table=score_table(material),
             trace=trace_chart(fitted.summary["trace"]),
             versions=versions if isinstance(versions, Mapping) else {},
@@ -187,6 +171,30 @@ def _whose(material: Material) -> str:
     """Return whose epochs these are, where the domains were carried over from another fit."""
     carried = material.fitted.carried_from
     return "" if carried is None else f" of the fit of {carried}, from which the domains were carried over"
+
+
+def _scan(fitted: Fitted, choice: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the page shows of the scan that chose the number of domains."""
+    table, chosen = fitted.summary.get("k_scan"), fitted.n_fitted
+    if table is None:
+        return None
+    heads, rows = scan_table(table)
+    return {
+        "chart": scan_chart(table, chosen),
+        "by_evidence": "evidence" in table,
+        "chosen": chosen,
+        "heads": heads,
+        "rows": rows,
+        "reason": shown(choice.get("reason", ""), most=_PROSE),
+    }
+
+
+def _composition(material: Material) -> dict[str, Any] | None:
+    """Return what the page shows of the states that domains share."""
+    if material.composition is None:
+        return None
+    names = [str(name) for name in material.fitted.domains.categories]
+    return {"chart": composition_chart(material.composition, names), "states": material.composition.shape[1]}
 
 
 def _described(material: Material) -> dict[str, Any] | None:

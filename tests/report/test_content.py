@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from spatialpdvi.api.report import _mapped
 from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.metrics.stored import measured_calibration
-from spatialpdvi.report import Gene
-from spatialpdvi.report.content import Material, confidence_table, domain_table, scan_table
+from spatialpdvi.report.content import Gene, Material, confidence_table, domain_table, scan_table
+from spatialpdvi.report.reading import _mapped
 
 
 def test_the_table_of_domains_counts_labelled_spots_and_calibrated_confidence():

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.marker_genes import expression_tenths
-from spatialpdvi.report import Gene, MappedGene, Material, genes_to_map
+from spatialpdvi.report.content import Gene, MappedGene, Material, genes_to_map
 from spatialpdvi.report.layers import map_data
 from spatialpdvi.report.pictures import draw_maps
 

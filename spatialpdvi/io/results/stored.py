@@ -37,9 +37,9 @@ class StoredFit(NamedTuple):
     """Everything in a file that has a value for each domain."""
 
     names: tuple[str, ...]  # (K,) of the domains, the categories
-    codes: np.ndarray  # (n,) int64, the domain of each spot
-    posterior: np.ndarray  # (n, K) float64
-    calibrated: np.ndarray | None  # (n, K) float64: the calibrated posterior, where there is one
+    codes: np.ndarray  # (n,) int64, the domain of each spot; -1 for a spot without one
+    posterior: np.ndarray  # (n, K) float64 or float32; NaN for a spot without a domain
+    calibrated: np.ndarray | None  # (n, K), the same for the calibrated posterior, where there is one
     colours: tuple[str, ...] | None  # (K,) where there are any; they may be no valid colours
     summary: dict[str, Any]  # uns[key]
 
@@ -59,12 +59,12 @@ class StoredFit(NamedTuple):
             ("obs", keys.domain): pd.Categorical.from_codes(self.codes, list(self.names)),
             ("obs", keys.confidence): phi[spots, self.codes].astype(np.float32),
             ("obs", keys.entropy): entropies(phi),
-            ("obsm", keys.posterior): phi.astype(np.float32),
+            ("obsm", keys.posterior): phi.astype(np.float32, copy=False),
             ("uns", keys.uns): self.summary,
         }
         if self.calibrated is not None:
             found["obs", keys.calibrated_confidence] = self.calibrated[spots, self.codes].astype(np.float32)
-            found["obsm", keys.calibrated] = self.calibrated.astype(np.float32)
+            found["obsm", keys.calibrated] = self.calibrated.astype(np.float32, copy=False)
         if self.colours is not None:
             found["uns", keys.colours] = np.array(self.colours, dtype=object)
         return found
