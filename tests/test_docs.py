@@ -7,7 +7,10 @@ from dataclasses import MISSING, fields
 from difflib import unified_diff
 from pathlib import Path
 
+import anndata
 import click
+import numpy as np
+import pandas as pd
 import pytest
 from documented import PAGE
 
@@ -159,3 +162,16 @@ def test_the_defaults_on_the_page_are_those_of_a_fit():
             assert found == value, field.name
         else:
             assert _value(found) == decided.get(field.name, value), field.name
+
+
+def test_a_matrix_and_a_table_of_places_become_a_section(tmp_path, monkeypatch):
+    spots = [f"spot{i}" for i in range(6)]
+    counts = np.arange(18).reshape(6, 3)
+    pd.DataFrame(counts, spots, ["a", "b", "c"]).to_csv(tmp_path / "counts.csv")
+    pd.DataFrame({"x": range(6), "y": 1.5}, spots).iloc[::-1].to_csv(tmp_path / "places.csv")
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "input.md").read_text(), flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "input.md", "exec"), {})
+    written = anndata.read_h5ad("slice.h5ad")
+    np.testing.assert_array_equal(written.X, counts)
+    np.testing.assert_array_equal(written.obsm["spatial"], np.column_stack([np.arange(6), np.full(6, 1.5)]))

@@ -103,6 +103,25 @@ def test_calls_of_fit_have_options_that_exist(page, call):
     assert {name: getattr(options, name) for name in given} == given
 
 
+def test_the_edits_of_the_page_run_one_after_the_other():
+    # stripes on a lattice, of which one domain has two
+    widths = {"0": 14, "1": 12, "2": 11, "3": 10, "4": 9, "5": 4, "6": 6}
+    stripes = np.repeat([*widths, "5"], [*widths.values(), 4])
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(stripes.size), np.arange(15), indexing="ij"))
+    domain = stripes[x]
+    rng = np.random.default_rng(0)
+    profile = rng.gamma(1.0, size=(7, 40))
+    section = anndata.AnnData(rng.poisson(10 * profile[domain.astype(int)]).astype(np.float32))
+    section.obsm["spatial"] = np.column_stack([x, y]).astype(float)
+    section.obs["annotation"] = [f"tissue {name}" for name in domain]
+    section.obs["start"] = domain
+    spv.fit(section, k=7, init="start", n_top_genes=40, states="off", smooth=0)
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "editing.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(compile(block, "editing.md", "exec"), {"adata": section})
+    assert section.uns["pdvi"]["edits"]["action"].tolist() == ["merge", "split", "pieces", "rename"]
+    assert {f"pdvi_domain_L{n}" for n in (3, 4, 5)} <= set(section.obs)
+
+
 def test_the_documents_call_fit():
     assert len(CALLS) > 8
 

@@ -64,8 +64,8 @@ def fit(
     k
         Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen, and ``result.scan`` explains the choice.
     preset
-        Name of a set of options, of which those in ``options`` win: ``"paper"`` is the published setting
-        (`spatialpdvi.preset_options`).
+        Name of a set of options, of which those in ``options`` win. There is one: ``"paper"``, the published
+        setting of P2D-VI (`spatialpdvi.preset_options`). By default none.
     intervals
         Whether to write credible intervals of the domains' marker genes and composition too, as
         ``spatialpdvi.intervals(adata, store=True)`` does; the section must have counts.

@@ -55,8 +55,9 @@ _MOST = 40  # rows that are printed
     type=click.Choice(["blocks", "bootstrap", "linear-response", "implicit", "mean-field"]),
     default="blocks",
     show_default=True,
-    help="How the uncertainty is found. The last three are for comparison, since they are too sure; linear-response "
-    "and implicit need a fit with --save-graph, and implicit takes up to a minute for each gene.",
+    help="How the uncertainty is found: by blocks of neighbouring spots or, slower, by their replicates (bootstrap). "
+    "The last three are for comparison, since they are too sure; linear-response and implicit need a fit with "
+    "--save-graph, and implicit at most 20 domains and up to a minute for each gene.",
 )
 @click.option("--level", default=0.9, show_default=True, help="Probability of the intervals.")
 @click.option(

@@ -95,7 +95,7 @@ MEMORY = {
 }
 
 EPOCHS = (8, 18, 60)  # few, typical and many epochs of p2dvi: 8 to 26 on most sections, 60 where domains overlap
-SMOOTH = 18  # spots that features are averaged over, in the median of many sections; the range is 4 to 80
+SMOOTH = 18  # spots that features are averaged over, in the median of many sections; the range is 4 to 100
 _RICHER = 2.1  # highly variable genes have this many times the values of an average gene
 _TRAINED_ON = 20_000  # spots that restarts are trained on, and from which the smoothing scale is chosen
 _SCALE_NEIGHBOURS = 116  # neighbours of each of them, including spare ones

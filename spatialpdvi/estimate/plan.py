@@ -63,7 +63,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
             read_initial(source, options.init)
         assumed = []
         if options.smooth is None:
-            assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 80)")
+            assumed.append(f"smoothing over {SMOOTH} spots (the fit chooses 4 to 100)")
         epochs = min(EPOCHS[1], options.max_epochs)
         assumed.append(f"{epochs} epochs (most sections take {EPOCHS[0]} to {EPOCHS[2]})")
         common: dict[str, Any] = {

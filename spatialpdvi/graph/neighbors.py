@@ -21,7 +21,8 @@ def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> np.ndar
     """Return the numbers (b, q) of the ``n_neighbors`` spots nearest to each of ``spots`` (b,), itself left out.
 
     q is ``n_neighbors``, or one less than the number of spots where that is smaller. Ties, which are common on
-    lattices, are broken by the spot's number and not by rounding, so that pixels and microns give the same neighbours.
+    lattices, are broken by the spot's number and not by rounding, so that pixels and microns give the same neighbours;
+    of more than 16 that tie with the last one, which of them are found is up to the tree.
     The query uses all cores; its answer does not depend on their number.
     """
     _, index = order_nearest(tree, spots, n_neighbors)
@@ -31,8 +32,8 @@ def nearest_spots(tree: cKDTree, spots: np.ndarray, n_neighbors: int) -> np.ndar
 def mutual_knn(coordinates: np.ndarray, n_neighbors: int) -> sp.csr_matrix:
     """Return a symmetric pattern (n, n) of ones: i and j are joined where each is among the other's nearest spots.
 
-    Spots that tie with the k-th nearest are all among the nearest: on a square lattice k = 10 joins 12, three full
-    shells, whatever the rounding of the coordinates.
+    Spots that tie with the k-th nearest, up to 16 of them, are all among the nearest: on a square lattice k = 10
+    joins 12, three full shells, whatever the rounding of the coordinates.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def order_nearest(
     spots
         Row numbers (b,) of the spots whose neighbours are wanted.
     n_neighbors
-        k; distances that differ by less than 1e-9 of the k-th distance tie.
+        k; distances that differ by less than 1e-9 of the k-th distance tie. Of more ties than ``spare``, any are found.
     spare
         Number of spots beyond the k-th that are searched for ties.
 

@@ -185,7 +185,7 @@ class FitOptions:
     init: str | None = _option(
         None,
         "Column of obs with labels to start from, or kmeans for one k-means clustering of the features. Default: the "
-        "consensus of the restarts.",
+        "consensus of the restarts or, where domains share cell states, the result of the search.",
         group="Start",
     )
     n_init: int | None = _option(

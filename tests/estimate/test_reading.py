@@ -127,7 +127,7 @@ def test_options_are_in_it(toy_file):
     assert plan(toy_file, states=8, search=3).work.states == 8
     assert plan(toy_file, states=8, search=3).work.search == 3
     assert plan(toy_file, states="off").work.states == plan(toy_file, n_pcs=0).work.states == 0
-    assert plan(toy_file).assumed[0] == "smoothing over 18 spots (the fit chooses 4 to 80)"
+    assert plan(toy_file).assumed[0] == "smoothing over 18 spots (the fit chooses 4 to 100)"
     assert all("smoothing" not in text for text in plan(toy_file, smooth=4).assumed)
 
 

@@ -27,10 +27,9 @@ def refusal(path: Path) -> str:
     return str(caught.value).removeprefix(start)
 
 
-def test_no_such_file(tmp_path) -> None:
-    assert refusal(tmp_path / "embyro.h5ad") == (
-        "be an h5ad file, found no such file. Check the path for a typing error."
-    )
+@pytest.mark.parametrize(("name", "kind"), [("embyro.h5ad", "an h5ad file"), ("embyro.zarr", "a zarr store")])
+def test_no_such_file(tmp_path, name, kind) -> None:
+    assert refusal(tmp_path / name) == f"be {kind}, found no such file. Check the path for a typing error."
 
 
 def test_a_folder(tmp_path) -> None:

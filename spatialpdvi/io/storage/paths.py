@@ -238,8 +238,9 @@ def why_unreadable(path: Path) -> tuple[str, str] | None:
     return None if status.st_size else ("an empty file", "Copy or download it again.")
 
 
-def check_readable(path: Path, what: str = "an h5ad file") -> None:
-    """Raise an `InputError`, which says ``what`` is expected, where there is no file that can be read."""
+def check_readable(path: Path, what: str = "") -> None:
+    """Raise an `InputError`, which says ``what`` is expected, a section or other, where no file can be read."""
+    what = what or ("a zarr store" if path.suffix == ".zarr" else "an h5ad file")
     problem = why_unreadable(path)
     if problem is not None:
         raise InputError(f"{str(path)!r} to be {what}", *problem)
