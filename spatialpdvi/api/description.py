@@ -105,7 +105,7 @@ def describe(
         seed=seed,
         store=store,
     )
-    source = AnnDataSource(adata)
+    source = AnnDataSource(adata, "describe_files")
     if store:
         source.check_takes_results()
         check_free(source, options.keys)

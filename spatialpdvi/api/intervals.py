@@ -123,7 +123,7 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
     )
-    source = AnnDataSource(adata)
+    source = AnnDataSource(adata, "intervals_file")
     if store:
         source.check_takes_results()
         check_free(source, keys)

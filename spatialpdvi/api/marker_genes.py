@@ -75,7 +75,7 @@ def markers(
     from spatialpdvi.io.results.writing import apply_elements, marker_columns
     from spatialpdvi.marker_genes import markers_of
 
-    progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata)
+    progress, keys, source = progress_of(progress), Keys(key_added), AnnDataSource(adata, "markers_file")
     if store:
         source.check_takes_results()
         check_free(source, keys)

@@ -74,7 +74,7 @@ def predict(
     keys, progress = Keys(key_added), progress_of(progress)
     known = _read_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
-    source = AnnDataSource(adata)
+    source = AnnDataSource(adata, "predict_file")
     source.check_takes_results()
     check_free(source, keys)
     result = predict_section(read_new(source, known, chosen), known, chosen, progress)

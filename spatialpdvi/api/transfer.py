@@ -95,14 +95,14 @@ def transfer(
         sample_key=sample_key,
         label_key=label_key,
     )
-    target = AnnDataSource(adata)
+    target = AnnDataSource(adata, "transfer_file")
     target.check_takes_results()
     if fitted is adata and options.keys == options.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
     with own_names(OF_RESULT):
         check_free(target, options.new_keys)
     with progress.stage("read"):
-        fit = read_fitted_domains(AnnDataSource(fitted), options, name="")
+        fit = read_fitted_domains(AnnDataSource(fitted, "transfer_file"), options, name="")
     result, elements = carry_domains(fit, target, options, progress)
     apply_elements(adata, elements, remove=options.new_keys.pairs_in(target))
     return result
