@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spatialpdvi.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from spatialpdvi import pl, pp, tl
+    from spatialpdvi import distributed, pl, pp, tl
     from spatialpdvi.api import (
         bin_file,
         describe,
@@ -63,6 +63,7 @@ __all__ = [
     "bin_file",
     "describe",
     "describe_files",
+    "distributed",
     "domain_table",
     "evaluate",
     "evaluate_file",
@@ -140,7 +141,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in {"pl", "pp", "tl"}:
+    if name in {"distributed", "pl", "pp", "tl"}:
         return import_module(f"spatialpdvi.{name}")
     if name not in _HOME:
         msg = f"module 'spatialpdvi' has no attribute {name!r}"

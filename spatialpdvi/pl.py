@@ -130,8 +130,11 @@ def _draw(
             "spatialpdvi.plot_file(path, genes=[...])."
         )
         raise InputError("the name of one gene, as text", f"{gene!r:.80}", advice, option="gene")
+    if not isinstance(ax, Axes | None):
+        advice = "Draw on one of several as `ax=axes[0]`."
+        raise InputError("axes of matplotlib", f"an object of type {type(ax).__name__}", advice, option="ax")
     keys = Keys(key_added)
-    source = select_fitted(AnnDataSource(adata), keys)
+    source = select_fitted(AnnDataSource(adata, "plot_file"), keys)
     fitted = read_fitted(source, keys, placed="spatial_key" in read, **read)
     genes = None if gene is None else Genes((gene,), layer, gene_key)
     shown: dict[str, Any] = {"calibrated": calibrated, "image": image, "alpha": alpha, "genes": genes}

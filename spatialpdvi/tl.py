@@ -56,6 +56,8 @@ def _named(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 def _target(adata: "AnnData", *, copy: bool) -> "AnnData":
     """The object to write into: this one, or a copy."""
+    if not hasattr(adata, "isbacked"):
+        return adata  # the function that is called refuses what is no AnnData
     if copy and adata.isbacked:
         advice = f"Copy it into memory with `adata.to_memory()`, and leave {option('copy')} out."
         raise InputError(f"an AnnData in memory with {option('copy', True)}", "one that is backed by a file", advice)

@@ -131,6 +131,15 @@ def test_a_graph_and_sparse_features():
             {"coordinates": np.ones((576, 4))},
             r"^Expected `coordinates` to be an array \(n, 2\) or \(n, 3\), found shape \(576, 4\)\.$",
         ),
+        (
+            {"X": anndata.AnnData(np.zeros((576, 2)))},
+            r'^Expected `X` to be an array, found an AnnData\. .* such as `adata\.obsm\["X_pca"\]`, or call',
+        ),
+        ({"coordinates": anndata.AnnData(np.zeros((576, 2)))}, r'such as `adata\.obsm\["spatial"\]`, or call'),
+        (
+            {"X": np.ma.masked_equal(np.eye(576), 1)},
+            r"^Expected `X` to be an array of numbers, found masked values\. Leave out their rows first\.$",
+        ),
         ({"coordinates": np.full((576, 2), 1e200)}, r"^Expected `coordinates` to hold coordinates in a usual unit, "),
     ],
 )

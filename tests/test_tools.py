@@ -2,8 +2,11 @@
 
 import inspect
 import re
+import subprocess
+import sys
 import traceback
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import anndata
@@ -16,6 +19,8 @@ from spatialpdvi.errors import option as named
 from spatialpdvi.errors import own_names
 
 FAST = {"n_init": 1, "max_epochs": 20, "tol": 1e-3, "n_top_genes": 60}
+# tools that take one section alone
+SINGLE = (partial(spv.tl.domains, n_domains=3), spv.tl.describe, spv.tl.intervals, spv.tl.markers)
 OPTIONS = {f.name: f for f in fields(FitOptions)}
 
 
@@ -271,6 +276,42 @@ def test_names_of_nested_calls_are_those_of_the_outer_one():
 def test_numbers_of_the_wrong_kind_are_refused_by_name(fitted, call, message):
     with pytest.raises(InputError, match=f"^Expected {message}"):
         call(fitted[1])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda adata: spv.fit(adata, k=3, cluster="tcp://a:1"), r"found 'tcp://a:1'\. .*connect\('tcp://a:1'\) as"),
+        (lambda adata: spv.fit(adata, k=3, cluster=object()), r"type object\. .*connect\(client\.scheduler\.address\)"),
+        (lambda adata: spv.fit_file(adata, k=3), "the path of a file, found an object of type AnnData"),
+        (lambda adata: spv.pl.domains(adata, ax=np.array([None])), "`ax` to be axes of matplotlib, found .* ndarray"),
+        (
+            lambda adata: spv.plot_section(np.eye(2), ["a", "b"], colours=["red", "blue"]),
+            "colours by the names of what they are for, found an object of type list",
+        ),
+        *((lambda _, tool=tool: tool("a.h5ad", copy=True), "an AnnData, found str") for tool in SINGLE),
+        (lambda _: spv.markers("a.h5ad"), "give its path to `spatialpdvi.markers_file`"),
+        (lambda _: spv.label("a.h5ad", spv.Merge(["0", "1"])), "give its path to `spatialpdvi.label_file`"),
+        (lambda _: spv.pl.domains("a.h5ad"), "give its path to `spatialpdvi.plot_file`"),
+    ],
+)
+def test_objects_of_the_wrong_kind_are_refused(fitted, call, message):
+    with pytest.raises(InputError, match=message):
+        call(fitted[1])
+
+
+def test_what_is_written_shares_no_memory_with_the_model(fitted):
+    """What a user did to it changed later predictions."""
+    model, adata = fitted
+    written = [value for value in adata.uns["pdvi"].values() if isinstance(value, np.ndarray)]
+    assert written
+    for array in model.parts()[0].values():
+        assert not any(np.shares_memory(array, value) for value in written)
+
+
+def test_clusters_are_reached_from_the_package():
+    code = "import sys, spatialpdvi; assert spatialpdvi.distributed.connect; sys.exit('distributed' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("tool", [spv.tl.markers, spv.tl.intervals, spv.tl.describe])

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["checked_adata", "checked_file", "checked_fit"]
 
 
-def checked_adata(adata: "AnnData", keys: Keys, *, store: bool = True) -> AnnDataSource:
-    """Return an AnnData as a source, after a check that results with these keys can be stored in it, if they are."""
-    source = AnnDataSource(adata)
+def checked_adata(adata: "AnnData", keys: Keys, of_file: str, *, store: bool = True) -> AnnDataSource:
+    """Return an AnnData as a source, after a check that results with these keys can be stored in it, if they are.
+
+    The function that does the same with a file, ``of_file``, is named where a path was given.
+    """
+    source = AnnDataSource(adata, of_file)
     if store:
         source.check_takes_results()
         check_free(source, keys)

@@ -105,7 +105,7 @@ def describe(
         seed=seed,
         store=store,
     )
-    source = checked_adata(adata, options.keys, store=store)
+    source = checked_adata(adata, options.keys, "describe_files", store=store)
     found = join_parts([describe_source(source, "section", options, progress)], options)
     if store:
         apply_elements(adata, {("uns", options.keys.description): found.stored(found.sections["section"])})

@@ -302,6 +302,12 @@ def _section(features: Any, coordinates: Any, graph: Any) -> AnnData:
 
 def _array(given: Any, name: str) -> np.ndarray | sp.csr_matrix:
     """Return an array of finite numbers with rows and columns, dense or CSR."""
+    if isinstance(given, AnnData):  # NumPy takes minutes to make an array of objects of it
+        part = {"X": 'obsm["X_pca"]', "coordinates": 'obsm["spatial"]', "graph": 'obsp["connectivities"]'}[name]
+        advice = f"Give an array, such as `adata.{part}`, or call `spatialpdvi.fit`."
+        raise InputError("an array", "an AnnData", advice, option=name)
+    if np.ma.is_masked(given):
+        raise InputError("an array of numbers", "masked values", "Leave out their rows first.", option=name)
     array = given if sp.issparse(given) else np.asarray(given)
     if array.ndim != 2 or 0 in array.shape:
         advice = "Reshape it." if array.ndim != 2 else ""

@@ -59,7 +59,7 @@ def evaluate(
     >>> scores["ari"] > 0.5
     True
     """
-    return _evaluate(AnnDataSource(adata), label_key, domain_key, spatial_key, sample_key)
+    return _evaluate(AnnDataSource(adata, "evaluate_file"), label_key, domain_key, spatial_key, sample_key)
 
 
 def evaluate_file(

@@ -104,9 +104,9 @@ def fit(
 
     chosen = _chosen(None, k, preset, options)
     keys = Keys(chosen.key_added)
-    source = checked_adata(adata, keys)
+    source = checked_adata(adata, keys, "fit_file")
     progress = progress_of(progress)
-    with _exclusive_run(checkpoint, chosen, progress):
+    with _exclusive_run(checkpoint, cluster, chosen, progress):
         section = read_inputs(source, chosen, cluster)
         if intervals:
             check_intervals(source, chosen, section.kept)
@@ -355,7 +355,7 @@ def _fit_located(
     if slim:
         for target, source in product(targets, sources):
             check_other_file(source, target)
-    with _exclusive_run(checkpoint, options, progress, *targets):
+    with _exclusive_run(checkpoint, cluster, options, progress, *targets):
         with progress.stage("read") as stage:
             section, files = _read_files(
                 sources, targets, names, options, slim=slim, intervals=intervals, cluster=cluster
@@ -478,7 +478,11 @@ def _check_model(section: Section, options: FitOptions) -> None:
 
 @contextmanager
 def _exclusive_run(
-    checkpoint: Checkpoint | None, options: FitOptions, progress: Progress, *outputs: Location
+    checkpoint: Checkpoint | None,
+    cluster: "Cluster | None",
+    options: FitOptions,
+    progress: Progress,
+    *outputs: Location,
 ) -> Iterator[None]:
     """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
     from spatialpdvi.io.storage.locks import claimed
@@ -487,6 +491,8 @@ def _exclusive_run(
     if not isinstance(checkpoint, Checkpoint | None):
         advice = f"Give spatialpdvi.Checkpoint({str(checkpoint)!r})."
         raise InputError("a spatialpdvi.Checkpoint", repr(checkpoint), advice, option="checkpoint")
+    if cluster is not None:
+        _check_cluster(cluster)
     with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
         if checkpoint is not None:
             checkpoint.open(options, library_versions(), progress)
@@ -494,3 +500,13 @@ def _exclusive_run(
         yield
         if checkpoint is not None and not checkpoint.keep:
             checkpoint.close()
+
+
+def _check_cluster(cluster: Any) -> None:
+    from spatialpdvi.distributed import Cluster
+
+    if not isinstance(cluster, Cluster):
+        found = repr(cluster) if isinstance(cluster, str) else f"an object of type {type(cluster).__name__}"
+        address = repr(cluster) if isinstance(cluster, str) else "client.scheduler.address"
+        advice = f"Fit inside `with spatialpdvi.distributed.connect({address}) as cluster:`."
+        raise InputError("what spatialpdvi.distributed.connect yields", found, advice, option="cluster")

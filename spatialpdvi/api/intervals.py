@@ -124,7 +124,7 @@ def intervals(
         layer=layer,
         gene_key=gene_key,
     )
-    source = checked_adata(adata, keys, store=store)
+    source = checked_adata(adata, keys, "intervals_file", store=store)
     with progress.stage("intervals") as stage:
         found = intervals_of(source, keys, options, stage)
     if store:

@@ -71,7 +71,7 @@ def label(
     from spatialpdvi.io.results.writing import apply_elements
 
     check_edit(edit)
-    source = AnnDataSource(adata)
+    source = AnnDataSource(adata, "label_file")
     source.check_takes_results()
     changes = _changes(source, Keys(key_added), edit, progress_of(progress))
     apply_elements(adata, changes.elements, remove=changes.remove)

@@ -76,7 +76,7 @@ def markers(
     from spatialpdvi.marker_genes import markers_of
 
     progress, keys = progress_of(progress), Keys(key_added)
-    source = checked_adata(adata, keys, store=store)
+    source = checked_adata(adata, keys, "markers_file", store=store)
     with progress.stage("markers"):
         _, table = markers_of(source, keys, n=n, of=of, layer=layer, gene_key=gene_key)
     if store:

@@ -74,7 +74,7 @@ def predict(
     keys, progress = Keys(key_added), progress_of(progress)
     known = _read_model(model)
     chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
-    source = checked_adata(adata, keys)
+    source = checked_adata(adata, keys, "predict_file")
     result = predict_section(read_new(source, known, chosen), known, chosen, progress)
     apply_elements(adata, result.elements(keys, save_graph=chosen.save_graph), remove=keys.pairs_in(source))
     warn_unless_converged(result)

@@ -53,7 +53,7 @@ def domain_table(
     >>> table.columns[:4].tolist()
     ['spot', 'x', 'y', 'domain']
     """
-    return _table(AnnDataSource(adata), Keys(key_added), spatial_key, sample_key)
+    return _table(AnnDataSource(adata, "write_domain_table"), Keys(key_added), spatial_key, sample_key)
 
 
 def write_domain_table(

@@ -98,9 +98,9 @@ def transfer(
     if fitted is adata and options.keys == options.new_keys:
         raise InputError("two AnnData", "the same twice", f"Give {option('new_key')} to write beside the fit.")
     with own_names(OF_RESULT):
-        target = checked_adata(adata, options.new_keys)
+        target = checked_adata(adata, options.new_keys, "transfer_file")
     with progress.stage("read"):
-        fit = read_fitted_domains(AnnDataSource(fitted), options, name="")
+        fit = read_fitted_domains(AnnDataSource(fitted, "transfer_file"), options, name="")
     result, elements = carry_domains(fit, target, options, progress)
     apply_elements(adata, elements, remove=options.new_keys.pairs_in(target))
     return result

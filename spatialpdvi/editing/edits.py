@@ -68,7 +68,9 @@ class Merge:
 
     def __post_init__(self) -> None:
         is_one = isinstance(self.domains, str) or not isinstance(self.domains, Iterable)
-        found = {str(name) for name in ([self.domains] if is_one else self.domains)}
+        # kept, because an iterator can be read only once
+        object.__setattr__(self, "domains", (self.domains,) if is_one else tuple(self.domains))
+        found = {str(name) for name in self.domains}
         if len(found) < 2:
             raise InputError("at least two domains", list_keys(found), option="domains")
         if self.name is not None and not isinstance(self.name, str):

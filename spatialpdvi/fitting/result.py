@@ -1,6 +1,7 @@
 """The result of a fit, spots in the user's order and domains by size, and the elements of AnnData that it becomes."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -210,7 +211,7 @@ class FitResult:
             ("obs", keys.confidence): self.confidence,
             ("obs", keys.entropy): self.entropy,
             ("obsm", keys.posterior): self.posterior,
-            ("uns", keys.uns): self._summary(),
+            ("uns", keys.uns): deepcopy(self._summary()),  # small; the user may change it, and the model not
             ("uns", keys.colours): np.array(self.colours, dtype=object),
         }
         if self.agreement is not None:

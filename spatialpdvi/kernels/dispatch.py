@@ -3,7 +3,8 @@
 Starting a parallel region costs microseconds, and milliseconds when other programs use the cores; a patch of a small
 section is finished sooner than that. Both versions run the same iterations and the same sums, so their results have the
 same bits and the choice affects only time. A thread that is itself one of several always runs the serial version
-(`run_serially_in_this_thread`).
+(`run_serially_in_this_thread`), and so does a process that was forked after OpenMP had started: OpenMP's threads stay
+in the parent, and numba ends a child that would use them.
 
 Where one loop follows another on arrays so small that calling each from Python takes as long as what it does, they are
 one function (`steps_of_loops`): compiled as a whole for small arrays, and for large ones run by Python step by step.
@@ -42,7 +43,7 @@ __all__ = [
 
 _log = logging.getLogger("spatialpdvi")
 
-_OPENMP = {"started": False}
+_OPENMP = {"started": False, "lost": False}
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial version is faster (~0.1 ms)
@@ -143,7 +144,16 @@ def brief_spin() -> Iterator[None]:
 
 
 def _is_parallel(work: Callable[..., float], arguments: tuple[Any, ...]) -> bool:
-    return work(*arguments) > SMALL_WORK and not getattr(_THREAD, "serial", False)
+    return work(*arguments) > SMALL_WORK and not (getattr(_THREAD, "serial", False) or _OPENMP["lost"])
+
+
+def _lose_threads() -> None:
+    """Note in a child that was just forked whether OpenMP's threads stayed in the parent."""
+    _OPENMP["lost"] = _OPENMP["started"]
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_lose_threads)
 
 
 def _compile(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:

@@ -184,6 +184,10 @@ def match_colours(
 
 def check_colours(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
     """Return the colour of each name as ``#rrggbb``; raise an `InputError` for one that matplotlib does not know."""
+    if not hasattr(colours, "items"):  # a column of a table has them too
+        advice = "Give a dict, such as {'0': 'tab:blue'}."
+        kind = f"an object of type {type(colours).__name__}"
+        raise InputError("colours by the names of what they are for", kind, advice)
     known = {printable(name): colour for name, colour in colours.items()} | dict(colours)
     found = []
     for name in names:

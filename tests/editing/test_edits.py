@@ -112,7 +112,7 @@ def best_composition(adata, phi):
 class TestMerge:
     def test_posteriors_add_and_all_else_stays(self, fitted):
         before = fitted.copy()
-        table = spv.label(fitted, Merge(["3", "1"], name="Cortex"))
+        table = spv.label(fitted, Merge(iter(["3", "1"]), name="Cortex"))  # an iterator was empty when it was used
         assert table["domain"].tolist() == ["0", "Cortex", "2", "4"]
         assert table["fitted"].tolist() == ["0", "1+3", "2", "4"]
         assert_consistent(fitted)

@@ -1,3 +1,6 @@
+import re
+from types import SimpleNamespace
+
 import anndata as ad
 import h5py
 import numpy as np
@@ -187,9 +190,26 @@ def test_obs_columns_of_every_kind_are_read(make, source_of) -> None:
         assert column.dropna().tolist() == expected.dropna().tolist()
 
 
+@pytest.mark.parametrize("where", ["X", "layers['counts']", "obsm['spatial']", "obsp['graph']"])
+def test_masked_values_are_refused(make, where) -> None:
+    """They were used as if they were not masked."""
+    data = make()
+    group, _, key = where.removesuffix("']").partition("['")
+    values = np.ma.masked_equal(np.eye(data.n_obs, data.n_vars if group in ("X", "layers") else data.n_obs), 1)
+    if key:
+        getattr(data, group)[key] = values
+    else:
+        data.X = values
+    source = AnnDataSource(data)
+    with pytest.raises(InputError, match=re.escape(f"Expected {where} of the AnnData to have all its values, found")):
+        getattr(source, group)(key) if group in ("obsm", "obsp") else source.matrix(where)
+
+
 def test_what_is_no_anndata_is_refused() -> None:
+    with pytest.raises(InputError, match=r"found SimpleNamespace\. Give its table, `sdata\.tables\['cells'\]`\.$"):
+        AnnDataSource(SimpleNamespace(tables={"cells": None}))
     with pytest.raises(InputError) as caught:
-        AnnDataSource("embryo.h5ad")
+        AnnDataSource("embryo.h5ad", "fit_file")
     assert str(caught.value) == (
         "Expected an AnnData, found str. Read your file with anndata.read_h5ad, or give its path to "
         "`spatialpdvi.fit_file`."

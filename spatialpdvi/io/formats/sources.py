@@ -94,15 +94,24 @@ class Source(Protocol):
 
 
 class AnnDataSource:
-    """An AnnData in memory, which may be a view or backed; it is never changed."""
+    """An AnnData in memory, which may be a view or backed; it is never changed.
 
-    def __init__(self, adata: AnnData) -> None:
+    Parameters
+    ----------
+    adata
+        The object.
+    of_file
+        The function of the package that does with a file what is done here, for the advice where this is no AnnData.
+    """
+
+    def __init__(self, adata: AnnData, of_file: str = "") -> None:
         if not isinstance(adata, AnnData):
-            raise InputError(
-                "an AnnData",
-                type(adata).__name__,
-                "Read your file with anndata.read_h5ad, or give its path to `spatialpdvi.fit_file`.",
-            )
+            if hasattr(adata, "tables"):  # of SpatialData
+                advice = f"Give its table, `sdata.tables[{next(iter(adata.tables), 'table')!r}]`."
+            else:
+                path = of_file and f", or give its path to `spatialpdvi.{of_file}`"
+                advice = f"Read your file with anndata.read_h5ad{path}."
+            raise InputError("an AnnData", type(adata).__name__, advice)
         self.name = "the AnnData"
         self._adata = adata
 
@@ -243,10 +252,13 @@ def _texts(keys: Iterable[Any]) -> list[str]:
 
 
 def _computed(element: Any, where: str) -> Any:
-    """Return an element of an AnnData; raise an `InputError` where its values are still to be computed by Dask.
+    """Return an element of an AnnData; raise an `InputError` where its values are masked, or to be computed by Dask.
 
     To compute them here would fill the memory that Dask was to save, without a word.
     """
+    if np.ma.is_masked(element):
+        advice = "Leave out the spots or columns that have them, or fill them with `.filled(...)`."
+        raise InputError(f"{where} of the AnnData to have all its values", "masked ones", advice)
     if not hasattr(type(element), "__dask_graph__"):
         return element
     advice = "Read the whole AnnData into memory with `adata = adata.to_memory()`"

@@ -168,9 +168,18 @@ def is_same(path: Location, other: Location) -> bool:
 
 
 def locate(path: AnyPath) -> Location:
-    """Look up where a path leads; a `Location` is returned as it is, and a path that leads nowhere is no error."""
+    """Look up where a path leads; a `Location` is returned as it is, and a path that leads nowhere is no error.
+
+    Raises
+    ------
+    InputError
+        Where this is no path.
+    """
     if isinstance(path, Location):
         return path
+    if not isinstance(path, str | os.PathLike):
+        advice = "Functions for an object in memory have names without `_file`."
+        raise InputError("the path of a file", f"an object of type {type(path).__name__}", advice)
     given, path = str(path), Path(path)
     try:
         if path.suffix == ".zarr" and not os.path.lexists(path) and path.parent.is_dir():
