@@ -1,18 +1,25 @@
-"""Sections that results are written into, opened after a check that they can be."""
+"""What is checked, opened and locked before a result is made: where it goes, the checkpoint and the cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from spatialpdvi.checkpoints import Checkpoint
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
 from spatialpdvi.io.storage.paths import AnyPath, Location
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.version import library_versions
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["checked_adata", "checked_file", "checked_fit"]
+    from spatialpdvi.distributed import Cluster
+
+__all__ = ["checked_adata", "checked_file", "checked_fit", "exclusive_run"]
 
 
 def checked_adata(adata: "AnnData", keys: Keys, of_file: str, *, store: bool = True) -> AnnDataSource:
@@ -52,3 +59,39 @@ def checked_fit(location: Location, counts: AnyPath | None, keys: Keys, *, store
             check_free(source, keys)
             check_output(location, location)
         yield source
+
+
+@contextmanager
+def exclusive_run(
+    checkpoint: Checkpoint | None,
+    cluster: "Cluster | None",
+    options: FitOptions,
+    progress: Progress,
+    *outputs: Location,
+) -> Iterator[None]:
+    """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
+    from spatialpdvi.io.storage.locks import claimed
+    from spatialpdvi.io.storage.outputs import check_distinct
+
+    if not isinstance(checkpoint, Checkpoint | None):
+        advice = f"Give spatialpdvi.Checkpoint({str(checkpoint)!r})."
+        raise InputError("a spatialpdvi.Checkpoint", repr(checkpoint), advice, option="checkpoint")
+    if cluster is not None:
+        _check_cluster(cluster)
+    with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
+        if checkpoint is not None:
+            checkpoint.open(options, library_versions(), progress)
+            check_distinct(checkpoint.folder, "checkpoint", outputs)
+        yield
+        if checkpoint is not None and not checkpoint.keep:
+            checkpoint.close()
+
+
+def _check_cluster(cluster: Any) -> None:
+    from spatialpdvi.distributed import Cluster
+
+    if not isinstance(cluster, Cluster):
+        found = repr(cluster) if isinstance(cluster, str) else f"an object of type {type(cluster).__name__}"
+        address = repr(cluster) if isinstance(cluster, str) else "client.scheduler.address"
+        advice = f"Fit inside `with spatialpdvi.distributed.connect({address}) as cluster:`."
+        raise InputError("what spatialpdvi.distributed.connect yields", found, advice, option="cluster")

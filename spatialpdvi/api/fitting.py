@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.api.checked import checked_adata, checked_file
+from spatialpdvi.api.checked import checked_adata, checked_file, exclusive_run
 from spatialpdvi.api.folders import made_folder
 from spatialpdvi.api.intervals import check_intervals, with_intervals
 from spatialpdvi.api.signature import spell_out
@@ -32,7 +32,6 @@ from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
 from spatialpdvi.runtime.progress import Progress, progress_of
 from spatialpdvi.runtime.rows import SpreadRows
-from spatialpdvi.version import library_versions
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -106,7 +105,7 @@ def fit(
     keys = Keys(chosen.key_added)
     source = checked_adata(adata, keys, "fit_file")
     progress = progress_of(progress)
-    with _exclusive_run(checkpoint, cluster, chosen, progress):
+    with exclusive_run(checkpoint, cluster, chosen, progress):
         section = read_inputs(source, chosen, cluster)
         if intervals:
             check_intervals(source, chosen, section.kept)
@@ -355,7 +354,7 @@ def _fit_located(
     if slim:
         for target, source in product(targets, sources):
             check_other_file(source, target)
-    with _exclusive_run(checkpoint, cluster, options, progress, *targets):
+    with exclusive_run(checkpoint, cluster, options, progress, *targets):
         with progress.stage("read") as stage:
             section, files = _read_files(
                 sources, targets, names, options, slim=slim, intervals=intervals, cluster=cluster
@@ -474,39 +473,3 @@ def _check_model(section: Section, options: FitOptions) -> None:
     error = why_no_model(section, options)
     if error is not None:
         raise error
-
-
-@contextmanager
-def _exclusive_run(
-    checkpoint: Checkpoint | None,
-    cluster: "Cluster | None",
-    options: FitOptions,
-    progress: Progress,
-    *outputs: Location,
-) -> Iterator[None]:
-    """Lock the outputs and the checkpoint. Open the checkpoint, and remove it if the fit succeeds."""
-    from spatialpdvi.io.storage.locks import claimed
-    from spatialpdvi.io.storage.outputs import check_distinct
-
-    if not isinstance(checkpoint, Checkpoint | None):
-        advice = f"Give spatialpdvi.Checkpoint({str(checkpoint)!r})."
-        raise InputError("a spatialpdvi.Checkpoint", repr(checkpoint), advice, option="checkpoint")
-    if cluster is not None:
-        _check_cluster(cluster)
-    with claimed(*outputs, None if checkpoint is None else checkpoint.folder):
-        if checkpoint is not None:
-            checkpoint.open(options, library_versions(), progress)
-            check_distinct(checkpoint.folder, "checkpoint", outputs)
-        yield
-        if checkpoint is not None and not checkpoint.keep:
-            checkpoint.close()
-
-
-def _check_cluster(cluster: Any) -> None:
-    from spatialpdvi.distributed import Cluster
-
-    if not isinstance(cluster, Cluster):
-        found = repr(cluster) if isinstance(cluster, str) else f"an object of type {type(cluster).__name__}"
-        address = repr(cluster) if isinstance(cluster, str) else "client.scheduler.address"
-        advice = f"Fit inside `with spatialpdvi.distributed.connect({address}) as cluster:`."
-        raise InputError("what spatialpdvi.distributed.connect yields", found, advice, option="cluster")

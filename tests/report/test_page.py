@@ -502,7 +502,7 @@ def test_warnings_of_the_library_reach_python(fitted):
 
 def test_names_of_too_many_spots_are_not_read(fitted, monkeypatch):
     expected = spatialpdvi.report_files([fitted], n_genes=0)
-    for place in ("spatialpdvi.report", "spatialpdvi.report.page"):
+    for place in ("spatialpdvi.report.reading", "spatialpdvi.report.page"):
         monkeypatch.setattr(f"{place}.MOST_SPOTS", 100)
     monkeypatch.setattr("spatialpdvi.report.page._FEWEST", 1)
     squares = spatialpdvi.report_files([fitted], n_genes=0)
