@@ -25,7 +25,7 @@ from spatialpdvi.binning.hdf5 import reading
 from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
 from spatialpdvi.errors import InputError, option
 
-__all__ = ["GemRecords", "is_gzip"]
+__all__ = ["GemRecords"]
 
 _COUNTS = ("MIDCount", "MIDCounts", "UMICount", "UMICounts")
 _CELLS = ("CellID", "cell_id", "cell", "label")

@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
 
 
 def compare_file(
-    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | bool | None = None
+    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | bool | None
 ) -> Comparison:
     """Run every solver of a plan on a section, from the same start for each seed, and write a table and pictures.
 

@@ -21,7 +21,7 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
-__all__ = ["SCAN_COLUMNS", "FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
+__all__ = ["SCAN_COLUMNS", "FitResult", "Scan", "name_domains", "order_by_size", "state_result"]
 
 # columns of the table of a scan that are shown: head and format
 SCAN_COLUMNS = {

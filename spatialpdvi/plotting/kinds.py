@@ -51,7 +51,7 @@ from spatialpdvi.plotting.page import Heading, Panel, draw_page
 from spatialpdvi.plotting.section import CHART_WIDTH, CURVE_WIDTH, EDITED, HIGHEST_CHART, named_title, score_line
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
 
-__all__ = ["ALPHA", "GENE", "KINDS", "Genes", "Kind", "View", "check_alpha", "plot_kinds"]
+__all__ = ["GENE", "KINDS", "Genes", "Kind", "View", "check_alpha", "plot_kinds"]
 
 Size = tuple[float, float]
 
