@@ -51,7 +51,7 @@ def compare_file(
         Folder for ``compare.json``, ``compare.md``, ``convergence.png``, ``maps.png`` and ``runs/``. It is created if
         it does not exist. Finished runs in it that have the same input and options are not repeated.
     progress
-        True shows the stages as lines on stderr; by default nothing is shown.
+        True shows the stages as lines on stderr; None shows nothing.
 
     Raises
     ------
