@@ -81,7 +81,7 @@ def main(side: int, k: int, d: int, threads: str, repeats: int) -> None:
     for count in map(int, threads.split(",")):
         numba.set_num_threads(count)
         for name, run in (
-            ("border normals", lambda: border_directions(coordinates, labels)),
+            ("border normals", lambda: border_directions(coordinates, labels, 100)),
             ("mutual neighbours", lambda: mutual_knn(coordinates, 10)),
         ):
             wall, cpu = np.min([_wall_and_cpu(run) for _ in range(3)], axis=0)
@@ -103,7 +103,7 @@ def _section(side: int, k: int, d: int, *, batch: int = 1):
     labels = (cell[:, 0] * width + cell[:, 1]) % k
     x = (rng.normal(size=(k, d))[labels] + rng.normal(size=(labels.size, d))).astype(np.float32)
     pattern = mutual_knn(coordinates, 10)
-    normals = border_directions(coordinates, labels)
+    normals = border_directions(coordinates, labels, 100)
     graph = weigh_edges(pattern, coordinates, normals, features=x, tau=1.0, beta=1.0)
     patching = make_patches(coordinates, graph, default_n_patches(labels.size, batch))
     start = start_from_labels(x, labels, k)

@@ -16,7 +16,7 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
-__all__ = ["FORMAT", "PER_SPOT", "RECIPE", "Model", "SharedStates"]
+__all__ = ["PER_SPOT", "RECIPE", "Model", "SharedStates"]
 
 FORMAT = 2  # raised whenever what is written changes
 _WITH_STATES = 5  # the format of models whose domains are compositions of states

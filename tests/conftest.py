@@ -177,6 +177,35 @@ def run_apart(*arguments: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def loaded_by(code: str) -> set[str]:
+    """Names of the modules that an interpreter of its own has loaded once it has run some code."""
+    code += "\nimport sys\nprint()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+class Cut:
+    """A matrix that is handed out some rows at a time."""
+
+    def __init__(self, matrix, step):
+        self.matrix, self.step, self.shape = matrix, step, matrix.shape
+
+    def blocks(self):
+        for first in range(0, self.shape[0], self.step):
+            yield self.matrix[first : first + self.step]
+
+
+def plain_section(n=12, genes=7, seed=0):
+    """Counts and places of spots at random, and nothing else."""
+    import anndata as ad
+
+    rng = np.random.default_rng(seed)
+    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
+    adata.obsm["spatial"] = rng.random((n, 2))
+    return adata
+
+
 def seeds(few: int, many: int) -> list:
     """Seeds of random damage, for `parametrize`: ``few`` of them in the default tier, the rest among the slow tests."""
     return [*range(few), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many))]

@@ -1,5 +1,7 @@
 """What tests read from a figure: its panels, their headings and legends, and the colour of each spot."""
 
+import itertools
+
 import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.legend import Legend
@@ -18,6 +20,11 @@ def panels(figure):
 def heading(axes):
     """Title and note of a panel."""
     return [text.get_text() for text in axes.texts if isinstance(text, Annotation)]
+
+
+def are_apart(boxes):
+    """Whether no two of the boxes overlap or touch."""
+    return not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def legend_of(axes):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from conftest import run
+from conftest import Cut, run
 from reference import assert_is_scanpys, scanpy_markers
 from scipy.stats import false_discovery_control, ttest_ind
 
@@ -31,17 +31,6 @@ def make_counts(n=300, genes=40, k=3, seed=0):
     rate[np.arange(n), codes] = 8.0
     rate[:, -1] = 0.0
     return sp.csr_matrix(rng.poisson(rate).astype(np.float32)), pd.Categorical.from_codes(codes, list("abc")[:k])
-
-
-class Cut:
-    """A matrix that is handed out some rows at a time."""
-
-    def __init__(self, matrix, step):
-        self.matrix, self.step, self.shape = matrix, step, matrix.shape
-
-    def blocks(self):
-        for first in range(0, self.shape[0], self.step):
-            yield self.matrix[first : first + self.step]
 
 
 def names(n):

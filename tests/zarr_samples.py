@@ -35,6 +35,11 @@ def write_spatialdata(path: Path, tables: dict[str, ad.AnnData], version: int) -
     return path
 
 
+def metadata_of(store: Path, element: str) -> Path:
+    """The file that describes an element, in either format."""
+    return next(path for name in ("zarr.json", ".zarray", ".zgroup") if (path := store / element / name).exists())
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     """Every file of a folder and the folders in it, by its path, with what is in it."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

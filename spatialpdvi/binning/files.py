@@ -40,8 +40,8 @@ def bin_to_file(
     *,
     bin_size: int | None,
     cell_bin: bool,
-    image: Path | None = None,
-    tissue: str | None = None,
+    image: Path | None,
+    tissue: str | None,
     memory: int,
     progress: Progress,
 ) -> Written:

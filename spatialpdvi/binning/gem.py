@@ -25,7 +25,7 @@ from spatialpdvi.binning.records import Genes, RecordBlock, checked_counts
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.damage import reading_file
 
-__all__ = ["GemRecords", "is_gzip"]
+__all__ = ["GemRecords"]
 
 _COUNTS = ("MIDCount", "MIDCounts", "UMICount", "UMICounts")
 _CELLS = ("CellID", "cell_id", "cell", "label")

@@ -201,7 +201,7 @@ def _name_of(folder: Path) -> str:
     return next((f.name for f in folders if f.name not in {"outs", "binned_outputs", ""} and not _side(f)), "tissue")
 
 
-def _one_matrix(folder: Path, matrix: str = _MATRIX) -> Path:
+def _one_matrix(folder: Path, matrix: str) -> Path:
     # names of files that are downloaded one by one begin with the name of the sample
     found = [path for path in (folder / matrix, *sorted(folder.glob(f"*{matrix}"))) if path.is_file()]
     if found and (found[0].name == matrix or len(found) == 1):

@@ -16,7 +16,7 @@ from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.elements import AS_ANNDATA, is_hdf5
 from spatialpdvi.io.storage.paths import AnyPath
 
-__all__ = ["UNS_KEY", "Written", "write_sample"]
+__all__ = ["Written", "write_sample"]
 
 UNS_KEY = "binning"
 _VALUE_BYTES = 8  # a count and its column
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 def write_sample(
-    output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, name: str, library: Library | None = None
+    output: AnyPath, sample: Sample, facts: Mapping[str, Any], *, name: str, library: Library | None
 ) -> Written:
     """Write counts in ``X`` (CSR int32), ``obs``, ``var``, ``obsm['spatial']`` and ``uns['binning']``.
 

@@ -19,7 +19,7 @@ from spatialpdvi.errors import InputError, ResourceError, option
 from spatialpdvi.io.storage.damage import reading_file
 from spatialpdvi.io.storage.paths import check_readable
 
-__all__ = ["Piece", "Tiff", "block_sums"]
+__all__ = ["Tiff", "block_sums"]
 
 _WHAT = "TIFF image"
 _SHARE = 8  # of the memory: a piece takes at most one part in so many

@@ -6,7 +6,7 @@ without pickled objects.
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -144,7 +144,6 @@ class Checkpoint:
                 msg = f"labels of {labels.dtype} and shape {labels.shape}"
                 raise ValueError(msg)
             return tuple(labels)
-        return None
 
     def save_restarts(self, features: tuple[np.ndarray, ...], restarts: tuple[np.ndarray, ...]) -> None:
         """Save the labels (n,) of the restarts on these features, (n, p) each."""
@@ -190,7 +189,6 @@ class Checkpoint:
         self._compare(facts["digests"], self._digests)
         with self._checked(path):
             return read(facts["value"], arrays)
-        return None
 
     def after_epoch(self, epoch: int, value: Callable[[], Any]) -> None:
         """Save what ``value()`` returns if it is time to; where it cannot be written, warn and continue."""
@@ -290,7 +288,7 @@ class Checkpoint:
         )
 
     @contextlib.contextmanager
-    def _checked(self, path: Path) -> Any:
+    def _checked(self, path: Path) -> Iterator[None]:
         try:
             yield
         except InputError:

@@ -8,12 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import option
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import IRRELEVANT, FitOptions
 
-__all__ = ["IRRELEVANT", "differences", "digest", "identify"]
+__all__ = ["differences", "digest", "identify"]
 
-# options that change neither what is fitted nor how
-IRRELEVANT = {"key_added", "save_graph", "memory"}
 # the solver's results depend on these; other libraries compute the features, which have a digest
 _VERSIONS = ("spatialpdvi", "numba", "numpy")
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from spatialpdvi.runtime.progress import Progress
 
 __all__ = [
-    "EXIT_INPUT",
     "FILE",
     "check_label_table",
     "check_outputs",

@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
 
 
 def compare_file(
-    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | bool | None = None
+    path: str | Path, plan: ComparisonPlan, *, output: str | Path, progress: Progress | bool | None
 ) -> Comparison:
     """Run every solver of a plan on a section, from the same start for each seed, and write a table and pictures.
 
@@ -51,7 +51,7 @@ def compare_file(
         Folder for ``compare.json``, ``compare.md``, ``convergence.png``, ``maps.png`` and ``runs/``. It is created if
         it does not exist. Finished runs in it that have the same input and options are not repeated.
     progress
-        True shows the stages as lines on stderr; by default nothing is shown.
+        True shows the stages as lines on stderr; None shows nothing.
 
     Raises
     ------

@@ -11,13 +11,13 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from spatialpdvi.compare.runs import Run
-from spatialpdvi.compare.summary import best_by_seed
+from spatialpdvi.compare.summary import best_by_seed, spread
 from spatialpdvi.palette import palette
+from spatialpdvi.plotting.page import TEXT
 
-__all__ = ["Band", "band", "draw_convergence"]
+__all__ = ["band", "draw_convergence"]
 
 Floats = NDArray[np.float64]
-_TEXT = 8  # points
 _POINTS = 400  # on an axis of time
 _STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")  # for solvers whose curves coincide
 
@@ -65,8 +65,7 @@ def band(xs: Sequence[Floats], ys: Sequence[Floats], grid: Floats) -> Band:
         Values of x at which the curves are evaluated.
     """
     curves = np.array([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)])
-    spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(grid.size)
-    return Band(grid, curves.mean(axis=0), spread)
+    return Band(grid, curves.mean(axis=0), spread(curves))
 
 
 def draw_convergence(runs: Sequence[Run]) -> Figure:
@@ -110,8 +109,8 @@ def draw_convergence(runs: Sequence[Run]) -> Figure:
     handles = [_handle(name, looks[name], runs) for name in names]
     n_seeds = len({run.seed for run in runs})
     title = f"mean of {n_seeds} seeds, ± 1 sd" if n_seeds > 1 else "one seed"
-    legend = figure.legend(handles=handles, loc="outside right upper", fontsize=_TEXT, frameon=False, title=title)
-    legend.get_title().set_fontsize(_TEXT)
+    legend = figure.legend(handles=handles, loc="outside right upper", fontsize=TEXT, frameon=False, title=title)
+    legend.get_title().set_fontsize(TEXT)
     return figure
 
 
@@ -158,12 +157,12 @@ def _finish(axes: Axes, panel: _Panel, runs: list[Run]) -> None:
         linear = 10.0 ** np.floor(np.log10(first))  # a tick; labels of ticks below it would overlap
         axes.set_xscale("symlog", linthresh=linear, linscale=0.4)
         axes.set_xlim(left=0)
-    axes.set_xlabel("epoch" if panel.x == "epoch" else "seconds in the solver", fontsize=_TEXT)
-    axes.set_ylabel(panel.label, fontsize=_TEXT)
+    axes.set_xlabel("epoch" if panel.x == "epoch" else "seconds in the solver", fontsize=TEXT)
+    axes.set_ylabel(panel.label, fontsize=TEXT)
     if panel.floor is not None:
         axes.set_yscale("log")
         axes.set_ylim(bottom=panel.floor / 2)
-    axes.tick_params(labelsize=_TEXT, length=3)
+    axes.tick_params(labelsize=TEXT, length=3)
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -13,7 +13,7 @@ from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.metrics.clustering import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
-__all__ = ["COARSE", "FINE", "Run", "Trial", "Tuning", "has_step", "run_solver", "search_step"]
+__all__ = ["COARSE", "FINE", "Run", "Tuning", "has_step", "run_solver", "search_step"]
 
 # step sizes
 COARSE = tuple(10.0**power for power in range(-6, 5))

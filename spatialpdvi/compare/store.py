@@ -5,13 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from spatialpdvi.checkpoints.identity import IRRELEVANT
 from spatialpdvi.io.storage.atomic import write_json
 from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.outputs import check_is_folder, check_output_folder, not_a_folder
 from spatialpdvi.io.storage.paths import AnyPath, locate
-from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.fit import IRRELEVANT, FitOptions
 from spatialpdvi.version import __version__
 
 __all__ = ["Store", "check_folder", "has_results", "identify"]

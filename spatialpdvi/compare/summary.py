@@ -7,7 +7,7 @@ import numpy as np
 
 from spatialpdvi.compare.runs import Run
 
-__all__ = ["NEAR", "best_by_seed", "markdown", "spread", "summarise"]
+__all__ = ["best_by_seed", "markdown", "spread", "summarise"]
 
 NEAR = 1e-3  # distance to the best F of the seed that counts as reaching it, relative to the problem's scale
 
@@ -39,9 +39,9 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def spread(values: np.ndarray) -> float:
-    """Return the sample standard deviation; 0 for a single value."""
-    return float(values.std(ddof=1)) if values.size > 1 else 0.0
+def spread(values: np.ndarray) -> np.ndarray:
+    """Return the sample standard deviation over the first axis; 0 for a single value."""
+    return np.asarray(values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:]))
 
 
 def _row(runs: list[Run], best: dict[int, float]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _row(runs: list[Run], best: dict[int, float]) -> dict[str, Any]:
         "epochs_to_near_best": _mean([epoch for epoch, _ in reached]),
         "seconds_to_near_best": _mean([seconds for _, seconds in reached]),
         "ari_mean": _mean(ari.tolist()),
-        "ari_sd": spread(ari) if ari.size else None,
+        "ari_sd": float(spread(ari)) if ari.size else None,
         "n_converged": sum(run.converged for run in runs),
         "n_failed": len(runs) - len(good),
     }

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, permutation_test
 
-__all__ = ["Groups", "compare_groups", "difference_table", "group_sections", "q_values", "why_no_p"]
+__all__ = ["compare_groups", "difference_table", "group_sections", "q_values", "why_no_p"]
 
 _MOST = 20_000  # ways to divide the sections that are all tried; of more, as many are drawn at random
 _BATCH = 500  # of them at once: memory

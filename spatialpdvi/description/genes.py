@@ -13,7 +13,7 @@ from spatialpdvi.io.results.described import SectionDomains
 from spatialpdvi.marker_genes import empty_table, expression_blocks
 from spatialpdvi.runtime.rows import CountRows
 
-__all__ = ["FEWEST_SHARE", "gene_table"]
+__all__ = ["gene_table"]
 
 FEWEST_SHARE = 0.05  # of the domain's spots that express a gene which is tested
 _COLUMNS = ("section", "domain", "gene", "moran_i", "p", "q", "share")

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from spatialpdvi.description.differences import q_values
 from spatialpdvi.errors import InputError
-from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.neighbors import between_groups, mutual_knn, only_edges
 from spatialpdvi.io.results.described import SectionDomains
 from spatialpdvi.options.stages import default_n_neighbors
 from spatialpdvi.runtime.threads import single_threaded
@@ -109,9 +109,7 @@ def contact_table(section: SectionDomains, graph: sp.csr_matrix, *, n_perms: int
     with _quiet():
         contacts = squidpy.gr.interaction_matrix(_section(graph, codes), _DOMAIN, copy=True).astype(np.int64)
         z = _enrichment(squidpy, graph, codes, k, n_perms=n_perms, seed=seed)
-        rows = np.repeat(np.arange(codes.size), np.diff(graph.indptr))
-        across = codes[rows] != codes[graph.indices]
-        border = sp.csr_matrix((graph.data[across], (rows[across], graph.indices[across])), shape=graph.shape)
+        border = only_edges(graph, between_groups(graph, codes))
         at_border = np.flatnonzero(np.diff(border.indptr) > 0)
         border_z = _enrichment(
             squidpy, border[at_border][:, at_border].tocsr(), codes[at_border], k, n_perms=n_perms, seed=seed

@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from spatialpdvi.io.results.tables import Tables
+
 __all__ = ["TABLES", "Description"]
 
 TABLES = ("sections", "domains", "composition", "contacts", "genes", "differences")
@@ -13,7 +15,7 @@ _SHARE = "share_"  # before the name of a condition
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Description:
+class Description(Tables):
     """What `spatialpdvi.describe` finds. docs/outputs.md explains the columns of the tables.
 
     Parameters
@@ -36,6 +38,7 @@ class Description:
         The options, and the versions of the libraries.
     """
 
+    names = TABLES
     sections: pd.DataFrame
     domains: pd.DataFrame
     contacts: pd.DataFrame
@@ -44,11 +47,6 @@ class Description:
     differences: pd.DataFrame | None = None
     no_p_values: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Return the tables that there are, by their names."""
-        found = {name: getattr(self, name) for name in TABLES}
-        return {name: table for name, table in found.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
         """Return everything as nested dicts and lists, as the JSON has it; tables are lists of rows."""
@@ -62,12 +60,8 @@ class Description:
 
         Tables without rows are left out, as are the differences, which are between all sections.
         """
-        found: dict[str, Any] = {"params": {name: value for name, value in self.params.items() if value is not None}}
-        for name, table in self.tables().items():
-            own = None if name == "differences" else table[table["section"].isin(sections)]
-            if own is not None and len(own):
-                found[name] = {column: own[column].to_numpy() for column in own}
-        return found
+        of_sections = {name: table for name, table in self.tables().items() if name != "differences"}
+        return self.columns({name: table[table["section"].isin(sections)] for name, table in of_sections.items()})
 
 
 def _nested(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from spatialpdvi.distributed import worker
 from spatialpdvi.engines import PatchesLostError
 from spatialpdvi.errors import InputError, ResourceError, option
 
-__all__ = ["Cluster", "Traffic", "connect"]
+__all__ = ["Cluster", "connect"]
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _POLL_SECONDS = 1.0  # between two checks which workers are connected

@@ -22,7 +22,6 @@ from spatialpdvi.runtime.rows import CountRows, row_blocks, slices
 from spatialpdvi.runtime.threads import n_threads, single_threaded
 
 __all__ = [
-    "Components",
     "GeneProjection",
     "OutlierLimit",
     "Space",

@@ -198,7 +198,7 @@ class ScaledRows:
             yield block if self._columns.size == block.shape[1] else take_genes(block, self._columns)
 
 
-def scaled_genes(normalised: sp.csr_matrix | NormalisedRows, genes: np.ndarray, *, clip: float = 10.0) -> ScaledGenes:
+def scaled_genes(normalised: sp.csr_matrix | NormalisedRows, genes: np.ndarray, *, clip: float) -> ScaledGenes:
     """Return scaled (not centred) and clipped values (n, g) of selected genes.
 
     Genes that every spot expresses above the clip are constant after clipping. They cannot separate domains and are

@@ -13,7 +13,7 @@ from spatialpdvi.engines.base import Engine, ignore_overflow
 from spatialpdvi.problems.base import Blocks, Evaluation
 from spatialpdvi.solvers.base import Solver, State
 
-__all__ = ["Best", "Optimum", "Stop", "StopRule", "TraceRow", "Underway", "one_epoch", "optimise"]
+__all__ = ["Best", "Stop", "StopRule", "TraceRow", "Underway", "one_epoch", "optimise"]
 
 
 _SAME = 1e-6  # of the problem's scale: a point is as good as the best if its F is less than this above

@@ -44,7 +44,7 @@ from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Initialization", "Prepared", "compose", "initialize", "prepare", "prepare_start"]
+__all__ = ["Initialization", "Prepared", "compose", "prepare", "prepare_start"]
 
 _SEARCH_BYTES = 1_800  # for each spot, that a search takes beside its likelihoods and posteriors
 

@@ -22,7 +22,7 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
-__all__ = ["FitResult", "Scan", "StateResult", "name_domains", "order_by_size", "state_result"]
+__all__ = ["FitResult", "Scan", "name_domains", "order_by_size", "state_result"]
 
 
 class Scan(NamedTuple):

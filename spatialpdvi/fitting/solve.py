@@ -25,7 +25,7 @@ from spatialpdvi.solvers.base import State
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["Solved", "SolverRun", "engine_of", "solve", "trace_columns"]
+__all__ = ["SolverRun", "engine_of", "solve", "trace_columns"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.graph.flow import Borders
 from spatialpdvi.graph.layers import layer_forms
-from spatialpdvi.graph.neighbors import mutual_knn
+from spatialpdvi.graph.neighbors import between_groups, mutual_knn, only_edges
 from spatialpdvi.graph.patches import Patching, make_patches
 from spatialpdvi.graph.weights import weigh_by_layers, weigh_edges
 from spatialpdvi.io.section.section import Section
@@ -197,16 +197,15 @@ def _join_neighbors(coordinates: np.ndarray, samples: list[np.ndarray], n_neighb
 
 def _within_samples(graph: sp.csr_matrix, codes: np.ndarray) -> sp.csr_matrix:
     """A given graph without its edges between sections, about which the user is warned."""
-    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
-    within = codes[rows] == codes[graph.indices]
-    if within.all():
+    crossing = between_groups(graph, codes)
+    if not crossing.any():
         return graph
     text = (
-        f"{(~within).sum() // 2:,} edges of the graph given by {option('graph')} join spots of two sections; they are "
+        f"{crossing.sum() // 2:,} edges of the graph given by {option('graph')} join spots of two sections; they are "
         "left out."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
-    return sp.csr_matrix((graph.data[within], (rows[within], graph.indices[within])), shape=graph.shape)
+    return only_edges(graph, ~crossing)
 
 
 def _warn_of_isolated(pattern: sp.csr_matrix, advice: str) -> None:
@@ -222,10 +221,8 @@ def _warn_of_isolated(pattern: sp.csr_matrix, advice: str) -> None:
 def _count_across(section: Section, graph: sp.csr_matrix) -> int:
     """Number of edges between spots of two sections, with a warning where few spots have one."""
     assert section.samples is not None  # there are several sections
-    codes = np.asarray(section.samples.codes)
-    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
-    crosses = codes[rows] != codes[graph.indices]
-    n_across, n_spots = int(crosses.sum()) // 2, int(np.unique(rows[crosses]).size)
+    crossing = between_groups(graph, np.asarray(section.samples.codes))
+    n_across, n_spots = int(crossing.sum()) // 2, int(np.unique(graph.indices[crossing]).size)  # stored either way
     n = graph.shape[0]
     if n_spots < _FEW_ACROSS * n:
         own, other = _spacings(section)

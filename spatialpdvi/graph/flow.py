@@ -6,11 +6,11 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import cKDTree
 
-from spatialpdvi.graph.neighbors import median_spacing, nearest_spots
+from spatialpdvi.graph.neighbors import in_space, median_spacing, nearest_spots
 from spatialpdvi.kernels.graph import border_normals
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["MIN_SIDE", "Borders", "border_directions", "flow_directions"]
+__all__ = ["Borders", "border_directions", "flow_directions"]
 
 MIN_SIDE = 5  # spots that either side of a border must have around a spot for its direction to be meaningful
 _BLOCK = 50_000  # spots queried at a time: bounds the neighbour lists to some 40 MB
@@ -53,7 +53,7 @@ class Borders:
         return flow_directions(self.normals, self._coordinates.shape[1])
 
 
-def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: int = 100) -> np.ndarray:
+def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: int) -> np.ndarray:
     """Return unit normals (n, 3) of the borders between start labels, 0 where undefined.
 
     They are Fisher's discriminant directions between spots of the same label and of other labels, among the spot
@@ -74,15 +74,13 @@ def border_directions(coordinates: np.ndarray, labels: np.ndarray, n_neighbors: 
     spacing = median_spacing(coordinates)
     if spacing == 0.0:
         return normals
-    padded = np.zeros((n, 3))
-    padded[:, : coordinates.shape[1]] = coordinates
-    tree = cKDTree(coordinates)
+    placed, tree = in_space(coordinates), cKDTree(coordinates)
     for rows in slices(n, _BLOCK):
         own = np.arange(rows.start, rows.stop)
         index = nearest_spots(tree, own, n_neighbors - 1)
         around = np.concatenate([own[:, None], index], axis=1)
         block = np.empty((own.size, 3))
-        border_normals(padded, around, labels, labels[own], own, spacing**2, float(MIN_SIDE), block)
+        border_normals(placed, around, labels, labels[own], own, spacing**2, float(MIN_SIDE), block)
         normals[own] = block
     return normals
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from spatialpdvi.graph.neighbors import means_along_edges, nearest_spots
+from spatialpdvi.graph.neighbors import in_space, means_along_edges, nearest_spots
 from spatialpdvi.kernels.graph import gradient_products
 from spatialpdvi.runtime.rows import slices
 
@@ -53,15 +53,13 @@ def layer_forms(
     tensors, noise, n_axes = np.zeros((n, n_columns, n_columns)), np.zeros((n, 1)), np.full(n, n_columns)
     for spots in samples:
         own_features, axes = features[spots], _axes(coordinates[spots])
-        padded = np.zeros((spots.size, 3))
-        padded[:, : axes.shape[1]] = coordinates[spots] @ axes
-        n_axes[spots] = axes.shape[1]
+        placed, n_axes[spots] = in_space(coordinates[spots] @ axes), axes.shape[1]
         tree = cKDTree(coordinates[spots])
         for rows in slices(spots.size, _BLOCK):
             block = np.arange(rows.start, rows.stop)
             found, subtracted = np.empty((block.size, 3, 3)), np.empty(block.size)
             near = nearest_spots(tree, block, _NEIGHBORS)
-            gradient_products(padded, near, block, own_features, found, subtracted)
+            gradient_products(placed, near, block, own_features, found, subtracted)
             tensors[spots[block]] = axes @ found[:, : axes.shape[1], : axes.shape[1]] @ axes.T
             noise[spots[block], 0] = subtracted
     (averaged,) = means_along_edges(np.hstack([tensors.reshape(n, -1), noise]), pattern, (_ROUNDS,))

@@ -1,4 +1,4 @@
-"""Nearest spots in space, the mutual k-nearest-neighbour graph, and means over the neighbours in a graph."""
+"""Nearest spots in space, the mutual k-nearest-neighbour graph, and what is made of coordinates and edges."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,17 @@ from spatialpdvi.kernels.graph import means_over_neighbours, order_neighbours
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import in_blocks, nearest
 
-__all__ = ["means_along_edges", "median_spacing", "mutual_knn", "nearest_spots", "order_nearest"]
+__all__ = [
+    "along_longest_side",
+    "between_groups",
+    "in_space",
+    "means_along_edges",
+    "median_spacing",
+    "mutual_knn",
+    "nearest_spots",
+    "only_edges",
+    "order_nearest",
+]
 
 _SAME = 1e9  # steps in the k-th distance: distances that agree to one step are ties
 _AT_A_TIME = 1 << 13  # spots of which a thread searches the neighbours at a time
@@ -124,6 +134,32 @@ def means_along_edges(values: np.ndarray, pattern: sp.csr_matrix, rounds: Sequen
                 spare.append(values)
             values, done = means, done + 1
         yield values
+
+
+def between_groups(graph: sp.csr_matrix, codes: np.ndarray) -> np.ndarray:
+    """Return whether each stored edge of a graph (n, n), in its order, joins spots of two groups, from codes (n,)."""
+    return np.asarray(np.repeat(codes, np.diff(graph.indptr)) != codes[graph.indices])
+
+
+def only_edges(graph: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
+    """Return a graph (n, n) with those of its stored edges alone that are chosen, bool in their order."""
+    indptr = np.append(0, np.cumsum(chosen))[graph.indptr]
+    kept = sp.csr_matrix((graph.data[chosen], graph.indices[chosen], indptr), shape=graph.shape)
+    kept.sum_duplicates()  # which sorts too: a graph that users give may be neither
+    return kept
+
+
+def in_space(coordinates: np.ndarray) -> np.ndarray:
+    """Return coordinates (n, 1), (n, 2) or (n, 3) as (n, 3) float64, with zeros where there were none."""
+    placed = np.zeros((coordinates.shape[0], 3))
+    placed[:, : coordinates.shape[1]] = coordinates
+    return placed
+
+
+def along_longest_side(coordinates: np.ndarray, spots: np.ndarray) -> np.ndarray:
+    """Return spots (m,) in the order of their places along the longest side of the box around them."""
+    own = coordinates[spots]
+    return np.asarray(spots[np.argsort(own[:, np.ptp(own, axis=0).argmax()], kind="stable")])
 
 
 def median_spacing(coordinates: np.ndarray) -> float:

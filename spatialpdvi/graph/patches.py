@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.graph.neighbors import between_groups, only_edges
 from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
 
 __all__ = ["Cells", "Patch", "Patching", "make_patches"]
@@ -93,10 +94,8 @@ def make_patches(
     n_patches = first
     dropped = 0
     if not keep_cross_edges:
-        rows = np.repeat(np.arange(n), np.diff(graph.indptr))
-        keep = patch_of[rows] == patch_of[graph.indices]
-        dropped = (keep.size - int(keep.sum())) // 2
-        graph = sp.csr_matrix((graph.data[keep], (rows[keep], graph.indices[keep])), shape=graph.shape)
+        crossing = between_groups(graph, patch_of)
+        dropped, graph = int(crossing.sum()) // 2, only_edges(graph, ~crossing)
     colour = np.empty(n, dtype=np.int32)
     colour_greedily(graph.indptr, graph.indices, patch_of, colour)
     order = np.lexsort((np.arange(n), colour, patch_of))

@@ -7,6 +7,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.graph.neighbors import in_space
 from spatialpdvi.kernels.graph import cosine_csr, cosine_dense, flow_term, quadratic_form
 
 __all__ = ["scale_weights", "weigh_by_layers", "weigh_edges"]
@@ -47,10 +48,8 @@ def weigh_edges(
     n = coordinates.shape[0]
     upper = sp.triu(pattern, k=1).tocoo()
     rows, cols = upper.row.astype(np.int64), upper.col.astype(np.int64)
-    padded = np.zeros((n, 3))
-    padded[:, : coordinates.shape[1]] = coordinates
     along = np.empty(rows.size)
-    flow_term(padded, normals, rows, cols, along)
+    flow_term(in_space(coordinates), normals, rows, cols, along)
     cosine = np.empty(rows.size)
     if isinstance(features, np.ndarray):
         cosine_dense(features, rows, cols, cosine)

@@ -103,7 +103,7 @@ def mixture_of(x: np.ndarray, labels: np.ndarray, k: int, *, ridge: float) -> Mi
     return mixture._replace(means=mixture.means + centre)
 
 
-def fit_kmeans(x: np.ndarray, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
+def fit_kmeans(x: np.ndarray, k: int, *, seed: int, n_init: int) -> np.ndarray:
     """Return the centres (K, d) of the best of several k-means of x (n, d), each from a greedy k-means++."""
     centre, centred = _centred(x)
     rng = np.random.RandomState(seed)

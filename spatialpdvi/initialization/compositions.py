@@ -14,7 +14,7 @@ from spatialpdvi.initialization.start import Start, one_hot
 from spatialpdvi.initialization.states import States, posterior_without_domains
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import ONE_BY_ONE, SAMPLED_FROM, SMALL
-from spatialpdvi.problems.composition import CompositionGlobals
+from spatialpdvi.problems.composition import CompositionGlobals, composed
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import data_term as state_term
 from spatialpdvi.runtime.rows import slices
@@ -282,8 +282,7 @@ def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
         one_hot(labels[rows], k).T @ posterior_without_domains(_likelihood(states, rows), states.share)
         for rows in slices(labels.size)
     )
-    weights = np.asarray(found) + _prior_weight(states)
-    return _start(states, labels, weights / weights.sum(axis=1, keepdims=True))
+    return _start(states, labels, composed(np.asarray(found), _prior_weight(states)))
 
 
 def settle_labels(data_term: np.ndarray, graph: sp.csr_matrix) -> np.ndarray:

@@ -21,7 +21,7 @@ from spatialpdvi.kernels.mixture import evaluate_spots, sweep
 from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import compose, fit_domains
 from spatialpdvi.options.states import SAMPLED_FROM
-from spatialpdvi.problems.composition import StateLikelihoods
+from spatialpdvi.problems.composition import StateLikelihoods, composed
 from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = [
@@ -251,8 +251,7 @@ class Landscape:
 
     def composed(self, members: np.ndarray) -> np.ndarray:
         """Return the compositions (K, C) of domains with ``members`` M (K, C) (C5)."""
-        weights = members + self.prior_weight
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        return composed(members, self.prior_weight)
 
     def _rooms(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays that this thread keeps from fit to fit, in which a data term and what follows from it are made.

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.features import Features
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, log_variance
 from spatialpdvi.runtime.rows import slices
 
 __all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels", "whitening"]
@@ -70,8 +70,7 @@ def start_from_labels(
         between = means[filled].var(axis=0) if filled.sum() > 1 else np.zeros(d)
         noise, prior = _floored(within, between)
         hyperparameters = Hyperparameters(np.sqrt(noise), np.sqrt(prior), xi)
-    precision = counts[:, None] / hyperparameters.noise_sd**2 + 1.0 / hyperparameters.prior_sd**2
-    return Start(labels, PottsGlobals(means, -np.log(precision)), hyperparameters)
+    return Start(labels, PottsGlobals(means, log_variance(counts, hyperparameters)), hyperparameters)
 
 
 def noise_rotation(features: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:

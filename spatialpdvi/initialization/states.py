@@ -17,7 +17,7 @@ from spatialpdvi.initialization.restarts import LEARNT_FROM, RIDGE, kmeans_label
 from spatialpdvi.initialization.start import one_hot, whitening
 from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, nearest_domain
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, log_variance, nearest_domain
 from spatialpdvi.runtime.rows import slices
 
 __all__ = [
@@ -281,8 +281,7 @@ def _states(features: np.ndarray, limit: OutlierLimit, mixture: Mixture, some: n
     centre = share @ means
     spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
     hyperparameters = Hyperparameters(np.ones(centre.size), spread, centre)
-    precision = features.shape[0] * share[:, None] + 1.0 / spread**2
-    lam = PottsGlobals(means, -np.log(precision))
+    lam = PottsGlobals(means, log_variance(features.shape[0] * share, hyperparameters))
     fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
     for rows in slices(features.shape[0]):
         fitted[rows] = limit.apply(features[rows]) @ rotation

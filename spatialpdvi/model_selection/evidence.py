@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
+from spatialpdvi.graph.neighbors import along_longest_side
 from spatialpdvi.initialization.compositions import landscape_of
 from spatialpdvi.initialization.landscape import Fit, Landscape, Places, members
 from spatialpdvi.initialization.search import composition_labels, unions
@@ -114,8 +115,7 @@ def _sample(coordinates: np.ndarray, labels: np.ndarray, rng: np.random.Generato
 
 def _halves(coordinates: np.ndarray, piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A piece cut at the median of its longer side; the first half is never the smaller one."""
-    xy = coordinates[piece]
-    ranked = piece[np.argsort(xy[:, np.ptp(xy, axis=0).argmax()], kind="stable")]
+    ranked = along_longest_side(coordinates, piece)
     middle = -(-piece.size // 2)
     return ranked[:middle], ranked[middle:]
 

@@ -10,15 +10,12 @@ from spatialpdvi.options.validation import check_range, kind_of, read_min_counts
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
-    "CORRECTIONS",
-    "DUALS",
+    "IRRELEVANT",
     "KMEANS",
     "OF_A_SECTION",
     "RESTARTS",
     "SOLVERS",
     "SOLVER_OPTIONS",
-    "TOTALS",
-    "TRANSFORMS",
     "FitOptions",
     "option_table",
 ]
@@ -32,6 +29,8 @@ TOTALS = ("all", "selected")
 KMEANS = "kmeans"  # a start that is no column of obs
 # options that describe a section, and not the model that is fitted to it
 OF_A_SECTION = ("layer", "spatial_key", "label_key", "sample_key", "mask", "min_counts", "min_genes")
+# options that change neither what is fitted nor how
+IRRELEVANT = {"key_added", "save_graph", "memory"}
 
 # Only the names, since importing the solvers loads numba and the help must not wait for that. A test compares them with
 # the registry of solvers.

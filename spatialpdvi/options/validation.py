@@ -178,12 +178,10 @@ def read_min_counts(value: Any) -> int | str | None:
     """
     if value is None:
         return None
-    text = str(value).strip().lower() if isinstance(value, str | Integral) and not isinstance(value, bool) else ""
-    if text == "auto":
-        return text
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= _LARGEST:
-        return int(text)
-    raise InputError("a whole number of at least 1, or auto", repr(value), option="min_counts")
+    found = _word_or_number(value, ("auto",), 1, _LARGEST)
+    if found is None:
+        raise InputError("a whole number of at least 1, or auto", repr(value), option="min_counts")
+    return found
 
 
 def read_states(value: Any) -> int | str:
@@ -199,11 +197,16 @@ def read_states(value: Any) -> int | str:
     InputError
         Where the value is none of these, or the number is below 2 or above 1,000.
     """
+    found = _word_or_number(value, ("auto", "off"), _FEWEST_STATES, _MOST_STATES)
+    if found is None:
+        expected = f"a whole number from {_FEWEST_STATES} to {_MOST_STATES:,}, auto or off"
+        raise InputError(expected, repr(value), option="states")
+    return found
+
+
+def _word_or_number(value: Any, words: tuple[str, ...], least: int, most: int) -> int | str | None:
+    """Return one of the words, or a whole number in a range, which may be text too; None for all else."""
     text = str(value).strip().lower() if isinstance(value, str | Integral) and not isinstance(value, bool) else ""
-    if text in ("auto", "off"):
+    if text in words:
         return text
-    if text.isascii() and text.isdigit() and _FEWEST_STATES <= int(text) <= _MOST_STATES:
-        return int(text)
-    raise InputError(
-        f"a whole number from {_FEWEST_STATES} to {_MOST_STATES:,}, auto or off", repr(value), option="states"
-    )
+    return int(text) if text.isascii() and text.isdigit() and least <= int(text) <= most else None

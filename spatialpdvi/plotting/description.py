@@ -14,7 +14,7 @@ from spatialpdvi.plotting.charts import composition_size, draw_composition, draw
 from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
 
-__all__ = ["composition_figure", "contacts_figure", "contacts_size", "draw_contacts"]
+__all__ = ["composition_figure", "contacts_figure"]
 
 _MOST = 20  # sections of one picture
 _CELL, _NARROWEST = 0.36, 1.6  # inches

@@ -15,7 +15,7 @@ from spatialpdvi.plotting.labels import Labels
 from spatialpdvi.plotting.maps import add_bar, add_legend, paint_labels
 from spatialpdvi.plotting.tissue import Tissue
 
-__all__ = ["Edges", "choose_edges", "draw_edges", "draw_flow"]
+__all__ = ["choose_edges", "draw_edges", "draw_flow"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ from spatialpdvi.plotting.labels import printable, short
 from spatialpdvi.plotting.page import TEXT, Heading, Panel, draw_page
 from spatialpdvi.plotting.view import View
 
-__all__ = ["draw_intervals", "intervals_figure", "intervals_panel", "intervals_panel_size", "intervals_size"]
+__all__ = ["intervals_figure", "intervals_panel", "intervals_panel_size"]
 
 _MOST = 60  # rows of a panel
 _WIDTH, _ROW = 3.2, 0.17  # inches

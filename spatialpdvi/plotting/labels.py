@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from spatialpdvi.errors import InputError, InputWarning
+from spatialpdvi.io.section.labels import label_text
 from spatialpdvi.metrics.clustering import best_pairs, overlap
 from spatialpdvi.palette import further_colours, palette
 
@@ -68,16 +69,9 @@ def check_labels(values: Any, *, n: int, what: str) -> Labels:
             negative = int((names < 0).sum())  # sorted, so these are the first
             codes, names = np.maximum(codes - negative, -1), names[negative:]
     used = np.bincount(codes[codes >= 0], minlength=len(names)) > 0
-    texts = [_text(names[code]) for code in np.flatnonzero(used)]
+    texts = [printable(label_text(names[code])) for code in np.flatnonzero(used)]
     place = np.append(np.cumsum(used) - 1, -1)  # the last is that of the code -1
     return Labels(place[codes], texts)
-
-
-def _text(name: Any) -> str:
-    """Return the name as text; whole numbers that became floats beside missing values lose their ``.0``."""
-    if isinstance(name, float | np.floating) and float(name).is_integer():
-        return str(int(name))
-    return printable(str(name))
 
 
 def printable(text: str) -> str:

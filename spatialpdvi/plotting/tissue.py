@@ -14,7 +14,7 @@ from spatialpdvi.plotting.labels import Labels, check_labels, short
 from spatialpdvi.plotting.page import TEXT
 from spatialpdvi.plotting.spots import Spots, place_spots
 
-__all__ = ["Cell", "Map", "PlacedSection", "Tissue", "place_tissue"]
+__all__ = ["Cell", "Map", "Tissue", "place_tissue"]
 
 Ints = NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from spatialpdvi.prediction.places import BORDERS, Carried, FittedSpots, carry
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
 
-__all__ = ["OF_RESULT", "FittedDomains", "TransferOptions", "TransferResult", "carry_domains", "read_fitted_domains"]
+__all__ = ["OF_RESULT", "TransferOptions", "TransferResult", "carry_domains", "read_fitted_domains"]
 
 OF_RESULT = {"key_added": "new_key"}  # what the key of a result is called here; another key of the fit would not help
 

@@ -34,6 +34,7 @@ __all__ = [
     "CompositionMixture",
     "CompositionStatistics",
     "StateLikelihoods",
+    "composed",
     "domain_term",
 ]
 
@@ -253,6 +254,12 @@ class StateLikelihoods(NamedTuple):
         """Return the posterior (n, C) of the states, ``sum_k phi_ik psi_ikc``, for `weighted` posteriors."""
         weighted = wrap_features(mixed).data_term(composition, np.zeros(composition.shape[1]))
         return np.asarray(self.relative * weighted)
+
+
+def composed(members: np.ndarray, prior_weight: np.ndarray) -> np.ndarray:
+    """Return the compositions pi (K, C) of domains with ``members`` M (K, C) and the prior's weights a (C,) (C5)."""
+    weights = members + prior_weight
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def domain_term(features: Features, lam: CompositionGlobals, noise_precision: np.ndarray) -> np.ndarray:

@@ -21,10 +21,19 @@ import numpy as np
 from spatialpdvi.graph.patches import Patch
 from spatialpdvi.kernels.globals import augmented_log_variance, augmented_mean
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep, sweep_cells
-from spatialpdvi.problems.base import Evaluation, blockwise
+from spatialpdvi.problems.base import Evaluation, blockwise, total
 from spatialpdvi.problems.features import Features
 
-__all__ = ["Hyperparameters", "Part", "PottsGlobals", "PottsMixture", "Statistics", "data_term", "nearest_domain"]
+__all__ = [
+    "Hyperparameters",
+    "Part",
+    "PottsGlobals",
+    "PottsMixture",
+    "Statistics",
+    "data_term",
+    "log_variance",
+    "nearest_domain",
+]
 
 
 class PottsGlobals(NamedTuple):
@@ -180,9 +189,9 @@ class PottsMixture:
             neg_elbo += part.neg_elbo
             residual_sum += part.residual_sum
             residual_max = float(np.maximum(residual_max, part.residual_max))  # NaN stays NaN
-            squares = blockwise(lambda total, own: total + own**2, squares, self._evidence(part.statistics, p.share))
-        total = blockwise(lambda *own: sum(own), *(part.statistics for part in parts))
-        evidence, gradient = self._evidence(total, 1.0), self._gradient(total, 1.0, lam)
+            squares = blockwise(lambda square, own: square + own**2, squares, self._evidence(part.statistics, p.share))
+        whole = total(part.statistics for part in parts)
+        evidence, gradient = self._evidence(whole, 1.0), self._gradient(whole, 1.0, lam)
         curvature = self._curvature(evidence, lam)
         return Evaluation(
             neg_elbo=float(neg_elbo),
@@ -240,6 +249,11 @@ class PottsMixture:
             precision * lam.m - statistics.sums * self._noise_precision - prior,
             0.5 * (precision * np.exp(lam.rho) - share),
         )
+
+
+def log_variance(counts: np.ndarray, hyperparameters: Hyperparameters) -> np.ndarray:
+    """Return rho (K, d) of means with ``counts`` N (K,) spots each, ``-log(N/sigma0^2 + 1/sigma1^2)`` (E7)."""
+    return np.asarray(-np.log(counts[:, None] / hyperparameters.noise_sd**2 + 1.0 / hyperparameters.prior_sd**2))
 
 
 def data_term(features: Features, lam: PottsGlobals, noise_precision: np.ndarray) -> np.ndarray:

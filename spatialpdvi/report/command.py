@@ -15,7 +15,7 @@ from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
 from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.report.content import Material, number
 
-__all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options", "transfer_command"]
+__all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options"]
 
 # Options of `fit` that `predict` takes as well; all others are in the model.
 _OF_PREDICT = (*OF_A_SECTION, "key_added", "save_graph", "correct")

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 __all__ = [
     "Blocks",
     "Check",
-    "ColumnRows",
     "CountRows",
     "JoinedRows",
     "Rows",

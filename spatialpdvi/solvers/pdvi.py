@@ -49,7 +49,7 @@ from spatialpdvi.problems.base import Blocks, Evaluation, Problem, blockwise, to
 from spatialpdvi.solvers.base import Solver, SolverSettings, shuffled_batches
 from spatialpdvi.solvers.coordinate_ascent import CAVI
 
-__all__ = ["P2DVI", "PDVI", "Message", "Shared"]
+__all__ = ["P2DVI", "PDVI", "Shared"]
 
 
 PATIENCE = 10  # epochs in a window; steps become smaller if stationarity is no better than in the window before

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.tissue import Neighbours, Tissue
 
-__all__ = ["Cells", "Leak", "draw_cells", "draw_compositions", "one_state_each"]
+__all__ = ["Cells", "draw_cells", "draw_compositions", "one_state_each"]
 
 Floats = NDArray[np.float64]
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from spatialpdvi.graph.neighbors import along_longest_side
+
 __all__ = ["SMALLEST", "BlockSums", "block_sums", "choose_blocks", "spatial_blocks"]
 
 SMALLEST = 12  # spots of a block
@@ -55,8 +57,7 @@ def spatial_blocks(coordinates: np.ndarray, sections: Sequence[np.ndarray], size
             blocks[spots] = number
             number += 1
             continue
-        axis = int(np.ptp(coordinates[spots], axis=0).argmax())
-        ordered = spots[np.argsort(coordinates[spots, axis], kind="stable")]
+        ordered = along_longest_side(coordinates, spots)
         half = ordered.size // 2
         parts += [ordered[half:], ordered[:half]]
     return blocks

@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from spatialpdvi.features.moments import SPOT_TOTAL
+from spatialpdvi.io.results.tables import Tables
 from spatialpdvi.uncertainty.methods import Estimate, variances
 
 __all__ = [
@@ -27,7 +28,7 @@ _LOG2 = np.log(2.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Intervals:
+class Intervals(Tables):
     """What `spatialpdvi.intervals` finds. docs/outputs.md explains the columns of the tables.
 
     Parameters
@@ -42,23 +43,15 @@ class Intervals:
         The options, the size of blocks and the versions of the libraries.
     """
 
+    names = TABLES
     expression: pd.DataFrame
     contrasts: pd.DataFrame
     composition: pd.DataFrame | None
     params: Mapping[str, Any]
 
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Return the tables that there are, by their names."""
-        found = {name: getattr(self, name) for name in TABLES}
-        return {name: table for name, table in found.items() if table is not None}
-
     def stored(self) -> dict[str, Any]:
         """Return the tables as columns of equal length, to be stored, and the options in ``params``; none is empty."""
-        columns = {
-            name: {column: table[column].to_numpy() for column in table} for name, table in self.tables().items()
-        }
-        filled = {name: own for name, own in columns.items() if len(getattr(self, name))}
-        return {"params": {name: value for name, value in self.params.items() if value is not None}, **filled}
+        return self.columns(self.tables())
 
 
 def mean_bounds(found: Estimate, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

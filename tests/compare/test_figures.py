@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from figures import drawn_colours
+from figures import are_apart, drawn_colours
 from matplotlib.colors import to_hex
 
 from spatialpdvi.compare.convergence import band, draw_convergence
@@ -91,7 +91,7 @@ def test_maps_show_the_annotation_first_and_domains_in_its_colours(make_run, tmp
     assert set(_colours(b, xy)) == {UNLABELLED}
     boxes = [axes.get_position() for axes in figure.axes]
     assert boxes[0].x1 < boxes[1].x0
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert are_apart(boxes)
 
 
 def test_maps_without_labels_match_the_first_solver(make_run):
@@ -126,5 +126,5 @@ def test_titles_of_narrow_maps_do_not_touch(make_run):
     figure.draw_without_rendering()
     right = figure.bbox.x1
     boxes = [axes.get_tightbbox() for axes in figure.axes]
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert are_apart(boxes)
     assert all(box.x0 >= 0 and box.x1 <= right for box in boxes)

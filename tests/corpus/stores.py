@@ -12,7 +12,7 @@ import anndata as ad
 import numcodecs
 import numpy as np
 import zarr
-from zarr_samples import FORMATS, chunks_of, lose, write_spatialdata, write_zarr
+from zarr_samples import FORMATS, chunks_of, lose, metadata_of, write_spatialdata, write_zarr
 
 from corpus.cases import FIT, OK, REFUSED, Case, Contents, flipped, outcome, section
 
@@ -48,15 +48,11 @@ def _fit(
     return Case(f"zarr {version}: {name}", make, line, codes, same)
 
 
-def _metadata_of(store: Path, element: str) -> Path:
-    return next(path for name in ("zarr.json", ".zarray", ".zgroup") if (path := store / element / name).exists())
-
-
 def _rewrite(element: str, **changes: object) -> Change:
     """Fields of an element's metadata changed; None removes one."""
 
     def change(store: Path) -> None:
-        path = _metadata_of(store, element)
+        path = metadata_of(store, element)
         content = json.loads(path.read_text()) | changes
         path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
@@ -65,12 +61,12 @@ def _rewrite(element: str, **changes: object) -> Change:
 
 def _lost(version: int) -> Iterator[Case]:
     for element in ELEMENTS:
-        gone = lambda store, element=element: _metadata_of(store, element).unlink()  # noqa: E731
+        gone = lambda store, element=element: metadata_of(store, element).unlink()  # noqa: E731
         yield _fit(f"no metadata of {element or 'the root'}", version, gone, REFUSED)
         for number, content in enumerate(("", "[]", "3", "{}", "null", "[" * 10**5, '{"zarr_format": 9}', "\udcff")):
 
             def broken(store: Path, element: str = element, content: str = content) -> None:
-                _metadata_of(store, element).write_bytes(content.encode("utf-8", "surrogateescape"))
+                metadata_of(store, element).write_bytes(content.encode("utf-8", "surrogateescape"))
 
             if number % 4 == len(element) % 4 or not element:
                 yield _fit(f"metadata {number} of {element or 'the root'}", version, broken, REFUSED)

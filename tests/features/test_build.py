@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scanpy as sc
 import scipy.sparse as sp
+from conftest import plain_section
 
 from spatialpdvi import FitOptions, InputError, InputWarning
 from spatialpdvi.features.build import raw_features
@@ -159,15 +160,8 @@ def test_half_the_spots_that_a_domain_has_in_a_section_are_averaged_at_most(sect
     assert 30 <= found["halves"] <= 300 / 3 / 2 < found["five_apart"] <= 600 / 3 / 2
 
 
-def _plain(n=12, genes=7, seed=0):
-    rng = np.random.default_rng(seed)
-    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
-    adata.obsm["spatial"] = rng.random((n, 2))
-    return adata
-
-
 def test_a_constant_column_is_not_far_from_zero():
-    adata = _plain(n=40)
+    adata = plain_section(n=40)
     adata.obsm["mine"] = np.column_stack([np.random.default_rng(0).normal(size=(40, 3)), np.full(40, 5.0)])
     options = FitOptions(k=2, rep="mine", smooth=0)
     section = read_inputs(AnnDataSource(adata), options)
@@ -177,7 +171,7 @@ def test_a_constant_column_is_not_far_from_zero():
 
 
 def test_the_space_of_far_columns_knows_what_was_subtracted():
-    adata = _plain(n=40)
+    adata = plain_section(n=40)
     adata.obsm["mine"] = np.random.default_rng(0).normal(size=(40, 3)) + 1e3
     options = FitOptions(k=2, rep="mine", smooth=0)
     raw = raw_features(read_inputs(AnnDataSource(adata), options), FeatureSettings.of(options), Progress())

@@ -5,19 +5,11 @@ import numpy as np
 import pytest
 import scanpy as sc
 import scipy.sparse as sp
+from conftest import Cut
 
 from spatialpdvi.features.scaling import ColumnMoments, is_constant, normalised_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
 from spatialpdvi.kernels.counts import column_products, project_rows
-
-
-class _Cut:
-    def __init__(self, matrix, step):
-        self.matrix, self.step, self.shape = matrix, step, matrix.shape
-
-    def blocks(self):
-        for first in range(0, self.shape[0], self.step):
-            yield self.matrix[first : first + self.step]
 
 
 @pytest.fixture
@@ -31,7 +23,7 @@ def counts():
 
 @pytest.mark.parametrize("step", [1, 7, 150])
 def test_sums_are_those_of_the_matrix(counts, step):
-    found = tally(_Cut(counts, step))
+    found = tally(Cut(counts, step))
     dense = counts.toarray().astype(float)
     assert dense.max() > 1000
     np.testing.assert_array_equal(found.totals, dense.sum(axis=1))
@@ -62,7 +54,7 @@ def test_genes_are_scanpys_also_where_counts_are_clipped(counts, n_top):
 @pytest.mark.parametrize("known", [0.0, 0.3, 1.0, 2.0])
 def test_columns_taken_block_by_block_are_the_matrix_columns(counts, step, known):
     genes = np.arange(1, 200, 3)
-    taken = take_genes(_Cut(counts, step), genes, int(known * counts[:, genes].nnz))
+    taken = take_genes(Cut(counts, step), genes, int(known * counts[:, genes].nnz))
     assert taken.dtype == np.float32
     assert taken.has_sorted_indices
     np.testing.assert_array_equal(taken.toarray(), counts[:, genes].toarray())
@@ -79,7 +71,7 @@ def test_a_column_is_constant_only_where_it_has_one_value_in_all_rows():
 def test_products_of_columns_are_those_of_the_matrix_with_the_same_bits_for_any_blocks_and_teams(counts, step, n_teams):
     values = normalised_genes(counts, tally(counts).totals, target_sum=1e3, transform="log1p")
     found = []
-    for blocks, teams, version in ((_Cut(values, step), n_teams, "parallel"), (_Cut(values, 150), 1, "serial")):
+    for blocks, teams, version in ((Cut(values, step), n_teams, "parallel"), (Cut(values, 150), 1, "serial")):
         products, moments = np.zeros((200, 200)), ColumnMoments(*values.shape)
         for block in blocks.blocks():
             getattr(column_products, version)(block.data, block.indices, block.indptr, teams, products)

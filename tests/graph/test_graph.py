@@ -1,9 +1,9 @@
 """Neighbours, flow directions and edge weights on small cases that can be checked by hand or by brute force."""
 
-import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from conftest import plain_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -309,13 +309,6 @@ def test_a_handful_of_spots_has_forms_of_zero_or_finite_ones(n):
     assert np.isfinite(_forms(points, rng.normal(size=(n, 3)), mutual_knn(points, 3))).all()
 
 
-def _plain(n=12, genes=7, seed=0):
-    rng = np.random.default_rng(seed)
-    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
-    adata.obsm["spatial"] = rng.random((n, 2))
-    return adata
-
-
 def test_values_of_a_given_graph_multiply_those_of_layers():
     rng = np.random.default_rng(0)
     places = rng.random((200, 2))
@@ -334,7 +327,7 @@ def test_values_of_a_given_graph_multiply_those_of_layers():
 
 
 def test_without_a_pull_spots_without_neighbours_are_not_warned_of(recwarn):
-    adata = _plain(n=30)
+    adata = plain_section(n=30)
     adata.obsm["spatial"][0] = 1e6
     section = read_section(AnnDataSource(adata))
     features = np.random.default_rng(0).normal(size=(30, 3))

@@ -1,5 +1,6 @@
 """Small sections, as AnnData and as files of several ages."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
+from spatialpdvi.io.results.keys import Keys, check_free
+from spatialpdvi.io.section.section import read_section
 
 N_SPOTS, N_GENES = 12, 7
 
@@ -43,6 +47,33 @@ def adata() -> ad.AnnData:
 @pytest.fixture(scope="session")
 def make() -> MakeAnnData:
     return make_adata
+
+
+def _read_parts(path: Path) -> dict[str, list[Any]] | None:
+    try:
+        with H5adSource(path) as source:
+            check_free(source, Keys())
+            section = read_section(source, layer="count")
+    except InputError as error:
+        message = str(error)
+    else:
+        message = ""
+    if message:
+        assert re.fullmatch(r"(Expected .*, found .*|There is .*)\. .*\.", message), message
+        return None
+    return {
+        "layers/count": section.counts.toarray().tolist(),
+        "var/_index": list(section.gene_names),
+        "obs/_index": list(section.spot_names),
+        "obsm/spatial": section.coordinates.tolist(),
+        "obs/annotation": [] if section.labels is None else list(section.labels),
+    }
+
+
+@pytest.fixture(scope="session")
+def read_parts() -> Callable[[Path], dict[str, list[Any]] | None]:
+    """What a fit reads of a file or store, to be compared; None where that is an error of one sentence."""
+    return _read_parts
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import plain_section
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -116,15 +117,8 @@ def test_spots_that_are_left_out_may_have_no_counts_or_features(adata, source_of
         read_section(source_of(adata))
 
 
-def _plain(n=12, genes=7, seed=0):
-    rng = np.random.default_rng(seed)
-    adata = ad.AnnData(sp.csr_matrix(rng.poisson(2.0, size=(n, genes)).astype(np.float32)))
-    adata.obsm["spatial"] = rng.random((n, 2))
-    return adata
-
-
 def test_coordinates_in_a_frame_lose_the_spots_that_are_left_out():
-    adata = _plain()
+    adata = plain_section()
     places = adata.obsm["spatial"]
     adata.obsm["spatial"] = pd.DataFrame(places, columns=["x", "y"], index=adata.obs_names)
     adata.obs["fine"] = np.arange(12) % 3 > 0
@@ -135,7 +129,7 @@ def test_coordinates_in_a_frame_lose_the_spots_that_are_left_out():
 def test_graphs_are_joined_in_the_order_of_the_sections():
     sections = []
     for seed, n in enumerate((8, 12)):
-        adata = _plain(n=n, seed=seed)
+        adata = plain_section(n=n, seed=seed)
         adata.obsp["mine"] = sp.csr_matrix(np.triu(np.ones((n, n)), 1) * (seed + 1))
         adata.obsp["mine"] = sp.csr_matrix(adata.obsp["mine"] + adata.obsp["mine"].T)
         sections.append(read_section(AnnDataSource(adata), graph="mine"))
@@ -154,7 +148,7 @@ def test_a_spot_with_exactly_the_limit_is_kept():
 
 
 def test_a_section_that_lacks_genes_is_told_when_it_is_read():
-    adata = _plain(n=60)
+    adata = plain_section(n=60)
     adata.obs["slice"] = np.repeat(["a", "b"], 30)
     counts = adata.X.toarray()
     counts[:30, :4] = 0
@@ -164,7 +158,7 @@ def test_a_section_that_lacks_genes_is_told_when_it_is_read():
 
 
 def test_a_file_that_lacks_genes_is_told_when_files_are_joined():
-    adata = _plain(n=60)
+    adata = plain_section(n=60)
     counts = adata.X.toarray()
     counts[:30, :4] = 0
     adata.X = sp.csr_matrix(counts)

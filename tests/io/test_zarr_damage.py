@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from conftest import seeds
-from zarr_samples import FORMATS, chunks_of, names_of, write_zarr
+from zarr_samples import FORMATS, chunks_of, metadata_of, names_of, write_zarr
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
@@ -65,10 +65,6 @@ def refusal(store, **options) -> str:
     assert re.match(r"Expected .*, found .*\. ", said), said
     assert "\n" not in said
     return said
-
-
-def metadata_of(store, element):
-    return next(path for name in ("zarr.json", ".zarray", ".zgroup") if (path := store / element / name).exists())
 
 
 def rewrite(path, **changes) -> None:
@@ -272,28 +268,6 @@ def test_blosc_out_of_sight(third) -> None:
         assert "the unknown codec 'blosc inside of another codec' in it (obs/depth)" in refusal(third)
 
 
-def read_parts(store) -> dict[str, list] | None:
-    """What a fit reads of a store, to be compared; None where that is an error of one sentence."""
-    try:
-        with H5adSource(store) as source:
-            check_free(source, Keys())
-            section = read_section(source, layer="count")
-    except InputError as error:
-        message = str(error)
-    else:
-        message = ""
-    if message:
-        assert re.fullmatch(r"(Expected .*, found .*|There is .*)\. .*\.", message), message
-        return None
-    return {
-        "layers/count": section.counts.toarray().tolist(),
-        "var/_index": list(section.gene_names),
-        "obs/_index": list(section.spot_names),
-        "obsm/spatial": section.coordinates.tolist(),
-        "obs/annotation": [] if section.labels is None else list(section.labels),
-    }
-
-
 def flip(file, rng, *, without=rb"\Z.") -> None:
     """Change one bit of a file, outside of what matches a pattern."""
     content = bytearray(file.read_bytes())
@@ -309,7 +283,7 @@ UNPROTECTED = rb'"column-order": \[[^]]*\]|"(dtype|data_type|endian)": "[^"]*"'
 
 
 @pytest.mark.parametrize("seed", seeds(3, 20))
-def test_a_flipped_bit_of_the_metadata_is_an_error_or_changes_nothing(store, seed) -> None:
+def test_a_flipped_bit_of_the_metadata_is_an_error_or_changes_nothing(store, read_parts, seed) -> None:
     rng = np.random.default_rng(seed)
     original = read_parts(store)
     files = sorted(path for path in store.rglob("*") if path.is_file() and not is_chunk(path.name))
@@ -335,7 +309,7 @@ def test_a_flipped_bit_of_the_metadata_is_an_error_or_changes_nothing(store, see
     ],
 )
 @pytest.mark.filterwarnings("ignore::spatialpdvi.errors.InputWarning")  # of damaged coordinates, counts and names
-def test_a_flipped_bit_of_a_chunk_is_an_error_or_changes_its_array_alone(store, array, seed) -> None:
+def test_a_flipped_bit_of_a_chunk_is_an_error_or_changes_its_array_alone(store, read_parts, array, seed) -> None:
     """Zarr's default codecs have no checksum: other values of the array may be read, never of another array."""
     original = read_parts(store)
     flip(chunks_of(store, array)[0], np.random.default_rng(seed))

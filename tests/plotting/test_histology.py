@@ -153,7 +153,7 @@ class TestImage:
         (drawn,) = axes.images
         assert drawn.get_array().ndim == (2 if image.ndim == 2 or image.shape[2] == 1 else 3)
         assert np.asarray(drawn.get_array()).max() <= (255 if dtype == np.uint8 else 1)
-        assert axes.collections == [] or len(axes.collections) == 0
+        assert len(axes.collections) == 0
 
     def test_each_section_has_its_own(self, adata):
         other = adata.copy()

@@ -2,8 +2,6 @@
 
 import inspect
 import re
-import subprocess
-import sys
 import tracemalloc
 
 import anndata as ad
@@ -12,7 +10,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from figures import drawn_colours, heading, lattice, legend_colours, legend_of, panels
+from conftest import loaded_by
+from figures import are_apart, drawn_colours, heading, lattice, legend_colours, legend_of, panels
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgba
@@ -177,11 +176,10 @@ class TestKinds:
         found = panels(figure)
         assert list(found) == ["Domains and labels", "Domains", "Entropy", "Convergence"]
         boxes = [axes.get_tightbbox() for axes in found.values()]
-        for i, one in enumerate(boxes):
-            assert 0 <= one.x0 < one.x1 <= figure.bbox.x1
-            assert 0 <= one.y0 < one.y1 <= figure.bbox.y1
-            for other in boxes[:i]:
-                assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
+        for box in boxes:
+            assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+            assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
+        assert are_apart(boxes)
         assert _invoke(file, "--kind", ", ".join(kinds), "-o", tmp_path / "a.svg").exit_code == 0
         one_by_one = [word for name in kinds for word in ("--kind", name)]
         assert _invoke(file, *one_by_one, "-o", tmp_path / "b.svg").exit_code == 0
@@ -524,10 +522,7 @@ class TestSections:
         children = axes.child_axes
         assert [child.get_title(loc="left") for child in children] == ["a", "b", "c"]
         axes.figure.canvas.draw()
-        boxes = [child.get_window_extent() for child in children]
-        for i, one in enumerate(boxes):
-            for other in boxes[:i]:
-                assert one.x1 < other.x0 or other.x1 < one.x0 or one.y1 < other.y0 or other.y1 < one.y0
+        assert are_apart([child.get_window_extent() for child in children])
         codes = sections.obs["slice"].cat.codes.to_numpy()
         for number, child in enumerate(children):
             (drawn,) = child.collections
@@ -605,8 +600,7 @@ class TestSections:
         ]
         assert len({text.get_text() for text in texts}) == n
         assert all(f"{i:02d}" in text.get_text() for i, text in enumerate(texts))
-        boxes = [text.get_window_extent() for text in texts]
-        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+        assert are_apart([text.get_window_extent() for text in texts])
 
     def test_names_that_no_font_can_draw(self):
         tissue = place_tissue(lattice(2, 2), ["a\n", "a\n", "\udcff", "\udcff"])
@@ -763,15 +757,9 @@ class TestAxes:
         assert plt.get_fignums() == [axes.figure.number]
 
     def test_importing_costs_nothing(self):
-        code = (
-            "import sys, spatialpdvi\n"
-            "assert 'pl' in dir(spatialpdvi)\n"
-            "loaded = {'matplotlib', 'numpy', 'anndata'} & set(sys.modules)\n"
-            "spatialpdvi.pl.domains\n"
-            "sys.exit(','.join(sorted(loaded | ({'matplotlib.pyplot'} & set(sys.modules)))) or 0)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        code = "import spatialpdvi\nassert 'pl' in dir(spatialpdvi)"
+        assert loaded_by(code).isdisjoint({"matplotlib", "numpy", "anndata"})
+        assert "matplotlib.pyplot" not in loaded_by(f"{code}\nspatialpdvi.pl.domains")
 
 
 class TestMissing:

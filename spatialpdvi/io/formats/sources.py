@@ -273,7 +273,7 @@ def select_spots(source: Source, spots: np.ndarray) -> Source:
 
 
 def with_elements(
-    source: Source, elements: Mapping[tuple[str, str], Any], *, remove: Collection[tuple[str, str]] = ()
+    source: Source, elements: Mapping[tuple[str, str], Any], *, remove: Collection[tuple[str, str]]
 ) -> Source:
     """Return a section as it will be when elements are written into it.
 

@@ -21,7 +21,6 @@ from spatialpdvi.runtime.rows import CountRows, columns_of
 
 __all__ = [
     "Expression",
-    "GeneCounts",
     "layer_of_the_fit",
     "memory_after_fit",
     "read_expression",
@@ -47,10 +46,10 @@ def read_expression(
     source: Source,
     keys: Keys,
     *,
-    of: str = "domain",
-    layer: str | None = None,
-    gene_key: str | None = None,
-    memory: int | None = None,
+    of: str,
+    layer: str | None,
+    gene_key: str | None,
+    memory: int | None,
 ) -> Expression:
     """Read and check the domains or states that a fit has written, and counts from where the fit had them.
 

@@ -10,7 +10,7 @@ import pandas as pd
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 
-__all__ = ["DEFAULT_PREFIX", "GROUPS_READ", "PER_SPOT", "Keys", "check_free", "check_not_replaced", "prefixes_in"]
+__all__ = ["GROUPS_READ", "PER_SPOT", "Keys", "check_free", "check_not_replaced", "prefixes_in"]
 
 DEFAULT_PREFIX = "pdvi"
 PER_SPOT = ("obs", "obsm", "obsp")  # groups of an AnnData whose elements have a row for each spot

@@ -155,7 +155,7 @@ class _WithCounts:
     _OF_COUNTS = frozenset(
         {
             *("n_vars", "var_names", "var_keys", "var", "layer_keys", "has_matrix", "first_values", "matrix"),
-            *("stored_bytes", "layout", "by_rows", "rows"),
+            *("stored_bytes", "by_rows", "rows"),
         }
     )
 

@@ -26,7 +26,6 @@ __all__ = [
     "fitted_features",
     "fitted_section",
     "read_stored",
-    "stored_params",
 ]
 
 _BLOCK = 1 << 16  # spots whose entropy is computed at a time

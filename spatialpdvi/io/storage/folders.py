@@ -46,9 +46,7 @@ def file_status(path: str | Path) -> tuple[int, int]:
     return size, newest
 
 
-def copy_folder(
-    source: Path, target: Path, *, linked: Callable[[Path], bool] = lambda _: False, never_copied: bool = False
-) -> None:
+def copy_folder(source: Path, target: Path, *, linked: Callable[[Path], bool], never_copied: bool = False) -> None:
     """Copy the files and folders in a folder into another one that exists; anything else is left out.
 
     Parameters
