@@ -104,7 +104,8 @@ class CompositionMixture(PottsMixture):
         for b, p in self.patches.items():
             states = self._likelihoods(b, lam)
             mixed = states.weighted(np.asarray(phi[p.start : p.stop], dtype=float), composition)
-            found[p.start : p.stop] = states.posterior(mixed, composition)
+            with np.errstate(under="ignore"):  # the smallest posteriors are 0 in single precision
+                found[p.start : p.stop] = states.posterior(mixed, composition)
         return found
 
     def augmented_globals(  # type: ignore[override]

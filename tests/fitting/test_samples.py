@@ -365,6 +365,9 @@ def test_sections_that_were_fitted_apart_are_no_fit_of_both():
     with pytest.warns(InputWarning, match=r"^800 spots have a domain, but the fit in uns\['pdvi'\] was of 400\. Where"):
         spatialpdvi.markers(both)
     spatialpdvi.markers(both[both.obs["slice"] == "a"])  # a selection has fewer, which is as it was
+    both.uns["pdvi"]["params"]["model"] = "model.npz"  # as after predictions with one model
+    with pytest.warns(InputWarning, match=r"but the prediction in .* are the same only if one model predicted"):
+        spatialpdvi.markers(both)
     bare = ad.concat(apart, label="slice", index_unique="-")
     with pytest.raises(InputError, match=r"found keys of uns: none\. Sections lose it when they are concatenated"):
         spatialpdvi.markers(bare)

@@ -80,9 +80,36 @@ def test_compositions_are_those_of_the_domains_that_have_spots(fits):
     some = fits.copy()
     some.obs["pdvi_domain"] = pd.Categorical(np.where(np.arange(400) % 2, "2", "0"), categories=["0", "1", "2"])
     shares = np.array([[1.0, 0.0], [0.5, 0.5], [0.25, 0.75]])
+    some.obs["pdvi_confidence"] = some.obsm["pdvi_posterior"][np.arange(400), some.obs["pdvi_domain"].cat.codes]
     domains = some.obs["pdvi_domain"].cat.remove_unused_categories().array
     found = read_composition(AnnDataSource(some), Keys(), {"composition": shares}, domains)
     np.testing.assert_array_equal(found, shares[[0, 2]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda column: column.cat.reorder_categories(["2", "0", "1"]),
+        lambda column: column.astype(str).replace("0", "1").astype("category"),
+    ],
+)
+def test_compositions_of_domains_in_another_order_are_refused(fits, change):
+    some = fits.copy()
+    some.obs["pdvi_domain"] = change(some.obs["pdvi_domain"])
+    shares, domains = np.eye(3), some.obs["pdvi_domain"].array
+    with pytest.raises(InputError, match=r"to have its categories in the order of the columns of obsm\['pdvi_post"):
+        read_composition(AnnDataSource(some), Keys(), {"composition": shares}, domains)
+
+
+def test_categories_that_pandas_merged_are_no_selection_of_spots(fits):
+    some = fits.copy()
+    some.obs["pdvi_domain"] = some.obs["pdvi_domain"].astype(str).replace("0", "1").astype("category")
+    with pytest.raises(
+        InputError, match=r"found 3 columns\. The categories were changed, .* `spatialpdvi label merge`"
+    ):
+        spv.label(some, Merge(["1", "2"]))
+    with pytest.raises(InputError, match=r"found 3 columns\. A selection of spots loses"):
+        spv.label(some[some.obs["pdvi_domain"] == "1"].copy(), Merge(["1", "2"]))
 
 
 def test_colours_that_the_fit_wrote_are_not_the_users(fits):

@@ -277,3 +277,13 @@ def test_spots_far_from_every_state_stay_finite():
     evaluation = problem.evaluate(toy.phi, toy.lam)
     expected = composition_neg_elbo(toy.phi, *toy.lam, x, toy.r, *toy.hyper, toy.prior_weight)
     assert evaluation.neg_elbo == pytest.approx(expected, rel=1e-12)
+
+
+def test_tiny_posteriors_of_states_are_no_error():
+    toy = make_composition_toy()
+    phi, lam = _random_point(toy)
+    far = lam._replace(m=np.where(np.arange(lam.m.shape[0])[:, None] > 0, lam.m + 12.0, lam.m))
+    expected = toy.problem.state_posterior(phi, far)
+    assert (expected == 0).any()
+    with np.errstate(all="raise"):
+        np.testing.assert_array_equal(toy.problem.state_posterior(phi, far), expected)

@@ -10,13 +10,14 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import SELECTED, domain_names, with_lost
+from spatialpdvi.io.results.names import domain_names, why_fewer, with_lost
 from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.missing import missing
 
 __all__ = [
+    "check_order",
     "given_graph",
     "read_agreement",
     "read_composition",
@@ -44,6 +45,7 @@ _IN_PREDICTION = {
 _NONE_IN_PREDICTION = "The domains were predicted with a model. Predictions have none: only fits write it."
 _CARRIED = "The domains were carried over by place: this stays with the spots of the fit from which they are."
 _ROUNDED = 1e-5  # error of a sum of posteriors in single precision
+_OF_OTHER = 1e-3  # how far a confidence may be from the posterior of the spot's domain
 
 
 def read_number(source: Source, key: str, *, otherwise: str) -> np.ndarray:
@@ -138,10 +140,44 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
         raise InputError(
             f"a row of {name} of {source.name} for each of the {len(every)} categories of obs[{keys.domain!r}]",
             f"{shares.shape[0]} rows",
-            SELECTED,
+            why_fewer(source, summary),
         )
     place = {name: row for row, name in enumerate(every)}
-    return shares[[place[str(category)] for category in domains.categories]].astype(np.float64)
+    rows = np.array([place[str(category)] for category in domains.categories], dtype=np.int64)
+    if keys.posterior in source.obsm_keys():
+        posterior = as_table(source.obsm(keys.posterior), f"obsm[{keys.posterior!r}]")
+        if posterior.shape[1] != len(every):
+            raise not_ours(source, f"obsm[{keys.posterior!r}]", f"{posterior.shape[1]} columns")
+        check_order(source, keys, rows[domains.codes], posterior)
+    return shares[rows].astype(np.float64)
+
+
+def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.ndarray) -> None:
+    """Check that the categories are in the order in which the fit stored its domains, by the confidence.
+
+    Parameters
+    ----------
+    source, keys
+        Of the fit.
+    codes
+        (n,) the column of each spot's domain.
+    posterior
+        (n, K)
+
+    Raises
+    ------
+    InputError
+        Where the confidence of a spot is not the posterior of its domain.
+    """
+    confidence = read_number(source, keys.confidence, otherwise=_AGAIN)
+    other = np.abs(posterior[np.arange(codes.size), codes] - confidence) > _OF_OTHER
+    if other.any():
+        raise InputError(
+            f"obs[{keys.domain!r}] of {source.name} to have its categories in the order of the columns of "
+            f"obsm[{keys.posterior!r}]",
+            f"{other.sum():,} of {codes.size:,} spots whose posterior does not belong to their domain",
+            "Put the categories back in their order, or run `spatialpdvi fit` again.",
+        )
 
 
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source, select_spots
 from spatialpdvi.io.results.keys import PER_SPOT, Keys
-from spatialpdvi.io.results.summary import not_ours, stored_params
+from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
 
 __all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
 
@@ -33,11 +33,18 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     has_domain = source.obs(keys.domain).notna().to_numpy()
     n_placed, n_fitted = int(has_domain.sum()), params.get("n_spots")
     if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
-        text = (
-            f"{n_placed:,} spots have a domain, but the fit in uns[{keys.uns!r}] was of {n_fitted:,}. Where sections "
-            "that were fitted apart are concatenated, domains of the same number have nothing in common: fit them "
-            f"together, with {option('sample_key')}."
+        was = "fit"
+        advice = (
+            "Where sections that were fitted apart are concatenated, domains of the same number have nothing in "
+            f"common: fit them together, with {option('sample_key')}."
         )
+        if is_prediction(source.uns(keys.uns)):
+            was = "prediction"
+            advice = (
+                "Where predictions are concatenated, domains of the same number are the same only if one model "
+                "predicted all of them, and what else is stored is of one of the sections."
+            )
+        text = f"{n_placed:,} spots have a domain, but the {was} in uns[{keys.uns!r}] was of {n_fitted:,}. {advice}"
         warnings.warn(InputWarning(text), stacklevel=2)
     excluded = params.get("n_excluded", 0)
     if not excluded:

@@ -10,21 +10,25 @@ import pandas as pd
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.summary import check_fitted
+from spatialpdvi.io.results.summary import check_fitted, stored_params
 from spatialpdvi.io.section.labels import label_text, read_domains
 
 __all__ = [
-    "SELECTED",
     "domain_names",
     "read_colours",
     "read_label_colours",
     "read_own_colours",
+    "why_fewer",
     "with_lost",
 ]
 
-SELECTED = (
+_SELECTED = (
     "A selection of spots loses the categories that have none left (`adata[...]`), and not what is stored of them. Run "
     "this on the whole section, before spots are selected, or run `spatialpdvi fit` again."
+)
+_CHANGED = (
+    "The categories were changed, and not what is stored of them. Put them back and unite domains with `spatialpdvi "
+    "label merge`, or run `spatialpdvi fit` again."
 )
 
 
@@ -43,6 +47,12 @@ def with_lost(names: list[str], k: int, summary: Mapping[str, Any]) -> list[str]
     """
     numbers = [str(number) for number in range(k)]  # what a fit calls its domains
     return numbers if "edits" not in summary and set(names) < set(numbers) else names
+
+
+def why_fewer(source: Source, summary: Any) -> str:
+    """Return what to say where there are fewer categories than domains in the fit with this summary, ``uns[key]``."""
+    n_fitted = stored_params(summary).get("n_spots")
+    return _CHANGED if isinstance(n_fitted, int) and source.n_obs >= n_fitted else _SELECTED
 
 
 def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import read_number
+from spatialpdvi.io.results.arrays import check_order
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import SELECTED, domain_names, read_colours
+from spatialpdvi.io.results.names import domain_names, read_colours, why_fewer
 from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_features
@@ -92,7 +92,7 @@ def read_stored(source: Source, keys: Keys) -> StoredFit:
     domains = read_domains(source, keys.domain).set_categories(names)
     codes = np.asarray(domains.codes, dtype=np.int64)
     posterior, calibrated = _read_posterior(source, keys, keys.posterior, len(names)), None
-    _check_order(source, keys, codes, posterior)
+    check_order(source, keys, codes, posterior)
     if keys.calibrated in source.obsm_keys():
         calibrated = _read_posterior(source, keys, keys.calibrated, len(names))
     colours = read_colours(source, keys)
@@ -146,23 +146,10 @@ def _read_posterior(source: Source, keys: Keys, key: str, k: int) -> np.ndarray:
         raise InputError(
             f"a column of {name} of {source.name} for each of the {k} categories of obs[{keys.domain!r}]",
             f"{phi.shape[1]} columns",
-            SELECTED
+            why_fewer(source, source.uns(keys.uns))
             if phi.shape[1] > k
             else "Take the categories out that the fit has not written, or run `spatialpdvi fit` again.",
         )
     if not np.isfinite(phi).all() or (phi < 0).any() or np.abs(phi.sum(axis=1) - 1.0).max() > _ROUNDED:
         raise not_ours(source, name, "rows that are no probabilities")
     return phi
-
-
-def _check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.ndarray) -> None:
-    """Check that the columns of the posterior have the order of the categories, by the confidence that was stored."""
-    confidence = read_number(source, keys.confidence, otherwise="Run `spatialpdvi fit` again.")
-    other = np.abs(posterior[np.arange(codes.size), codes] - confidence) > _ROUNDED
-    if other.any():
-        raise InputError(
-            f"obs[{keys.domain!r}] of {source.name} to have its categories in the order of the columns of "
-            f"obsm[{keys.posterior!r}]",
-            f"{other.sum():,} of {codes.size:,} spots whose posterior does not belong to their domain",
-            "Put the categories back in their order, or run `spatialpdvi fit` again.",
-        )
