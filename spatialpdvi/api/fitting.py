@@ -351,7 +351,7 @@ def _fit_located(
                 check_other_file(path, target)
     with _exclusive_run(checkpoint, options, progress, *targets):
         with progress.stage("read") as stage:
-            sections, colours, stale = [], [], []
+            sections, colours, stale, digests = [], [], [], []
             for path, target, name in zip(sources, targets, [None] if names is None else names, strict=True):
                 with _of_several(name), checked_file(path, target, keys, slim=slim) as source:
                     sections.append(read_inputs(source, options, cluster))
@@ -359,6 +359,7 @@ def _fit_located(
                         check_intervals(source, options, sections[-1].kept)
                     colours.append(read_own_colours(source, keys))
                     stale.append(keys.pairs_in(source))
+                    digests.append(source.digest())
             kept = [section.kept for section in sections]
             section = sections[0] if names is None else join_sections(sections, names)
             if keep_model:
@@ -373,7 +374,8 @@ def _fit_located(
         result = _with_own_colours(result, colours)
         spots = [None] if names is None else section.spots_of_samples()
         with name_earlier() as written:
-            for path, target, own, mask, old in zip(sources, targets, spots, kept, stale, strict=True):
+            columns = zip(sources, targets, spots, kept, stale, digests, strict=True)
+            for path, target, own, mask, old, digest in columns:
                 part = result if own is None else result.part(own, mask)
                 elements = part.elements(keys, save_graph=options.save_graph)
                 if intervals:
@@ -386,6 +388,7 @@ def _fit_located(
                     elements,
                     keys,
                     remove=old,
+                    spots=digest,
                     slim=slim,
                     memory=options.memory,
                     markers=known,
