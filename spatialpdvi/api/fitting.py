@@ -332,6 +332,7 @@ class _File(NamedTuple):
     kept: np.ndarray | None  # (n,) which spots are fitted; None for all
     colours: dict[str, str] | None  # that the user gave to the domains of an earlier fit
     stale: Sequence[tuple[str, str]]  # what an earlier fit has written
+    spots: bytes  # `H5adSource.digest` of those that were read
 
 
 def _fit_located(
@@ -396,7 +397,11 @@ def _read_files(
             if intervals:
                 check_intervals(source, options, section.kept)
             sections.append(section)
-            files.append(_File(path, target, section.kept, read_own_colours(source, keys), keys.pairs_in(source)))
+            files.append(
+                _File(
+                    path, target, section.kept, read_own_colours(source, keys), keys.pairs_in(source), source.digest()
+                )
+            )
     return sections[0] if names is None else join_sections(sections, names), files
 
 
@@ -427,6 +432,7 @@ def _write_files(
                 elements,
                 keys,
                 remove=file.stale,
+                spots=file.spots,
                 slim=slim,
                 memory=options.memory,
                 markers=result.marker_table,

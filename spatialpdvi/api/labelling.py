@@ -127,9 +127,9 @@ def label_file(
     with claimed(target):
         with H5adSource(location) as source:
             check_output(location, target)
-            changes = _changes(source, keys, edit, progress, memory=memory)
+            changes, spots = _changes(source, keys, edit, progress, memory=memory), source.digest()
         with progress.stage("write"):
-            write_elements(location, target, changes.elements, remove=changes.remove)
+            write_elements(location, target, changes.elements, remove=changes.remove, spots=spots)
     return changes.table
 
 

@@ -145,11 +145,13 @@ def predict_file(
             chosen = predict_options(known, key_added=key_added, correct=correct, memory=memory, **options)
             with checked_file(source_path, target, keys, slim=slim) as source:
                 section = read_new(source, known, chosen)
-                stale = keys.pairs_in(source)
+                stale, spots = keys.pairs_in(source), source.digest()
             stage.note(f"{section.coordinates.shape[0]:,} spots")
         result = predict_section(section, known, chosen, progress)
         elements = result.elements(keys, save_graph=chosen.save_graph)
-        write_result(source_path, target, elements, keys, remove=stale, slim=slim, memory=memory, progress=progress)
+        write_result(
+            source_path, target, elements, keys, remove=stale, spots=spots, slim=slim, memory=memory, progress=progress
+        )
     warn_unless_converged(result)
     return result
 

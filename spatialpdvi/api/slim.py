@@ -25,6 +25,7 @@ def write_result(
     keys: Keys,
     *,
     remove: Sequence[tuple[str, str]],
+    spots: bytes,
     slim: bool,
     memory: str | None,
     markers: "DataFrame | None" = None,
@@ -44,6 +45,8 @@ def write_result(
         Their names.
     remove
         What an earlier fit has written.
+    spots
+        The `H5adSource.digest` of the section when it was read.
     slim
         Whether to leave the counts out.
     memory
@@ -76,7 +79,7 @@ def write_result(
     elif slim:
         written["uns", keys.uns] = summary | {COUNTS_IN: path.name}
     with progress.stage("write"):
-        write_elements(path, target, written, remove=remove, only=pairs)
+        write_elements(path, target, written, remove=remove, only=pairs, spots=spots)
 
 
 def _markers(

@@ -179,7 +179,7 @@ def transfer_file(
             stage.note(f"{fit.stored.codes.size:,} fitted spots, {len(fit.stored.names)} domains")
         with own_names(OF_RESULT), checked_file(target_path, written, options.new_keys) as target:
             result, elements = carry_domains(fit, target, options, progress)
-            stale = options.new_keys.pairs_in(target)
+            stale, spots = options.new_keys.pairs_in(target), target.digest()
         with progress.stage("write"):
-            write_elements(target_path, written, elements, remove=stale)
+            write_elements(target_path, written, elements, remove=stale, spots=spots)
     return result

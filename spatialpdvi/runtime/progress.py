@@ -27,6 +27,20 @@ class Stage:
 NO_STAGE = Stage()
 
 
+class _Lines:
+    """Writes lines to a stream until it takes none: a full disk or a reader that has gone must not end the work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._open = stream, True
+
+    def write(self, text: str) -> None:
+        if self._open:
+            try:
+                print(text, file=self._stream, flush=True)
+            except OSError:
+                self._open = False
+
+
 class Progress:
     """Measures how long the stages take, and shows nothing. Subclasses show the stages.
 
@@ -68,8 +82,8 @@ class Progress:
 
 
 class _PlainStage(Stage):
-    def __init__(self, name: str, stream: TextIO, interval: float) -> None:
-        self._name, self._stream, self._interval = name, stream, interval
+    def __init__(self, name: str, lines: _Lines, interval: float) -> None:
+        self._name, self._lines, self._interval = name, lines, interval
         self._shown = time.perf_counter()
         self.last = ""
 
@@ -77,7 +91,7 @@ class _PlainStage(Stage):
         self.last = text
         if time.perf_counter() - self._shown >= self._interval:
             self._shown = time.perf_counter()
-            print(f"{self._name}: {text}", file=self._stream, flush=True)
+            self._lines.write(f"{self._name}: {text}")
 
 
 class PlainProgress(Progress):
@@ -93,14 +107,14 @@ class PlainProgress(Progress):
 
     def __init__(self, stream: TextIO, interval: float = 10.0) -> None:
         super().__init__()
-        self._stream, self._interval = stream, interval
+        self._lines, self._interval = _Lines(stream), interval
 
     def message(self, text: str) -> None:
         """Write a line."""
-        print(text, file=self._stream, flush=True)
+        self._lines.write(text)
 
     def _open(self, name: str) -> Stage:
-        return _PlainStage(name, self._stream, self._interval)
+        return _PlainStage(name, self._lines, self._interval)
 
     def _close(self, stage: Stage, name: str, elapsed: float, *, completed: bool) -> None:
         if completed:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from zarr_samples import write_zarr
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
@@ -269,6 +270,36 @@ def test_a_file_that_changed_since_it_was_read(path, tmp_path, pair) -> None:
         "changed since it was read: run again."
     )
     folder.check()
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("other", ["rows", "names", "places", "nothing"])
+def test_spots_that_are_no_longer_those_that_were_read(path, tmp_path, store, other) -> None:
+    """The same spots in another order, or others of the same number, are not given these domains."""
+    source = tmp_path / ("in.zarr" if store else "in.h5ad")
+    adata = ad.read_h5ad(path)
+
+    def save(saved: ad.AnnData) -> None:
+        write_zarr(source, saved, 3) if store else saved.write_h5ad(source)
+
+    save(adata)
+    with H5adSource(source) as read:
+        spots = read.digest()
+    changed = adata[::-1].copy() if other == "rows" else adata
+    if other == "names":
+        changed.obs_names = [f"other {name}" for name in adata.obs_names]
+    elif other == "places":
+        changed.obsm["spatial"] = adata.obsm["spatial"] + 1
+    changed.uns["mine"] = "added meanwhile"
+    save(changed)
+    elements = {("obs", "a"): np.ones(N)}
+    if other == "nothing":
+        write_elements(source, source, elements, spots=spots)
+        return
+    for output in (source, tmp_path / "out.h5ad", tmp_path / "out.zarr"):
+        with pytest.raises(InputError, match=r"in their order, found others\. It has changed since it was read"):
+            write_elements(source, output, elements, spots=spots)
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_an_input_that_vanished_or_broke(path, tmp_path) -> None:

@@ -1,6 +1,9 @@
 """How long stages take."""
 
-from spatialpdvi.runtime.progress import Progress
+import errno
+import io
+
+from spatialpdvi.runtime.progress import PlainProgress, Progress
 
 
 def test_stages_of_the_same_name_add_up(monkeypatch):
@@ -11,3 +14,15 @@ def test_stages_of_the_same_name_add_up(monkeypatch):
         with progress.stage(name):
             pass
     assert progress.seconds == {"fit": 5.0, "write": 1.0}
+
+
+def test_a_stream_that_takes_no_lines_does_not_end_the_work():
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    progress = PlainProgress(Full(), interval=0.0)
+    with progress.stage("fit") as stage:
+        stage.note("epoch 1")
+    progress.message("done")
+    assert "fit" in progress.seconds

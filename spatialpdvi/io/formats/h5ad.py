@@ -1,7 +1,9 @@
 """An h5ad file or a zarr store read element by element, without checks of what the elements mean."""
 
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
+from hashlib import blake2b
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -30,6 +32,7 @@ from spatialpdvi.io.storage.zarr_stores import whole
 __all__ = ["H5adSource"]
 
 _T = TypeVar("_T")
+_BLOCK = 1 << 16  # names of spots
 
 
 class H5adSource:
@@ -82,6 +85,25 @@ class H5adSource:
     def obs_names(self) -> pd.Index:
         """Names of the spots, (n,)."""
         return self._obs_names
+
+    def digest(self) -> bytes:
+        """What tells these spots from those of another file: of their names and of ``obsm["spatial"]``, in order."""
+
+        def look() -> bytes:
+            found = blake2b(digest_size=16)
+            obs = self._file["obs"]
+            index = obs[obs.attrs["_index"]]
+            names = index if is_array(index) else self._obs_names.to_numpy()
+            # Names of millions of spots take much memory as Python's texts, so they are read in blocks.
+            for first in range(0, names.shape[0], _BLOCK):
+                found.update(repr(names[first : first + _BLOCK].tolist()).encode("utf-8", "backslashreplace"))
+            return found.digest()
+
+        names, places = self._read("the names in obs", look), b""
+        with contextlib.suppress(InputError, TypeError, ValueError):  # the fit may use others, if these are damaged
+            if "spatial" in self.obsm_keys():
+                places = blake2b(np.asarray(self.obsm("spatial"), dtype=float).tobytes(), digest_size=16).digest()
+        return names + places
 
     def var_names(self, where: str = "X") -> pd.Index:
         """Names of the genes of the matrix at `where`."""

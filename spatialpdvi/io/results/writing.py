@@ -70,6 +70,8 @@ _META_BLOCK = 1 << 16  # bytes
 _SPOT_BYTES = 200  # for each spot, beside its counts: name, place, and where its counts begin
 _FRAME_BYTES = 1 << 20  # headers and names of genes
 
+_CHANGED = "It has changed since it was read: run again."
+
 # counts are small: most of their bytes are zeros, which shuffling brings together
 _PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
@@ -166,6 +168,7 @@ def write_elements(
     *,
     remove: Sequence[Pair] = (),
     only: Collection[Pair] | None = None,
+    spots: bytes | None = None,
 ) -> None:
     """Write a copy of an AnnData on disk with some elements added, replaced or removed, all or nothing.
 
@@ -186,6 +189,8 @@ def write_elements(
         Pairs to delete where they exist.
     only
         Elements of the source that the copy has beside ``obs``, and no genes; by default the copy has everything.
+    spots
+        The `H5adSource.digest` of the source when it was read, if the elements are only right for those spots.
 
     Raises
     ------
@@ -197,11 +202,11 @@ def write_elements(
     check_output(source, target, n_bytes=sum(map(_n_bytes, elements.values())), only=only)
     if target.real == source.real and target.spatialdata is not None:
         with clear_errors(target):
-            _write_table(source, target, elements, remove)
+            _write_table(source, target, elements, remove, spots)
         return
     write_copy = _write_store if _as_store(source, target) else _write_h5ad
     with clear_errors(target):
-        write_copy(source, target, elements, remove, only)
+        write_copy(source, target, elements, remove, only, spots=spots)
 
 
 def marker_columns(table: pd.DataFrame, keys: Keys, of: str) -> dict[Pair, Any]:
@@ -289,10 +294,12 @@ def _write_h5ad(
     elements: Mapping[Pair, Any],
     remove: Sequence[Pair],
     only: Collection[Pair] | None,
+    *,
+    spots: bytes | None,
 ) -> None:
     with replacing(target.real, source.table()) as temporary:
         # Open while it is copied, so that no other program writes to it meanwhile.
-        with _checked(source, elements) as original:
+        with _checked(source, elements, spots) as original:
             if is_hdf5(original) and only is None:
                 copy_content(source.path, temporary)
             else:
@@ -310,9 +317,11 @@ def _write_store(
     elements: Mapping[Pair, Any],
     remove: Sequence[Pair],
     only: Collection[Pair] | None,
+    *,
+    spots: bytes | None,
 ) -> None:
     with replacing_folder(target.real, source.table()) as temporary, quiet(), writing_zarr():
-        with _checked(source, elements) as original:
+        with _checked(source, elements, spots) as original:
             if is_hdf5(original) or only is not None:
                 _convert(original, make_store(temporary), only)
             else:
@@ -330,7 +339,9 @@ def _convert(original: Any, copy: Any, only: Collection[Pair] | None) -> None:
         convert_some(original, copy, only)
 
 
-def _write_table(source: Location, target: Location, elements: Mapping[Pair, Any], remove: Sequence[Pair]) -> None:
+def _write_table(
+    source: Location, target: Location, elements: Mapping[Pair, Any], remove: Sequence[Pair], spots: bytes | None
+) -> None:
     """Write into a table of a SpatialData store, by a new folder for the store in which all else has a second name."""
     store = target.spatialdata
     assert store is not None
@@ -342,7 +353,7 @@ def _write_table(source: Location, target: Location, elements: Mapping[Pair, Any
         return is_chunk(place.name) if in_table or place.parent in table.parents else True
 
     with replacing_folder(store, store) as temporary, quiet(), writing_zarr():
-        with _checked(source, elements):
+        with _checked(source, elements, spots):
             copy_folder(store, temporary, linked=is_linked, never_copied=True)
         _edit(open_store(temporary / table, writable=True), elements, remove)
         for folder in (table, *table.parents):
@@ -350,10 +361,12 @@ def _write_table(source: Location, target: Location, elements: Mapping[Pair, Any
 
 
 @contextmanager
-def _checked(source: Location, elements: Mapping[Pair, Any]) -> Iterator[Any]:
-    """The open root of the source, which has as many spots as the elements."""
+def _checked(source: Location, elements: Mapping[Pair, Any], spots: bytes | None) -> Iterator[Any]:
+    """The open root of the source, which has as many spots as the elements, and those of the digest if it is given."""
     with H5adSource(source) as original:
         _check_lengths(elements, original.n_obs, original.name)
+        if spots is not None and original.digest() != spots:
+            raise InputError(f"{original.name} to have the spots that were read, in their order", "others", _CHANGED)
         yield original.root
 
 
@@ -414,7 +427,7 @@ def _check_lengths(elements: Mapping[Pair, Any], n_spots: int, name: str) -> Non
             raise InputError(
                 f"{name} to have the {n_rows:,} spots of {group}[{key!r}]",
                 f"{n_spots:,}",
-                "It has changed since it was read: run again.",
+                _CHANGED,
             )
 
 
