@@ -52,6 +52,12 @@ ESTIMATED = (
     "memory",
     "save_graph",
 )
+# columns whose cells stay text: names such as 0012, and words
+TEXTS = (
+    *("label_key", "table", "layer", "spatial_key", "sample_key", "rep", "mask", "min_counts", "totals", "transform"),
+    *("correct", "init", "restarts", "graph", "states", "solver", "duals", "memory", "key_added", "preset", "labels"),
+    "dask",
+)
 # options that do not change the result: a checkpoint made with other values of these can be resumed
 _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_every", "dask")
 # options of the fits that a report needs; it finds the others in the files
@@ -132,6 +138,8 @@ def _value(column: str, text: str) -> Any:
     if column in ("k", "seeds"):
         parts = [int(part) if part.strip().isdigit() else part.strip() for part in text.split(",")]
         return parts if len(parts) > 1 or column == "seeds" else parts[0]
+    if column.replace("-", "_") in TEXTS:
+        return text
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -307,12 +315,13 @@ class Plan:
         return f"--k {k.replace('-', ':')} --seed {seed} {flags(options)}".strip()
 
     def checkpoint(self, sample: str, k: str, seed: str) -> str:
-        """Name of the checkpoint folder, different for each choice of options, since a checkpoint fits only its own."""
+        """Name of the checkpoint folder, another for other options or sources, since it fits only its own."""
         options = self.options(sample)
         # with several starts, each one has ended at the limit of epochs
         free = [name for name in _SAME_FIT if name != "max_epochs" or options.get("restarts") != "best"]
         same = {name: value for name, value in options.items() if name not in free}
-        digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:8]
+        read = [_state(self.samples[name].path) for name in (self.samples if self.is_joint else [sample])]
+        digest = hashlib.sha256(json.dumps([same, read], sort_keys=True).encode()).hexdigest()[:8]
         return f"checkpoint_k{k}_seed{seed}_{digest}"
 
     def estimate_flags(self, sample: str, k: str) -> str:
@@ -371,6 +380,15 @@ class Plan:
             return int(self.config["mem_mb"]) * attempt
         peak = sum(json.loads(Path(path).read_text())["peak_memory_bytes"] for path in estimates)
         return math.ceil(_SPARE * peak / 1e6 + _SPARE_MB) * attempt
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Size and time of the last change of a source; None where it is missing, of which Snakemake tells."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def flags(options: dict[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""SIGTERM, with which a scheduler ends a job, raises an exception as Ctrl-C does, so that no damaged file is left."""
+"""SIGTERM, with which a scheduler ends a job, raises an exception as Ctrl-C does, so that no damaged file is left.
+
+SIGHUP, which a closed terminal sends, counts as SIGTERM.
+"""
 
 import os
 import signal
@@ -11,7 +14,8 @@ from typing import Any
 
 __all__ = ["TerminatedError", "name_signal", "stop_on_sigterm"]
 
-# `timeout` sends the signal twice, to the process and to its group; the second must not interrupt the cleaning up
+# `timeout` sends the signal twice, to the process and to its group, and users press Ctrl-C repeatedly; the second
+# signal must not interrupt the cleaning up
 _ONCE = 10.0  # seconds
 _AGAIN = 0.05  # seconds
 
@@ -27,7 +31,8 @@ def stop_on_sigterm() -> Iterator[None]:
     Python drops an exception that is raised in a finaliser or in a callback from C, and both are common during a fit.
     If that happens to the exception of SIGTERM or Ctrl-C, the signal is sent again.
 
-    After a `TerminatedError` the process should end; further signals are ignored.
+    SIGHUP and SIGINT are left alone where they are ignored, as `nohup` and the background of a shell do. After a signal
+    the process should end; further ones are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -35,11 +40,11 @@ def stop_on_sigterm() -> Iterator[None]:
     last = float("-inf")
     repeats: list[threading.Timer] = []
 
-    def stop(*_: Any) -> None:
+    def stop(number: int, _: Any) -> None:
         nonlocal last
         before, last = last, time.monotonic()
         if last - before > _ONCE:
-            raise TerminatedError
+            raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
 
     def resend(what: Any) -> None:
         nonlocal last
@@ -53,15 +58,21 @@ def stop_on_sigterm() -> Iterator[None]:
         repeats[-1].start()
 
     old_hook, sys.unraisablehook = sys.unraisablehook, resend
-    old = signal.signal(signal.SIGTERM, stop)
-    after = signal.SIG_DFL if old is None else old
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    after = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
-    except TerminatedError:
-        after = signal.SIG_IGN  # the message is still to be printed
+    except KeyboardInterrupt:
+        if last > float("-inf"):
+            after = dict.fromkeys(numbers, signal.SIG_IGN)  # the message is still to be printed
         raise
     finally:
-        signal.signal(signal.SIGTERM, after)
+        for number, handler in after.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         sys.unraisablehook = old_hook
         for repeat in repeats:
             repeat.cancel()

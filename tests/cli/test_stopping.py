@@ -27,9 +27,10 @@ ENDLESS = ("--solver", "svi-rm", "--tol", "1e-6", "--tol-objective", "1e-300", "
 @pytest.fixture(autouse=True)
 def _handler():
     """A process that has been stopped ignores the signal from then on; this one goes on."""
-    old = signal.getsignal(signal.SIGTERM)
+    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, old)
+    for number, handler in old.items():
+        signal.signal(number, handler)
 
 
 def _stop(*_, **__):
@@ -79,22 +80,36 @@ def test_the_command_to_go_on_with_resumes_once(monkeypatch, given):
         raise KeyboardInterrupt("It was written.")
 
 
-def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short():
-    """`timeout` sends it to the process and to its group."""
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [(signal.SIGTERM, TerminatedError), (signal.SIGHUP, TerminatedError), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short(sent, error):
+    """`timeout` sends it to the process and to its group; Ctrl-C is pressed repeatedly."""
     done = []
 
     def run():
         with stop_on_sigterm():
             try:
-                _stop()
+                signal.raise_signal(sent)
             finally:
-                _stop()
+                signal.raise_signal(sent)
                 done.append(True)
 
-    with pytest.raises(TerminatedError):
+    with pytest.raises(error) as caught:
         run()
-    _stop()
+    signal.raise_signal(sent)
+    assert type(caught.value) is error
     assert done == [True]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(sent):
+    """As `nohup` and the background of a shell have it."""
+    signal.signal(sent, signal.SIG_IGN)
+    with stop_on_sigterm():
+        signal.raise_signal(sent)
+    assert signal.getsignal(sent) == signal.SIG_IGN
 
 
 @pytest.mark.parametrize(("sent", "error"), [(signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)])

@@ -54,6 +54,15 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
     assert {*plan._OF_FITS, *schema["properties"]["report_options"]["properties"]} <= options_of("report")
 
 
+def test_columns_that_stay_text_are_the_options_that_are_no_numbers_or_switches():
+    words = {
+        p.name
+        for p in main.commands["fit"].params
+        if isinstance(p, click.Option) and not p.is_flag and p.type not in (click.INT, click.FLOAT)
+    }
+    assert set(plan.TEXTS) == words - set(plan.RESERVED) | {"label_key", "table"}
+
+
 @pytest.mark.parametrize("restarts", ["merge", "best"])
 def test_options_that_leave_a_fit_the_same_are_those_that_a_checkpoint_does_not_ask_for(restarts):
     asked = identify(FitOptions(k=4, restarts=restarts), dict.fromkeys(("spatialpdvi", "numba", "numpy"), ""))
@@ -88,6 +97,15 @@ def test_cells_of_the_table(tmp_path):
     assert two.own == {"k": [6, 7]}
 
 
+def test_names_in_the_table_stay_text(tmp_path):
+    path = tmp_path / "samples.tsv"
+    path.write_text("sample\tpath\tkey-added\tlabel_key\tlayer\trep\none\ta.h5ad\t0012\t0\t1e3\ttrue\n")
+    (one,) = plan.read_samples(str(path))
+    assert one.own == {"key-added": "0012", "label_key": "0", "layer": "1e3", "rep": "true"}
+    words = "--k 4 --seed 0 --slim --key-added 0012 --layer 1e3 --rep true --label-key 0"
+    assert make_plan([one], k=4).fit_flags("one", "4", "0") == words
+
+
 def make_plan(samples, **config):
     """A plan as rules/common.smk makes it: rows and config against their schemas, defaults filled in."""
     plan.read_switches(config)
@@ -111,6 +129,19 @@ def test_another_choice_of_options_has_another_checkpoint():
     assert name() == name(max_epochs=900) == name(memory="2GB")
     assert name() != name(beta=0.5)
     assert name(restarts="best") != name(restarts="best", max_epochs=900)
+
+
+@pytest.mark.parametrize("mode", ["separate", "joint"])
+def test_a_changed_section_has_another_checkpoint(tmp_path, mode):
+    paths = [tmp_path / name for name in ("a.h5ad", "b.h5ad")]
+    for path in paths:
+        path.write_bytes(b"before")
+    made = make_plan([plan.Sample(path.stem, str(path), {}) for path in paths], k=4, mode=mode)
+    names = [made.checkpoint("a", "4", "0")]
+    for path in paths:
+        path.write_bytes(b"after it")
+        names.append(made.checkpoint("a", "4", "0"))
+    assert len(set(names)) == (3 if mode == "joint" else 2)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,14 @@ def test_joint_fits_of_files_with_one_name_over_a_list_of_k(project, snakemake):
     assert snakemake.jobs(project.folder) == {}
 
 
+def test_a_joint_fit_of_one_sample_whose_path_has_a_space(project, snakemake):
+    (project / "a").rename(project / "a b")
+    project.config(mode="joint", k=3, estimate=False, report=False, plot=False)
+    project.samples("sample\tpath", "one\ta b/section.h5ad")
+    snakemake(project.folder)
+    assert "pdvi_domain" in anndata.read_h5ad(project / "results/joint/k3_seed0/one.h5ad").obs
+
+
 @pytest.mark.longest
 def test_a_job_that_is_killed_goes_on_where_it_was(project, snakemake):
     project.samples("sample\tpath", "one\ta/section.h5ad")

@@ -11,7 +11,8 @@ rule fit:
         report="results/joint/k{k}_seed{seed}/fit.json",
     params:
         options=lambda wildcards: plan.fit_flags(first, **wildcards),
-        folder=lambda wildcards, output: os.path.dirname(output.report),
+        # one section is written to a file, several into a folder
+        out=lambda wildcards, output: os.path.dirname(output.report) if len(plan.samples) > 1 else output.sections[0],
         checkpoint=lambda wildcards, output: f"{os.path.dirname(output.report)}/{plan.checkpoint(first, **wildcards)}",
         accepted=accepted(),
     threads: config["threads"]
@@ -25,5 +26,5 @@ rule fit:
     conda:
         "../environment.yaml"
     shell:
-        "spatialpdvi fit {input.sections:q} -o {params.folder:q} --report {output.report:q} {params.options}"
+        "spatialpdvi fit {input.sections:q} -o {params.out:q} --report {output.report:q} {params.options}"
         " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {params.accepted}"

@@ -40,4 +40,4 @@ rule link:
     conda:
         "../environment.yaml"
     shell:
-        "ln -sf $(realpath {input:q}) {output:q} 2> {log:q}"
+        "ln -sf \"$(realpath {input:q})\" {output:q} 2> {log:q}"
