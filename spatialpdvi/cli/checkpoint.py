@@ -43,7 +43,9 @@ def explain_how_to_resume(checkpoint: "Checkpoint | None") -> Iterator[None]:
         if checkpoint is None or checkpoint.saved is None:
             raise
         given = sys.argv[1:]
-        command = shlex.join(["spatialpdvi", *given, *([] if "--resume" in given else ["--resume"])])
+        if "--resume" not in given:
+            given.insert(given.index("--") if "--" in given else len(given), "--resume")
+        command = shlex.join(["spatialpdvi", *given])
         written = str(stop) or "Nothing was written."
         msg = f"{written} The checkpoint holds the fit up to {checkpoint.saved}. Resume it with: {command}"
         raise type(stop)(msg) from stop

@@ -142,7 +142,8 @@ def fit(
     several = len(sections) > 1
     # the copy of a table has the name of its store
     targets = [path if output is None else output / locate(path).name if several else output for path in sections]
-    taken = check_outputs((*sections, *targets), json=report, save_model=save_model)
+    others = (*sections, *targets) if checkpoint is None else (*sections, *targets, checkpoint)
+    taken = check_outputs(others, json=report, save_model=save_model)
     check_label_table(labels, taken)
     state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
     with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
@@ -165,6 +166,8 @@ def fit(
         if report is not None:
             report_result(result, report, targets)
         write_label_table(targets, labels, chosen.key_added)
+        if state is not None:  # before what is printed, which may fail
+            close(state)
         if not quiet:
             if result.scan is not None:
                 _print_scan(result.scan)
@@ -172,8 +175,6 @@ def fit(
             for what, path in (("table", labels), ("model", save_model)):
                 if path is not None:
                     click.echo(f"{what}: {click.format_filename(path)}")
-        if state is not None:
-            close(state)
         if not result.certificate.converged:
             exit_not_converged(result.certificate.sentence())
 

@@ -195,6 +195,17 @@ def test_options_of_a_checkpoint_without_one(section, given):
     )
 
 
+@pytest.mark.parametrize("given", ["--json", "--labels", "--save-model"])
+def test_the_folder_of_the_checkpoint_is_no_other_output(section, tmp_path, given):
+    both = tmp_path / "both"
+    said = run("fit", section, *FIT, given, both, "--checkpoint", both, code=2).stderr
+    assert (
+        said
+        == f"Error: Expected `{given}` to be another file than {str(both)!r}, found the same. Choose another {given}.\n"
+    )
+    assert not both.exists()
+
+
 def test_the_help_says_how_often():
     from spatialpdvi.checkpoints import EVERY
 

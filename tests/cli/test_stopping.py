@@ -80,6 +80,15 @@ def test_the_command_to_go_on_with_resumes_once(monkeypatch, given):
         raise KeyboardInterrupt("It was written.")
 
 
+def test_the_command_to_go_on_with_keeps_files_that_begin_with_a_dash(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["spatialpdvi", "fit", "--k", "3", "--", "-odd.h5ad"])
+    with (
+        pytest.raises(KeyboardInterrupt, match=r" spatialpdvi fit --k 3 --resume -- -odd\.h5ad$"),
+        explain_how_to_resume(SimpleNamespace(folder=None, saved="epoch 4")),
+    ):
+        raise KeyboardInterrupt("It was written.")
+
+
 @pytest.mark.parametrize(
     ("sent", "error"),
     [(signal.SIGTERM, TerminatedError), (signal.SIGHUP, TerminatedError), (signal.SIGINT, KeyboardInterrupt)],
