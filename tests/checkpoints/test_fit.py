@@ -11,7 +11,7 @@ from documented import named, part
 
 import spatialpdvi
 from spatialpdvi import Checkpoint, FitOptions, InputError, InputWarning, fit_file
-from spatialpdvi.api import fitting
+from spatialpdvi.api import checked
 from spatialpdvi.errors import NotConvergedWarning, ResourceError
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.io.results import writing
@@ -266,8 +266,8 @@ def test_options_that_change_no_bit_may_change(section, options, stopped, folder
 
 @pytest.mark.cli
 def test_other_versions_are_named(section, stopped, folder, tmp_path, monkeypatch):
-    known = fitting.library_versions()
-    monkeypatch.setattr(fitting, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
+    known = checked.library_versions()
+    monkeypatch.setattr(checked, "library_versions", lambda: known | {"numba": "0.1", "anndata": "0.1"})
     sentence = _refusal(section, stopped, Checkpoint(folder, resume=True), tmp_path)
     assert f"found numba {known['numba']} there and 0.1 here. Give" in sentence
 
