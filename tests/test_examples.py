@@ -17,8 +17,8 @@ from spatialpdvi import api
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[1] / "docs"
-# raised and warned, not called
-NOT_CALLED = {"InputError", "InputWarning", "pp", "tl"}
+# raised and warned, not called; rooms, of which tests/distributed runs what needs a cluster
+NOT_CALLED = {"InputError", "InputWarning", "distributed", "pp", "tl"}
 PUBLIC = {name: getattr(spv, name) for name in spv.__all__ if name not in NOT_CALLED}
 PUBLIC |= {name: getattr(api, name) for name in api.__all__}
 PUBLIC |= {f"{room.__name__}.{name}": getattr(room, name) for room in (spv.pp, spv.tl) for name in room.__all__}
