@@ -63,7 +63,7 @@ def fit(
     k
         Number of domains, K. For ``"4:15"`` or ``"auto"`` a number is chosen, and ``result.scan`` explains the choice.
     preset
-        Name of a set of options, of which those in ``options`` win. There is one: ``"paper"``, the published
+        Name of a set of options, of which options that are given by name win. There is one: ``"paper"``, the published
         setting of P2D-VI (`spatialpdvi.preset_options`). By default none.
     intervals
         Whether to write credible intervals of the domains' marker genes and composition too, as

@@ -9,7 +9,7 @@ from spatialpdvi.io.section.section import Section, spots_by_section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["scores_by_section", "scores_of_sections", "section_scores"]
+__all__ = ["scores_by_section", "scores_of_arrays", "section_scores"]
 
 
 def section_scores(
@@ -51,10 +51,10 @@ def section_scores(
 
 def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:
     """Scores over all spots; CHAOS and PAS of several sections are means over spots of the scores of each section."""
-    return scores_of_sections(domains, section.coordinates, section.labels, section.samples)
+    return scores_of_arrays(domains, section.coordinates, section.labels, section.samples)
 
 
-def scores_of_sections(
+def scores_of_arrays(
     domains: np.ndarray, xy: np.ndarray, labels: pd.Categorical | None, samples: pd.Categorical | None
 ) -> dict[str, Any]:
     """Return what `scores_by_section` does for domains (n,), coordinates (n, 2|3), labels (n,) and sections (n,)."""

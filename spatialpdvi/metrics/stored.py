@@ -8,7 +8,7 @@ import numpy as np
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.io.results.summary import files_of_fit, joint_samples, scores_of_fit, stored_params
 from spatialpdvi.metrics.calibration import calibration_scores
-from spatialpdvi.metrics.section import scores_of_sections
+from spatialpdvi.metrics.section import scores_of_arrays
 
 __all__ = ["measured_calibration", "scores_of_file", "scores_of_section", "scores_of_spots", "shown_scores"]
 
@@ -45,7 +45,7 @@ def shown_scores(fitted: Fitted) -> Mapping[str, Any]:
 
 
 def _scores_of_stored(fitted: Fitted, xy: np.ndarray) -> dict[str, Any]:
-    return scores_of_sections(fitted.domains.codes.astype(np.int64), xy, fitted.annotation, fitted.samples)
+    return scores_of_arrays(fitted.domains.codes.astype(np.int64), xy, fitted.annotation, fitted.samples)
 
 
 def scores_of_file(scores: Mapping[str, Any], fitted: Fitted, *, name: str) -> Mapping[str, Any]:

@@ -106,9 +106,9 @@ class PottsNormaliser(NamedTuple):
 
     def log_partition(self, k: int) -> float:
         """Return log Z for K domains, at most those of the draws."""
-        ends = np.array([count for count in self.counts if count < k] + [k], dtype=np.float64)
         if k > self.counts[-1]:
             raise ValueError(f"edges were drawn for at most {self.counts[-1]} domains, not {k}")
+        ends = np.array([count for count in self.counts if count < k] + [k], dtype=np.float64)
         pieces = np.interp(ends, self.counts, self.pieces)
         slope = np.diff(pieces) / np.diff(ends)
         integral = (pieces[:-1] - slope * ends[:-1]) * np.diff(np.log(ends)) + slope * np.diff(ends)

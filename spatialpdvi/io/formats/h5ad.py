@@ -102,7 +102,8 @@ class H5adSource:
         names, places = self._read("the names in obs", look), b""
         with contextlib.suppress(InputError, TypeError, ValueError):  # the fit may use others, if these are damaged
             if "spatial" in self.obsm_keys():
-                places = blake2b(np.asarray(self.obsm("spatial"), dtype=float).tobytes(), digest_size=16).digest()
+                xy = np.ascontiguousarray(self.obsm("spatial"), dtype=float)
+                places = blake2b(xy.data, digest_size=16).digest()
         return names + places
 
     def var_names(self, where: str = "X") -> pd.Index:

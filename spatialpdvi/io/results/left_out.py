@@ -33,18 +33,19 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     has_domain = source.obs(keys.domain).notna().to_numpy()
     n_placed, n_fitted = int(has_domain.sum()), params.get("n_spots")
     if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
-        was = "fit"
-        advice = (
-            "Where sections that were fitted apart are concatenated, domains of the same number have nothing in "
-            f"common: fit them together, with {option('sample_key')}."
-        )
         if is_prediction(source.uns(keys.uns)):
-            was = "prediction"
+            made = "prediction"
             advice = (
                 "Where predictions are concatenated, domains of the same number are the same only if one model "
                 "predicted all of them, and what else is stored is of one of the sections."
             )
-        text = f"{n_placed:,} spots have a domain, but the {was} in uns[{keys.uns!r}] was of {n_fitted:,}. {advice}"
+        else:
+            made = "fit"
+            advice = (
+                "Where sections that were fitted apart are concatenated, domains of the same number have nothing in "
+                f"common: fit them together, with {option('sample_key')}."
+            )
+        text = f"{n_placed:,} spots have a domain, but the {made} in uns[{keys.uns!r}] was of {n_fitted:,}. {advice}"
         warnings.warn(InputWarning(text), stacklevel=2)
     excluded = params.get("n_excluded", 0)
     if not excluded:
