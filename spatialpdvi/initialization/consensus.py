@@ -92,8 +92,8 @@ def consensus(restarts: Sequence[np.ndarray], k: int) -> Consensus:
     alike = _spread(len(votes), _ALIKE)
     similarity = _similarity(some[alike])
     typical = votes[alike[similarity.mean(axis=1).argmax()]]
-    left, usual, collapsed = np.unique(labels).size, np.unique(typical).size, None
-    if left < _LEFT * usual or left == 1 < usual:
+    left, collapsed = np.unique(labels).size, None
+    if left < _LEFT * np.unique(typical).size:
         labels, collapsed = typical.astype(np.int64), left
     agreement, pair_agreement = _agreement(votes, labels, k)
     return Consensus(labels, agreement, _mean_similarity(similarity), pair_agreement, collapsed)

@@ -131,13 +131,6 @@ def test_where_restarts_agree_on_next_to_nothing_the_most_typical_is_taken():
     np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
 
 
-def test_a_single_class_of_two_has_collapsed():
-    rng = np.random.default_rng(0)
-    found = consensus([rng.integers(2, size=12) for _ in range(9)], 2)
-    assert found.collapsed == 1
-    assert np.unique(found.labels).size == 2
-
-
 def test_of_some_restarts_that_are_compared_the_most_typical_is_taken(monkeypatch):
     """Of nine every other one is compared, and the last two of these are alike."""
     monkeypatch.setattr(module, "_ALIKE", 5)
