@@ -12,6 +12,7 @@ from zarr_samples import write_zarr
 
 import spatialpdvi as spv
 from spatialpdvi import InputError, InputWarning, Levels, Merge, Pieces, Rename, Split
+from spatialpdvi.api import read_names
 from spatialpdvi.editing.domains import divide
 from spatialpdvi.editing.parts import connected_parts
 from spatialpdvi.io.formats.sources import AnnDataSource
@@ -685,7 +686,7 @@ def test_a_table_of_names_is_read_line_by_line(tmp_path, text, names):
     path = tmp_path / "names.csv"
     path.write_text(text, encoding="utf-8")
     if isinstance(names, dict):
-        assert spv.api.read_names(path) == names
+        assert read_names(path) == names
     else:
         with pytest.raises(InputError, match=names):
-            spv.api.read_names(path)
+            read_names(path)
