@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spatialpdvi.io.section.coordinates import far_spots
+
 __all__ = ["Covariates", "shared_trend", "spot_covariates"]
 
 _FARTHEST = 3.0  # sd from the mean: a spot with next to no counts must not decide the trend, nor be moved far by it
@@ -50,11 +52,12 @@ def spot_covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], tot
     columns = [*coordinates.T] if totals is None else [np.log1p(totals), *coordinates.T]
     values = np.empty((coordinates.shape[0], len(columns)), dtype=np.float32)
     for spots in sections:
+        near = ~far_spots(coordinates[spots])  # all others would be at one place to a spot that was put far away
         for column, into in zip(columns, values.T, strict=True):
             own = column[spots].astype(np.float64)
-            sd = own.std()
-            centred = own - own.mean()
-            is_flat = sd <= 1e-9 * np.abs(own).max(initial=0.0)
+            sd = own[near].std()
+            centred = own - own[near].mean()
+            is_flat = sd <= 1e-9 * np.abs(own[near]).max(initial=0.0)
             into[spots] = 0.0 if is_flat else np.clip(centred / sd, -_FARTHEST, _FARTHEST)
     return Covariates(values, coordinates, tuple(sections))
 

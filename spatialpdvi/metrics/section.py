@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spatialpdvi.io.section.section import Section, spots_by_section
+from spatialpdvi.io.section.labels import spots_by_section
+from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 

@@ -18,8 +18,7 @@ from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, read_stored
 from spatialpdvi.io.results.summary import spatial_key_of_fit
 from spatialpdvi.io.section.coordinates import read_coordinates
-from spatialpdvi.io.section.labels import read_types
-from spatialpdvi.io.section.section import spots_by_section
+from spatialpdvi.io.section.labels import read_types, spots_by_section
 from spatialpdvi.marker_genes import markers_of, unique_markers
 from spatialpdvi.options.validation import check_of, check_seed, read_kind
 from spatialpdvi.runtime.progress import NO_STAGE, Stage

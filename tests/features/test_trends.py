@@ -80,6 +80,14 @@ def test_covariates_are_in_sd_of_their_own_section(totals):
         assert found.values[:, 0].max() == 3.0  # a million counts are drawn in
 
 
+def test_a_spot_far_away_does_not_decide_what_the_others_are_told_from():
+    xy = np.random.default_rng(0).uniform(size=(200, 2))
+    alone = spot_covariates(xy, [np.arange(200)], np.arange(1.0, 201.0)).values
+    beside = spot_covariates(np.r_[xy, [[-1e6, 0.5]]], [np.arange(201)], np.arange(1.0, 202.0)).values
+    np.testing.assert_array_equal(beside[:200], alone)
+    assert beside[200, 1] == -3.0
+
+
 def test_every_section_drifts_by_its_own_trend():
     xy = np.random.default_rng(0).uniform(size=(30, 2))
     found = spot_covariates(xy, [np.arange(0, 10), np.arange(10, 30)], None)

@@ -2,10 +2,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import plain_section
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.coordinates import far_spots, read_coordinates
 
 GRID = np.column_stack([np.arange(12) % 4, np.arange(12) // 4])
 
@@ -140,6 +141,26 @@ LINE = "All spots of obsm['spatial'] lie on one line, so domains will be stretch
 def test_spots_on_a_line_in_any_unit(adata, source_of, scale, offset) -> None:
     adata.obsm["spatial"] = (np.outer(np.arange(12), [0.3, 0.7]) + offset) * scale
     assert warning(source_of(adata)) == [LINE]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e120])
+def test_spots_far_from_their_section_are_told(scale) -> None:
+    adata = plain_section(n=60)
+    source = AnnDataSource(adata)
+    read_coordinates(source, "spatial")  # without a warning
+    assert not far_spots(adata.obsm["spatial"] * scale).any()
+    adata.obsm["spatial"][[7, 30]] = [[9.0, 0.5], [-1e6, 0.5]]
+    assert np.flatnonzero(far_spots(adata.obsm["spatial"] * scale)).tolist() == [30]
+    assert np.flatnonzero(far_spots(np.c_[adata.obsm["spatial"], np.zeros(60)])).tolist() == [30]
+    assert not far_spots(adata.obsm["spatial"][25:35]).any()  # too few to say where the section is
+    (said,) = warning(source)
+    assert said.startswith(
+        "1 of 60 spots lies more than 10 times the width of the section away from it in obsm['spatial'] (first: '30'). "
+    )
+    samples = pd.Categorical(np.repeat(["a", "b"], 30))
+    adata.obsm["spatial"][30:] += 1e3  # sections may lie anywhere
+    with pytest.warns(InputWarning, match=r"^1 of 60 spots lies more than 10 times the width of their section away"):
+        read_coordinates(source, "spatial", samples=samples)
 
 
 def test_all_spots_in_one_place_are_on_no_line(adata, source_of) -> None:

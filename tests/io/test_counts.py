@@ -238,6 +238,9 @@ def test_sections_that_lack_many_genes_of_others_are_named(recwarn) -> None:
         warn_of_unmeasured(*_counts_of_two(40))
     counts, samples = _counts_of_two(5)
     warn_of_unmeasured(counts[::12], samples[::12])  # too few counts to tell
+    few = counts[:, [0, 1, 2, 3]]
+    few[50, 0] = 5  # four genes are common, of which the section has one: it may lack a domain
+    warn_of_unmeasured(few, samples)
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])

@@ -9,13 +9,16 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.labels import spots_by_section
 from spatialpdvi.options.validation import read_kind
 
-__all__ = ["as_table", "read_coordinates"]
+__all__ = ["as_table", "far_spots", "read_coordinates"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
 _OF_FIELDS, _OF_SECTION = "spatial", "spatial_fov"  # keys that squidpy gives to the places of CosMx: in a field, in all
+_FEWEST_AROUND = 20  # spots of a section, to say that others are far from it
+_FAR = 10.0  # times the width of the middle nine tenths of the spots, from their median
 _SMALLEST = 1e-140  # distance whose square, and sums of squares of whose inverse, are still representable
 
 
@@ -66,8 +69,31 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     if key == _OF_FIELDS and samples is None and _OF_SECTION in source.obsm_keys():
         _warn_of_fields(source)
     _warn_of_duplicates(coordinates, name, source, samples)
-    _warn_of_a_line(coordinates, name)
+    far = np.zeros(len(coordinates), dtype=bool)
+    for spots in spots_by_section(samples, len(coordinates)):
+        far[spots] = far_spots(coordinates[spots])
+    _warn_of_far_spots(far, name, source, samples)
+    _warn_of_a_line(coordinates[~far], name)
     return coordinates
+
+
+def far_spots(coordinates: np.ndarray) -> np.ndarray:
+    """Find the spots that lie ten widths of a section or more from it, as an error in its coordinates puts them.
+
+    Parameters
+    ----------
+    coordinates
+        (n, 2) or (n, 3), of one section, any unit.
+
+    Returns
+    -------
+    (n,) bool; none where there are few spots. An axis along which most are equal tells nothing.
+    """
+    if len(coordinates) < _FEWEST_AROUND:
+        return np.zeros(len(coordinates), dtype=bool)
+    low, middle, high = np.quantile(coordinates, (0.05, 0.5, 0.95), axis=0)
+    width = np.where(high > low, high - low, np.inf)
+    return np.asarray((np.abs(coordinates - middle) > _FAR * width).any(axis=1))
 
 
 def _column(source: Source, name: str) -> str:
@@ -168,6 +194,19 @@ def _warn_of_duplicates(coordinates: np.ndarray, name: str, source: Source, samp
         text += (
             f" If the file holds several sections, name the column that tells them apart with {option('sample_key')}."
         )
+    warnings.warn(InputWarning(text), stacklevel=2)
+
+
+def _warn_of_far_spots(far: np.ndarray, name: str, source: Source, samples: pd.Categorical | None) -> None:
+    if not far.any():
+        return
+    n = int(far.sum())
+    of = "the section" if samples is None else "their section"
+    text = (
+        f"{n:,} of {far.size:,} spots {'lies' if n == 1 else 'lie'} more than {_FAR:.0f} times the width of {of} away "
+        f"from it in {name} (first: {str(source.obs_names()[far][0])!r}). Correct the coordinates, or leave such "
+        f"spots out with {option('mask')}: they are fitted like all others, and pictures have to show them."
+    )
     warnings.warn(InputWarning(text), stacklevel=2)
 
 

@@ -47,6 +47,7 @@ _FEATURE_TYPES = "feature_types"  # column of var in which 10x Genomics says wha
 _GENES = "Gene Expression"  # its value for genes
 _FEW_SPOTS = 10  # of a section, on average
 _SURELY = 20  # counts of a gene that are expected in a section; by chance there is none in one of 5e8
+_SEVERAL = 5  # of these genes, below which one that a section lacks is one of a domain that it lacks
 _LACKING = 0.1  # of these genes may be missing: domains that a section lacks may have genes of their own
 _BLOCK = 1 << 22  # values per check: its temporary arrays stay at some tens of megabytes
 
@@ -313,7 +314,7 @@ def warn_of_unmeasured(counts: sp.csr_matrix, samples: pd.Categorical) -> None:
     expected = np.outer(totals, of_genes.sum(axis=0) / max(1.0, totals.sum())) >= _SURELY
     for name, total, own, sure in zip(names, totals, of_genes, expected, strict=True):
         lacking, n = int((own[sure] == 0).sum()), int(sure.sum())
-        if total and lacking <= _LACKING * n:
+        if total and (n < _SEVERAL or lacking <= _LACKING * n):
             continue
         text = f"Section {str(name)!r} has no counts. Check the matrix, or leave the section out."
         if total:

@@ -19,6 +19,7 @@ __all__ = [
     "read_labels",
     "read_samples",
     "read_types",
+    "spots_by_section",
 ]
 
 DEFAULT_LABEL_KEY = "annotation"
@@ -96,6 +97,22 @@ def read_samples(source: Source, key: str) -> pd.Categorical:
     """Read the section ``obs[key]`` of each spot, (n,); raise an `InputError` where one is missing."""
     wanted = "a label for every spot that names its section"
     return _complete(source, key, name="sample_key", wanted=wanted, advice="Fill them")
+
+
+def spots_by_section(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
+    """Return the spots (ascending) of each section, in the order of the categories; all n where there is one section.
+
+    Parameters
+    ----------
+    samples
+        Section of each spot (n,), none missing; None where all are of one.
+    n
+        Number of spots.
+    """
+    if samples is None:
+        return [np.arange(n)]
+    codes = np.asarray(samples.codes)
+    return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
 
 
 def read_types(source: Source, key: str) -> pd.Categorical:

@@ -19,10 +19,10 @@ from spatialpdvi.io.section.background import (
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.counts import find_counts, read_counts, warn_of_repeated, warn_of_unmeasured
 from spatialpdvi.io.section.features import read_features, read_graph
-from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples
+from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples, spots_by_section
 from spatialpdvi.runtime.rows import CountRows, SelectedRows, row_sums
 
-__all__ = ["Section", "read_section", "spots_by_section"]
+__all__ = ["Section", "read_section"]
 
 
 class Section(NamedTuple):
@@ -209,22 +209,6 @@ def _rows(counts: CountRows, spots: np.ndarray) -> sp.csr_matrix:
     if isinstance(counts, sp.csr_matrix):
         return counts[spots]
     return sp.csr_matrix(sp.vstack(list(SelectedRows(counts, spots).blocks())))
-
-
-def spots_by_section(samples: pd.Categorical | None, n: int) -> list[np.ndarray]:
-    """Return the spots (ascending) of each section, in the order of the categories; all n where there is one section.
-
-    Parameters
-    ----------
-    samples
-        Section of each spot (n,), none missing; None where all are of one.
-    n
-        Number of spots.
-    """
-    if samples is None:
-        return [np.arange(n)]
-    codes = np.asarray(samples.codes)
-    return [np.flatnonzero(codes == code) for code in range(len(samples.categories))]
 
 
 def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -> None:
