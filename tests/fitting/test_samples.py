@@ -368,6 +368,14 @@ def test_sections_that_were_fitted_apart_are_no_fit_of_both():
     both.uns["pdvi"]["params"]["model"] = "model.npz"  # as after predictions with one model
     with pytest.warns(InputWarning, match=r"but the prediction in .* are the same only if one model predicted"):
         spatialpdvi.markers(both)
+    for merge in ("same", "unique"):
+        unequal = {"a": apart["a"], "b": apart["b"][:300].copy()}
+        unequal["b"].uns["pdvi"]["params"]["n_spots"] = 300
+        merged = ad.concat(unequal, label="slice", index_unique="-", uns_merge=merge)
+        with pytest.warns(
+            InputWarning, match=r"^700 spots have a domain, but the fit in uns\['pdvi'\] does not say of"
+        ):
+            spatialpdvi.markers(merged)
     bare = ad.concat(apart, label="slice", index_unique="-")
     with pytest.raises(InputError, match=r"found keys of uns: none\. Sections lose it when they are concatenated"):
         spatialpdvi.markers(bare)

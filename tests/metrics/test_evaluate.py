@@ -87,7 +87,10 @@ def test_a_fitted_spot_without_a_domain_is_still_an_error(edited):
 
 def test_the_longest_prefix_owns_a_column(joint):
     adata = joint.copy()
-    adata.uns["pdvi_domain"] = {"params": {"spatial_key": "xy", "sample_key": "slice"}, "certificate": {}}
+    adata.uns["pdvi_domain"] = {
+        "params": {"spatial_key": "xy", "sample_key": "slice", "n_spots": 2 * N},
+        "certificate": {},
+    }
     adata.obs["pdvi_domain_domain"] = adata.obs["slice"]
     assert spv.evaluate(adata, domain_key="pdvi_domain_domain")["n_spots"] == 2 * N
     assert spv.evaluate(adata)["n_spots"] == 2 * (N - 20)

@@ -20,7 +20,8 @@ __all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
 def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     """Return whether each spot was fitted, (n,) bool; None where all were, and where there is no fit.
 
-    There is a warning where more spots have a domain than were fitted: those of several fits, in one object.
+    There is a warning where more spots have a domain than were fitted, or the summary no longer says how many were, as
+    AnnData's concatenation leaves it: those of several fits, in one object.
 
     Raises
     ------
@@ -32,7 +33,8 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     params = stored_params(source.uns(keys.uns))
     has_domain = source.obs(keys.domain).notna().to_numpy()
     n_placed, n_fitted = int(has_domain.sum()), params.get("n_spots")
-    if isinstance(n_fitted, Integral) and n_placed > n_fitted:  # a selection of spots has fewer
+    is_known = isinstance(n_fitted, Integral)
+    if not is_known or n_placed > n_fitted:  # a selection of spots has fewer
         if is_prediction(source.uns(keys.uns)):
             made = "prediction"
             advice = (
@@ -45,7 +47,8 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
                 "Where sections that were fitted apart are concatenated, domains of the same number have nothing in "
                 f"common: fit them together, with {option('sample_key')}."
             )
-        text = f"{n_placed:,} spots have a domain, but the {made} in uns[{keys.uns!r}] was of {n_fitted:,}. {advice}"
+        said = f"was of {n_fitted:,}" if is_known else "does not say of how many spots it was"
+        text = f"{n_placed:,} spots have a domain, but the {made} in uns[{keys.uns!r}] {said}. {advice}"
         warnings.warn(InputWarning(text), stacklevel=2)
     excluded = params.get("n_excluded", 0)
     if not excluded:
