@@ -44,10 +44,20 @@ __all__ = [
     "write_label_table",
 ]
 
-# click does not check the path: the library has an error message for each thing that can be wrong with a file
-FILE = click.Path(path_type=Path, readable=False)
+
+class _File(click.Path):
+    """A path that click does not check: the library has an error for each thing that can be wrong with a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # would be the current folder
+            self.fail("Expected a path, found an empty text. A variable of the shell may not be set.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path, readable=False)
 EXIT_INPUT = 2
 _EXIT_NOT_CONVERGED = 3
+_MOST_THREADS = 4096  # OpenMP crashes where the system has no room for the stacks of its threads
 _OF_LABELS = {"output": "labels"}  # what Python calls `--labels`
 
 
@@ -270,6 +280,8 @@ def limit_threads(threads: int | None) -> None:
         return
     if threads < 1:
         raise InputError("at least 1", str(threads), option="threads")
+    if threads > _MOST_THREADS:
+        raise InputError(f"at most {_MOST_THREADS:,}", f"{threads:,}", option="threads")
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 

@@ -43,6 +43,7 @@ __all__ = [
 
 _log = logging.getLogger("spatialpdvi")
 
+_NOT_CACHED = "Compiled code of %s is not cached: set NUMBA_CACHE_DIR to a writable folder on a disk with room."
 _OPENMP = {"started": False, "lost": False}
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
@@ -54,16 +55,33 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
 
     With ``error_model="numpy"`` a division by zero gives infinity, as in NumPy, and loops need no check that would
     prevent their vectorisation. The compiled code is cached beside the source or in the user's cache folder. Where
-    neither can be written (in a container, or on a node without a home folder), every process compiles anew, and one
-    message per kernel is logged.
+    neither can be written (in a container, on a node without a home folder, or on a full disk), every process compiles
+    anew, and one message per kernel is logged.
     """
     try:
-        return njit(cache=True, parallel=parallel, nogil=True, error_model="numpy")(function)
+        return _unless_full(njit(cache=True, parallel=parallel, nogil=True, error_model="numpy")(function))
     except RuntimeError as error:  # numba: no locator available
         if "cache" not in str(error):
             raise
-        _log.info("Compiled code of %s is not cached: set NUMBA_CACHE_DIR to a writable folder.", function.__name__)
+        _log.info(_NOT_CACHED, function.__name__)
         return njit(parallel=parallel, nogil=True, error_model="numpy")(function)
+
+
+def _unless_full(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a kernel go on where its code cannot be kept: numba would end the call with the error of the disk."""
+    cache = getattr(kernel, "_cache", None)  # none where numba is told to interpret
+    if cache is None:
+        return kernel
+    save = cache.save_overload
+
+    def save_if_possible(*overload: Any) -> None:
+        try:
+            save(*overload)
+        except OSError:
+            _log.info(_NOT_CACHED, kernel.__name__)
+
+    cache.save_overload = save_if_possible
+    return kernel
 
 
 class SerialOrParallel:

@@ -166,6 +166,7 @@ CASES = {
     "a step of nothing": (None, ["--step-mean", "0"], r"Expected `--step-mean` to be a positive number, found 0"),
     "hostile prefix": (None, ["--key-added", "../x"], r"Expected `--key-added` to be made of letters"),
     "no threads": (None, ["--threads", "0"], r"Expected `--threads` to be at least 1, found 0"),
+    "too many threads": (None, ["--threads", "99999"], r"Expected `--threads` to be at most 4,096, found 99,999"),
     "output in a missing folder": (None, ["-o", "nowhere/out.h5ad"], r"Expected .*nowhere.*"),
     "output is a folder": (None, ["-o", "."], r"Expected .*a file.*"),
     "JSON in a missing folder": (None, ["--report", "nowhere/r.json"], r"Expected .*nowhere.*--json"),
@@ -222,6 +223,7 @@ def test_a_folder_that_is_read_only(toy_file, monkeypatch):
 def test_click_refuses_what_is_no_number_and_unknown_options(toy_file):
     for named, arguments in (
         ("'--threads'", ["--k", "4", "--threads", "four"]),
+        ("Expected a path, found an empty text", ["--k", "4", "--checkpoint", ""]),
         ("--nope", ["--k", "4", "--nope"]),
         ("'--k'", []),
     ):

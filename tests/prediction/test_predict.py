@@ -345,7 +345,7 @@ def test_the_section_of_several_that_is_unlike_is_named(section, fit):
 
 def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, fit):
     apart = section.copy()
-    apart.obsm["spatial"][3] = 1e6
+    apart.obsm["spatial"][3] = 5.0 * apart.obsm["spatial"].max(axis=0)
     with pytest.warns(
         InputWarning, match=r"^1 spot has no neighbour; .* To join it, fit a model with a larger `n_neighbors`\.$"
     ):

@@ -46,7 +46,7 @@ def as_section(fit, **obs):
         adata.obsm[keys.calibrated] = fit.calibrated.astype(np.float32)
         adata.obs[keys.calibrated_confidence] = fit.calibrated[own].astype(np.float32)
     adata.uns[keys.uns] = {
-        "params": {"k": k, "spatial_key": "spatial"},
+        "params": {"k": k, "spatial_key": "spatial", "n_spots": len(fit.codes)},
         "certificate": {"converged": True},
         "trace": {"epoch": np.arange(2), "neg_elbo": np.ones(2)},
         "scores": {"pas": 0.0},
@@ -415,7 +415,7 @@ def test_spots_that_the_fit_left_out_give_no_domain():
     section.obs.loc[left, ["pdvi_confidence", "pdvi_confidence_calibrated"]] = np.nan
     for key in ("pdvi_posterior", "pdvi_posterior_calibrated"):
         section.obsm[key][left] = np.nan
-    section.uns["pdvi"]["params"]["n_excluded"] = int(left.sum())
+    section.uns["pdvi"]["params"] |= {"n_excluded": int(left.sum()), "n_spots": int((~left).sum())}
     adata = other(fit.coordinates)
     result = spv.transfer(section, adata)
     # bins right beside the fitted ones are within their spacing

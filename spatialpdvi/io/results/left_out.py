@@ -20,8 +20,8 @@ __all__ = ["fitted_spots", "on_all_spots", "select_fitted"]
 def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     """Return whether each spot was fitted, (n,) bool; None where all were, and where there is no fit.
 
-    There is a warning where more spots have a domain than were fitted, or the summary no longer says how many were, as
-    AnnData's concatenation leaves it: those of several fits, in one object.
+    There is a warning where more spots have a domain than were fitted, or the summary has lost how many were and the
+    objective of each epoch, in which fits differ: several fits were concatenated.
 
     Raises
     ------
@@ -30,12 +30,13 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     """
     if keys.domain not in source.obs_keys() or keys.uns not in source.uns_keys():
         return None
-    params = stored_params(source.uns(keys.uns))
+    summary = source.uns(keys.uns)
+    params = stored_params(summary)
     has_domain = source.obs(keys.domain).notna().to_numpy()
-    n_placed, n_fitted = int(has_domain.sum()), params.get("n_spots")
-    is_known = isinstance(n_fitted, Integral)
-    if not is_known or n_placed > n_fitted:  # a selection of spots has fewer
-        if is_prediction(source.uns(keys.uns)):
+    n_placed, stored = int(has_domain.sum()), params.get("n_spots")
+    n_fitted = int(stored) if isinstance(stored, Integral) else None
+    if _has_lost_its_trace(summary) if n_fitted is None else n_placed > n_fitted:  # a selection has fewer spots
+        if is_prediction(summary):
             made = "prediction"
             advice = (
                 "Where predictions are concatenated, domains of the same number are the same only if one model "
@@ -47,7 +48,7 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
                 "Where sections that were fitted apart are concatenated, domains of the same number have nothing in "
                 f"common: fit them together, with {option('sample_key')}."
             )
-        said = f"was of {n_fitted:,}" if is_known else "does not say of how many spots it was"
+        said = "does not say of how many spots it was" if n_fitted is None else f"was of {n_fitted:,}"
         text = f"{n_placed:,} spots have a domain, but the {made} in uns[{keys.uns!r}] {said}. {advice}"
         warnings.warn(InputWarning(text), stacklevel=2)
     excluded = params.get("n_excluded", 0)
@@ -60,6 +61,11 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
         found = f"{missing:,} spots without a domain, where the fit left out {excluded:,}"
         raise not_ours(source, f"obs[{keys.domain!r}]", found)
     return np.asarray(has_domain)
+
+
+def _has_lost_its_trace(summary: Any) -> bool:
+    trace = summary.get("trace", {}) if isinstance(summary, Mapping) else None
+    return isinstance(trace, Mapping) and "neg_elbo" not in trace
 
 
 def select_fitted(source: Source, keys: Keys) -> Source:

@@ -34,7 +34,7 @@ from spatialpdvi.io.storage.atomic import copy_content, replacing, shares_blocks
 from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.elements import AS_DICT, column_order, is_hdf5, quiet, write
 from spatialpdvi.io.storage.folders import can_link, copy_folder, entries, file_status, replacing_folder
-from spatialpdvi.io.storage.outputs import check_makes_files, check_space, check_writable
+from spatialpdvi.io.storage.outputs import check_ending, check_makes_files, check_space, check_writable
 from spatialpdvi.io.storage.paths import AnyPath, Location, locate, resolve
 from spatialpdvi.io.storage.temporary import reserve
 from spatialpdvi.io.storage.zarr_stores import (
@@ -108,6 +108,8 @@ def check_output(
         _check_store(target)
     else:
         check_writable(target, as_store=is_store)
+        if target.real != source.real:
+            check_ending(target, "output")
     is_copy = source.kind == "file" and not is_store and only is None
     if is_copy and shares_blocks(source.path, target.real.parent):
         copied = 0
