@@ -6,7 +6,7 @@ from conftest import plain_section
 
 from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.section.coordinates import far_spots, read_coordinates
+from spatialpdvi.io.section.coordinates import far_spots, read_coordinates, warn_of_sections_on_top
 
 GRID = np.column_stack([np.arange(12) % 4, np.arange(12) // 4])
 
@@ -204,3 +204,25 @@ def test_coordinates_that_are_too_near_each_other_are_refused(adata):
 def test_a_table_with_a_repeated_column_of_texts_is_refused(adata) -> None:
     adata.obsm["spatial"] = pd.DataFrame([["a", "b"]] * 12, index=adata.obs_names, columns=["x", "x"])
     assert "found column 'x' of type object (first value: 'a')" in refusal(AnnDataSource(adata))
+
+
+@pytest.mark.parametrize("key", ["library_id", "Sample", "batch", "SliceID", "region"])
+def test_sections_that_lie_over_each_other_are_told_where_a_column_names_them(recwarn, key) -> None:
+    adata = plain_section(n=90)
+    xy = adata.obsm["spatial"]
+    adata.obs["cell_type"] = np.resize(["x", "y"], 90)  # a mixture, but none of sections
+    adata.obs["donor"] = "one"
+    adata.obs["fragment"] = np.where(xy[:, 0] < 0.5, "left", "right")
+    source = AnnDataSource(adata)
+    for kept in (None, np.arange(90) >= 10):
+        warn_of_sections_on_top(source, xy if kept is None else xy[kept], kept)
+    for values in ("one", np.where(xy[:, 0] < 0.5, "left", "right"), np.where(np.arange(90) < 3, "few", "many")):
+        adata.obs[key] = values
+        adata.uns["spatialdata_attrs"] = {"region_key": "region"}
+        warn_of_sections_on_top(source, xy, None)
+    assert not recwarn.list
+    adata.obs[key] = np.repeat(["one", "two", "three"], 30)
+    with pytest.warns(InputWarning, match=rf"by obs\['{key}'\], which names 3 groups of them: .* `sample_key='{key}'`"):
+        warn_of_sections_on_top(source, xy, None)
+    with pytest.warns(InputWarning, match=r"which names 2 groups of them"):
+        warn_of_sections_on_top(source, xy[30:], np.arange(90) >= 30)

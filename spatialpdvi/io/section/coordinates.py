@@ -1,24 +1,32 @@
 """Coordinates of the spots, checked, in the unit of the file."""
 
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from scipy.spatial import cKDTree
 
 from spatialpdvi.errors import InputError, InputWarning, list_keys, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.labels import spots_by_section
 from spatialpdvi.options.validation import read_kind
+from spatialpdvi.runtime.rows import some_rows
+from spatialpdvi.runtime.threads import nearest
 
-__all__ = ["as_table", "far_spots", "read_coordinates"]
+__all__ = ["as_table", "far_spots", "read_coordinates", "warn_of_sections_on_top"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
+_OF_SPATIALDATA = "spatialdata_attrs"  # key of uns in which SpatialData says which column has the regions
 _OF_FIELDS, _OF_SECTION = "spatial", "spatial_fov"  # keys that squidpy gives to the places of CosMx: in a field, in all
 _FEWEST_AROUND = 20  # spots of a section, to say that others are far from it
 _FAR = 10.0  # times the width of the middle nine tenths of the spots, from their median
+_NAMES_OF_SECTIONS = ("section", "slice", "slide", "sample", "batch", "library", "puck")  # alone or before _id or _name
+_MIXED = 0.3  # share of spots whose nearest one is of another section, from which the sections lie over each other
+_LOOKED_AT = 50_000  # spots, which are enough for this share
 _SMALLEST = 1e-140  # distance whose square, and sums of squares of whose inverse, are still representable
 
 
@@ -94,6 +102,54 @@ def far_spots(coordinates: np.ndarray) -> np.ndarray:
     low, middle, high = np.quantile(coordinates, (0.05, 0.5, 0.95), axis=0)
     width = np.where(high > low, high - low, np.inf)
     return np.asarray((np.abs(coordinates - middle) > _FAR * width).any(axis=1))
+
+
+def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.ndarray | None) -> None:
+    """Warn of sections that lie over each other in one file that is read as a single section.
+
+    The columns looked at are that of the regions of SpatialData, and those whose name says section, sample or the like.
+
+    Parameters
+    ----------
+    source
+        The file or AnnData.
+    coordinates
+        (n, 2) or (n, 3).
+    kept
+        (all spots of the source,) bool: the n that were read; None where all were.
+    """
+    spots = some_rows(np.arange(len(coordinates)), 0, _LOOKED_AT)
+    if spots.size < _FEWEST_AROUND:
+        return
+    rows = spots if kept is None else np.flatnonzero(kept)[spots]
+    twin = None
+    for key in filter(_names_sections(source), source.obs_keys()):
+        codes = pd.factorize(source.obs(key).astype(str).to_numpy()[rows])[0]
+        if codes.max() == 0 or np.bincount(codes).min() < _FEWEST_AROUND / 2:
+            continue
+        if twin is None:
+            twin = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1][:, 1]
+        share = float((codes != codes[twin]).mean())
+        if share >= _MIXED:
+            text = (
+                f"The spots lie over each other by obs[{key!r}], which names {codes.max() + 1:,} groups of them: "
+                f"{share:.0%} have the nearest spot in another group. They are fitted as one section. If these are "
+                f"sections, give {option('sample_key', key)}."
+            )
+            warnings.warn(InputWarning(text), stacklevel=2)
+            return
+
+
+def _names_sections(source: Source) -> Callable[[str], bool]:
+    """Return what tells whether a column of ``obs`` is likely to name the section of each spot."""
+    attributes = source.uns(_OF_SPATIALDATA) if _OF_SPATIALDATA in source.uns_keys() else None
+    region = attributes.get("region_key") if isinstance(attributes, Mapping) else None
+
+    def names_sections(key: str) -> bool:
+        word = key.lower().removesuffix("id").removesuffix("name").rstrip("_. ")
+        return key == region or word in _NAMES_OF_SECTIONS
+
+    return names_sections
 
 
 def _column(source: Source, name: str) -> str:
