@@ -294,6 +294,18 @@ def test_background_is_found_with_a_blurred_edge_and_islands(turned):
     assert not off[vessel].any()
 
 
+def test_spots_of_many_counts_among_empty_ones_are_kept():
+    """Where a third or more of the spots are empty, most neighbours of some are, wherever these lie."""
+    rng = np.random.default_rng(0)
+    place = rng.random((4000, 2))
+    for share in (0.3, 0.5):
+        empty = rng.random(4000) < share
+        totals = np.where(empty, rng.poisson(3, 4000), rng.poisson(200 * rng.lognormal(0, 0.3, 4000)))
+        off = off_tissue(totals, place)
+        assert off.any()
+        assert not off[~empty].any()
+
+
 def test_too_few_spots_say_nothing():
     place = _lattice(9)
     assert not off_tissue(np.where(place[:, 0] < 4, 1.0, 1000.0), place).any()

@@ -213,9 +213,8 @@ def off_tissue(totals: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
     graph = sp.csr_matrix((np.ones(joined.sum(), dtype=bool), (spot[joined], other[joined])), shape=(n, n))
     piece = connected_components(graph, directed=False)[1]
     off = low & np.isin(piece, piece[low & _is_outside(place, near[:, 1:])])
-    # where the two meet, neighbours say little: the spot's own counts decide
-    border = off[ring].any(axis=1) & ~off[ring].all(axis=1)
-    off[border] = counts[border] < limit
+    # where the two meet neighbours say little, and a spot of many counts is no empty one wherever it lies
+    off = off[ring].any(axis=1) & (counts < limit)
     return off if off.mean() >= _SHARE else nothing
 
 
