@@ -1,6 +1,6 @@
 """The versions of spatialpdvi and of its libraries, in a module that imports nothing before it is needed."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"  # between releases the next one's, so that results say what made them
 
 
 def library_versions(*optional: str) -> dict[str, str]:

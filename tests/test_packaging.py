@@ -27,13 +27,21 @@ TESTED = TEST["jobs"]["test"]["strategy"]["matrix"]["python"]
 HEADINGS = re.findall(r"^## (.*)$", CHANGELOG, flags=re.MULTILINE)
 
 
-def test_every_file_says_the_same_version():
+def test_every_file_says_the_version_of_the_last_release():
     newest = re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", HEADINGS[1])
-    assert newest.group(1) == __version__
     assert (CITATION["version"], CITATION["date-released"]) == newest.groups()
-    assert RECIPE["context"]["version"] == __version__
+    assert RECIPE["context"]["version"] == newest.group(1)
     in_methods = re.findall(r"spatialpdvi (\d+\.\d+\.\d+)", (ROOT / "docs" / "citing.md").read_text(encoding="utf-8"))
-    assert in_methods == [__version__]
+    assert in_methods == [newest.group(1)]
+
+
+def test_the_package_says_the_next_version_from_the_first_change_on():
+    newest = re.match(r"\[(\d+)\.(\d+)\.(\d+)\]", HEADINGS[1]).groups()
+    unreleased = re.search(r"^## \[Unreleased\]\n(.*?)^## ", CHANGELOG, flags=re.MULTILINE | re.DOTALL)[1].strip()
+    own = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(\.dev0)?", __version__)
+    assert (own[4] is not None) == bool(unreleased)
+    numbers = tuple(map(int, own.groups()[:3]))
+    assert (numbers > tuple(map(int, newest))) if unreleased else (own.groups()[:3] == newest)
 
 
 def test_the_changes_keep_the_format():
