@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialpdvi.synthetic import _draw
 from spatialpdvi.synthetic.cells import draw_cells
 from spatialpdvi.synthetic.expression import draw_shares
 from spatialpdvi.synthetic.options import Simulation
+from spatialpdvi.synthetic.section import draw_section
 
 __all__ = ["Truth", "simulation_truth"]
 
@@ -38,7 +38,7 @@ def simulation_truth(*, n_sections: int = _SECTIONS, **arguments: Any) -> Truth:
     arguments
         Those of `spatialpdvi.simulate`.
     """
-    drawn = _draw(Simulation(**arguments))
+    drawn = draw_section(Simulation(**arguments))
     sources, cells, tissue = drawn.sources, drawn.cells, drawn.tissue
     n_spots, k = len(tissue.domain), len(tissue.names)
     everywhere = slice(0, n_spots)

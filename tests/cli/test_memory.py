@@ -91,7 +91,7 @@ def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr("spatialpdvi.plotting.plot_section", _too_much)
     said = _sentence(_run("plot", fitted, "-o", tmp_path / "picture.png"))
     assert "Use a smaller --dpi, or a machine with more memory." in said
-    monkeypatch.setattr("spatialpdvi.synthetic.draw_blocks", _too_much)
+    monkeypatch.setattr("spatialpdvi.synthetic.section.draw_blocks", _too_much)
     said = _sentence(_run("simulate", tmp_path / "new.h5ad"))
     assert "Use fewer spots (--n-spots), fewer genes (--n-genes), or a machine with more memory." in said
     assert _contents(tmp_path) == before

@@ -13,9 +13,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from spatialpdvi import synthetic
 from spatialpdvi.errors import InputError
 from spatialpdvi.synthetic import expression, simulate, simulate_file
+from spatialpdvi.synthetic import section as making
 from spatialpdvi.synthetic.truth import simulation_truth
 
 pytestmark = pytest.mark.slow
@@ -270,7 +270,7 @@ def test_drawing_in_blocks_loses_nothing(monkeypatch):
 @pytest.mark.parametrize("choices", [{}, {"easy": True}, {"background": 500}])
 def test_the_bits_do_not_depend_on_the_size_of_blocks(monkeypatch, choices):
     whole = simulate(n_spots=3000, n_genes=50, k=12, seed=3, **choices)
-    for name in ("tissue._BLOCK", "cells._BLOCK", "expression._BLOCK_SPOTS", "_BLOCK"):
+    for name in ("tissue._BLOCK", "cells._BLOCK", "expression._BLOCK_SPOTS", "section._BLOCK"):
         monkeypatch.setattr(f"spatialpdvi.synthetic.{name}", 257)
     parts = simulate(n_spots=3000, n_genes=50, k=12, seed=3, **choices)
     for part in ("data", "indices", "indptr"):
@@ -354,7 +354,7 @@ def test_a_file_holds_what_is_simulated_in_memory(tmp_path, monkeypatch, ending,
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "append_counts", None)
+    monkeypatch.setattr(making, "append_counts", None)
     path = tmp_path / "embryo.h5ad"
     path.write_bytes(b"old")
     with pytest.raises(TypeError, match="not callable"):
@@ -372,7 +372,7 @@ def test_the_folder_must_exist(tmp_path):
 
 @pytest.mark.parametrize("name", ["embryo.txt", "embryo"])
 def test_the_path_must_end_as_its_format_does(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "_draw", None)  # refused before any work
+    monkeypatch.setattr(making, "draw_section", None)  # refused before any work
     path = tmp_path / name
     sentence = (
         f"Expected a path that ends in .h5ad or .zarr, found '{path}'. "
@@ -386,12 +386,12 @@ def test_the_path_must_end_as_its_format_does(name, tmp_path, monkeypatch):
 def test_no_other_run_may_write_there_from_the_first_draw_on(tmp_path, monkeypatch):
     path, refused = tmp_path / "embryo.h5ad", []
 
-    def draw(options, draw=synthetic._draw):
+    def draw(options, draw=making.draw_section):
         with ThreadPoolExecutor(1) as other:  # another thread is refused as another process is
             refused.append(other.submit(simulate_file, path, n_spots=20, n_genes=20, k=2).exception())
         return draw(options)
 
-    monkeypatch.setattr(synthetic, "_draw", draw)
+    monkeypatch.setattr(making, "draw_section", draw)
     simulate_file(path, n_spots=20, n_genes=20, k=2)
     assert [type(error) for error in refused] == [InputError]
     assert "another run at work on it" in str(refused[0])
@@ -399,7 +399,7 @@ def test_no_other_run_may_write_there_from_the_first_draw_on(tmp_path, monkeypat
 
 
 def test_seeds_that_do_not_fit(monkeypatch):
-    monkeypatch.setattr(synthetic, "draw_tissue", None)  # refused before any work
+    monkeypatch.setattr(making, "draw_tissue", None)  # refused before any work
     sentence = "Expected `seed` to be a whole number from 0 to 4294967295, found 4294967296."
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         simulate(n_spots=60, n_genes=20, k=3, seed=2**32)
