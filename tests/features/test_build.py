@@ -33,7 +33,7 @@ def section(toy_section):
     section.obsm["narrow"] = rng.normal(size=(section.n_obs, 5))
     section.obsm["wide"] = rng.normal(size=(section.n_obs, 61)).astype(np.float32)
     section.obsm["sparse"] = sp.csr_matrix(rng.poisson(0.1, size=(section.n_obs, 70)).astype(np.float32))
-    section.obs["slice"] = np.where(np.arange(section.n_obs) % 2, "a", "b")
+    section.obs["part"] = np.where(np.arange(section.n_obs) % 2, "a", "b")
     return section
 
 
@@ -51,8 +51,8 @@ def test_given_columns_stay_as_given_without_smoothing(section, rep):
         {"rep": "narrow", "smooth": 4},
         {"rep": "wide", "smooth": 4},
         {"rep": "narrow", "smooth": 0, "n_pcs": 4},
-        {"rep": "narrow", "smooth": 0, "correct": "center", "sample_key": "slice"},
-        {"rep": "wide", "smooth": 0, "correct": "center", "sample_key": "slice"},
+        {"rep": "narrow", "smooth": 0, "correct": "center", "sample_key": "part"},
+        {"rep": "wide", "smooth": 0, "correct": "center", "sample_key": "part"},
         {"smooth": 0, "n_top_genes": 100},
         {"smooth": 0, "n_pcs": 0, "n_top_genes": 100},
     ],
@@ -98,7 +98,7 @@ def test_a_constant_column_far_from_zero_takes_no_digits_from_the_others(section
 
 def test_sparse_columns_are_not_smoothed_or_centred_but_their_components_are(section):
     with pytest.warns(InputWarning, match="are sparse, so that `correct='center'` cannot subtract anything"):
-        read, raw, smoothed = _features(section, rep="sparse", smooth=4, correct="center", sample_key="slice")
+        read, raw, smoothed = _features(section, rep="sparse", smooth=4, correct="center", sample_key="part")
     assert smoothed.as_given
     assert (smoothed.fitted != read.features).nnz == 0
     assert not np.array_equal(smoothed.components, raw.components)
@@ -183,9 +183,9 @@ def test_many_given_columns_are_centred_in_each_section():
     rng = np.random.default_rng(0)
     adata = ad.AnnData(sp.csr_matrix(np.ones((80, 2), dtype=np.float32)))
     adata.obsm["spatial"] = rng.random((80, 2))
-    adata.obs["slice"] = np.repeat(["a", "b"], 40)
+    adata.obs["part"] = np.repeat(["a", "b"], 40)
     adata.obsm["wide"] = rng.normal(size=(80, 61)) + np.repeat([0.0, 2.0], 40)[:, None]
-    options = FitOptions(k=2, rep="wide", smooth=0, correct="center", sample_key="slice")
+    options = FitOptions(k=2, rep="wide", smooth=0, correct="center", sample_key="part")
     raw = raw_features(read_inputs(AnnDataSource(adata), options), FeatureSettings.of(options), Progress())
     assert raw.full is not None
     for fitted in (raw.full, raw.components):

@@ -21,7 +21,7 @@ def _no_figure_stays():
 @pytest.fixture(scope="module")
 def _fitted(toy_section):
     section = toy_section.copy()
-    section.obs["slide"] = np.where(np.arange(600) % 2 == 0, "left", "right")
+    section.obs["side"] = np.where(np.arange(600) % 2 == 0, "left", "right")
     section.obs["on"] = section.obsm["spatial"][:, 0] > np.quantile(section.obsm["spatial"][:, 0], 0.1)
     spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=2, save_graph=True)
     return section
@@ -104,9 +104,9 @@ def test_spots_that_were_left_out_do_not_count(section):
 
 def test_blocks_stay_within_sections(section):
     """Two sections over one another: as one, half the spots of each block would be of the other."""
-    spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=2, sample_key="slide")
+    spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=2, sample_key="side")
     own = spatialpdvi.intervals(section, genes=["gene00003"])
-    named = spatialpdvi.intervals(section, genes=["gene00003"], sample_key="slide")
+    named = spatialpdvi.intervals(section, genes=["gene00003"], sample_key="side")
     pd.testing.assert_frame_equal(own.contrasts, named.contrasts)
     del section.uns["pdvi"]["params"]["sample_key"]
     joined = spatialpdvi.intervals(section, genes=["gene00003"])
@@ -189,7 +189,7 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
         ({"contrasts": ("0", "1")}, r"pairs of two domains, found '0'\. A pair is in brackets of its own"),
         ({"contrasts": (0, 1)}, r"pairs of two domains, found '0'\. A pair is in brackets of its own"),
         ({"by": "nothing"}, "nothing"),
-        ({"by": "slide", "of": "state"}, "no `by`"),
+        ({"by": "side", "of": "state"}, "no `by`"),
         ({"spatial_key": "nowhere"}, "nowhere"),
         ({"sample_key": "nowhere"}, "nowhere"),
         ({"layer": "nowhere"}, "nowhere"),
