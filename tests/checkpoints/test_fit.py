@@ -63,10 +63,10 @@ def test_stopped_again_and_again_it_ends_with_the_same_result(section, options, 
     chosen = options(**more)
     straight = fit_file(section, chosen, output=tmp_path / "straight.h5ad")
     assert len(straight.trace["epoch"]) > 7
-    stops = 0
+    stops, stops_after = 0, max(5, len(straight.trace["epoch"]) // 4)  # each attempt begins with the search
     while True:
         try:
-            kept = Fragile(folder, stops_after=5, every=2, resume=True)
+            kept = Fragile(folder, stops_after=stops_after, every=2, resume=True)
             result = fit_file(section, chosen, output=tmp_path / "out.h5ad", checkpoint=kept)
         except StoppedError:
             stops += 1
