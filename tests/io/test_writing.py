@@ -146,6 +146,26 @@ def test_a_link_stays_and_its_target_is_replaced(path, tmp_path) -> None:
     assert list(link.parent.iterdir()) == [link]
 
 
+@pytest.mark.parametrize("name", ["domains.csv", "folder", "out.h5"])
+def test_a_new_file_must_end_as_its_format_does(path, tmp_path, name) -> None:
+    with pytest.raises(InputError, match=rf"to be a path that ends in .h5ad or .zarr, found '{tmp_path / name}'"):
+        write_elements(path, tmp_path / name, results())
+    assert not (tmp_path / name).exists()
+
+
+def test_the_link_has_the_ending_and_its_target_any_name(path, tmp_path) -> None:
+    kept, link = tmp_path / "cache_of_files", tmp_path / "link.h5ad"
+    kept.write_text("something else")
+    link.symlink_to(kept)
+    write_elements(path, link, results())
+    assert link.is_symlink()
+    assert_holds(ad.read_h5ad(link), results())
+    bare = tmp_path / "bare"
+    path.rename(bare)
+    write_elements(bare, bare, results())  # a file may be updated under any name
+    assert_holds(ad.read_h5ad(bare), results())
+
+
 def test_a_file_of_another_version_is_only_replaced(path, tmp_path) -> None:
     output = tmp_path / "out.h5ad"
     output.write_text("something else")

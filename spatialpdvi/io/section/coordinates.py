@@ -128,7 +128,8 @@ def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.nd
         if codes.max() == 0 or np.bincount(codes).min() < _FEWEST_AROUND / 2:
             continue
         if twin is None:
-            twin = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1][:, 1]
+            first, second = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1].T
+            twin = np.where(first == np.arange(spots.size), second, first)  # equal places come in any order
         share = float((codes != codes[twin]).mean())
         if share >= _MIXED:
             text = (

@@ -134,7 +134,7 @@ def check_distinct(path: AnyPath, option: str, others: Sequence[AnyPath]) -> Non
 def check_ending(path: AnyPath, option: str | None) -> None:
     """Check that the ending of a new file says its format; ``option`` is the option by which the user gave the path."""
     location = locate(path)
-    if location.real.suffix not in {".h5ad", ".zarr"}:
+    if location.path.suffix not in {".h5ad", ".zarr"}:  # what a link leads to may have any name
         raise InputError(
             "a path that ends in .h5ad or .zarr",
             repr(location.given),
