@@ -103,7 +103,7 @@ class GemRecords:
     def _read_header(self, stream: BinaryIO) -> tuple[dict[str, str], list[str]]:
         comments: dict[str, str] = {}
         while True:
-            line = stream.readline(_LONGEST).decode("utf-8", "replace").rstrip("\r\n")
+            line = stream.readline(_LONGEST).decode("utf-8-sig", "replace").rstrip("\r\n")
             if not line.startswith("#"):
                 break
             name, _, value = line.lstrip("#").partition("=")

@@ -292,7 +292,7 @@ def _read_positions(folder: Path, tissue: str) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     with reading_file(path, "table of positions"):
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8-sig", newline="") as stream:  # Excel puts a byte order mark in front
             first = next(csv.reader(stream), [])
         if "barcode" in first:
             return pd.read_csv(path)

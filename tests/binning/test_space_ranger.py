@@ -34,6 +34,10 @@ def test_visium(tmp_path, positions):
     counts = write_space_ranger(tmp_path / "outs", positions=positions)
     bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
     _check(tmp_path / "out.h5ad", counts)
+    table = tmp_path / "outs" / "spatial" / positions
+    table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes())  # as Excel saves it
+    bin_file(tmp_path / "outs", tmp_path / "out.h5ad")
+    _check(tmp_path / "out.h5ad", counts)
 
 
 def test_a_matrix_with_the_name_of_its_sample_in_front(tmp_path):

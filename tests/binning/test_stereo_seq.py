@@ -124,6 +124,15 @@ def test_negative_places_have_squares_of_their_own(tmp_path):
     assert adata.obsm["spatial"].tolist() == [[-5.5, 4.5], [4.5, 4.5]]
 
 
+@pytest.mark.parametrize("comments", [(), ("#OffsetX=7000", "#OffsetY=9000")])
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path, molecules, comments):
+    path = write_gem(tmp_path / "in.gem", molecules, comments=comments)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    adata = _bin(path, tmp_path)
+    assert as_dict(adata) == molecules.expected(50)
+    assert adata.uns["binning"].get("offset", np.array([])).tolist() == ([7000, 9000] if comments else [])
+
+
 def test_zeros_are_no_values_and_lines_of_windows_are_lines(tmp_path):
     path = tmp_path / "in.gem"
     path.write_bytes(b"#a\r\ngeneID\tx\ty\tMIDCount\r\nA\t1\t0\t2\r\nB\t1\t0\t0\r\nC\t70\t0\t0\r\n")
