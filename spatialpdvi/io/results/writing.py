@@ -108,7 +108,7 @@ def check_output(
         _check_store(target)
     else:
         check_writable(target, as_store=is_store)
-        if target.real != source.real:
+        if target.path.suffix != source.path.suffix:
             check_ending(target, "output")
     is_copy = source.kind == "file" and not is_store and only is None
     if is_copy and shares_blocks(source.path, target.real.parent):
@@ -182,8 +182,9 @@ def write_elements(
     source_path
         The h5ad file or zarr store to copy; unchanged, unless the output is the same file.
     output_path
-        Where to write: a zarr store that ends in .zarr, an h5ad file that ends in .h5ad, or the source itself, which
-        stays of its kind. A file that is replaced keeps its mode and owner.
+        Where to write a zarr store if it ends in .zarr, or an h5ad file if it ends in .h5ad. If it has another ending,
+        which must be that of the source, what is written is of the source's kind. A file that is replaced keeps its
+        mode and owner.
     elements
         Values by (group, key); those of ``obs`` have n values, of ``obsm`` and ``obsp`` n rows.
     remove
@@ -285,7 +286,8 @@ def _check_store(table: Location) -> None:
 
 def _as_store(source: Location, target: Location) -> bool:
     """Whether a zarr store is written, which is a folder."""
-    return target.path.suffix == ".zarr" if target.real != source.real else source.kind == "folder"
+    ending = target.path.suffix
+    return ending == ".zarr" if ending in {".zarr", ".h5ad"} and target.real != source.real else source.kind == "folder"
 
 
 def _write_h5ad(
