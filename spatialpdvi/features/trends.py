@@ -55,9 +55,10 @@ def spot_covariates(coordinates: np.ndarray, sections: Sequence[np.ndarray], tot
         near = ~far_spots(coordinates[spots])  # all others would be at one place to a spot that was put far away
         for column, into in zip(columns, values.T, strict=True):
             own = column[spots].astype(np.float64)
-            sd = own[near].std()
-            centred = own - own[near].mean()
-            is_flat = sd <= 1e-9 * np.abs(own[near]).max(initial=0.0)
+            typical = own[near]
+            sd = typical.std()
+            centred = own - typical.mean()
+            is_flat = sd <= 1e-9 * np.abs(typical).max(initial=0.0)
             into[spots] = 0.0 if is_flat else np.clip(centred / sd, -_FARTHEST, _FARTHEST)
     return Covariates(values, coordinates, tuple(sections))
 

@@ -35,7 +35,8 @@ def fitted_spots(source: Source, keys: Keys) -> np.ndarray | None:
     has_domain = source.obs(keys.domain).notna().to_numpy()
     n_placed, stored = int(has_domain.sum()), params.get("n_spots")
     n_fitted = int(stored) if isinstance(stored, Integral) else None
-    if _has_lost_its_trace(summary) if n_fitted is None else n_placed > n_fitted:  # a selection has fewer spots
+    are_several = _has_lost_its_trace(summary) if n_fitted is None else n_placed > n_fitted  # a selection has fewer
+    if are_several:
         if is_prediction(summary):
             made = "prediction"
             advice = (

@@ -1,7 +1,7 @@
 """Coordinates of the spots, checked, in the unit of the file."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -122,18 +122,17 @@ def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.nd
     if spots.size < _FEWEST_AROUND:
         return
     rows = spots if kept is None else np.flatnonzero(kept)[spots]
-    twin = None
-    for key in filter(_names_sections(source), source.obs_keys()):
-        codes = pd.factorize(source.obs(key).astype(str).to_numpy()[rows])[0]
-        if codes.max() == 0 or np.bincount(codes).min() < _FEWEST_AROUND / 2:
-            continue
-        if twin is None:
-            first, second = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1].T
-            twin = np.where(first == np.arange(spots.size), second, first)  # equal places come in any order
-        share = float((codes != codes[twin]).mean())
+    codes = {key: pd.factorize(source.obs(key).iloc[rows].astype(str))[0] for key in _columns_of_sections(source)}
+    several = {key: own for key, own in codes.items() if own.max() and np.bincount(own).min() >= _FEWEST_AROUND / 2}
+    if not several:
+        return
+    first, second = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1].T
+    twin = np.where(first == np.arange(spots.size), second, first)  # equal places come in any order
+    for key, own in several.items():
+        share = float((own != own[twin]).mean())
         if share >= _MIXED:
             text = (
-                f"The spots lie over each other by obs[{key!r}], which names {codes.max() + 1:,} groups of them: "
+                f"The spots lie over each other by obs[{key!r}], which names {own.max() + 1:,} groups of them: "
                 f"{share:.0%} have the nearest spot in another group. They are fitted as one section. If these are "
                 f"sections, give {option('sample_key', key)}."
             )
@@ -141,16 +140,12 @@ def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.nd
             return
 
 
-def _names_sections(source: Source) -> Callable[[str], bool]:
-    """Return what tells whether a column of ``obs`` is likely to name the section of each spot."""
+def _columns_of_sections(source: Source) -> list[str]:
+    """The columns of ``obs`` that are likely to name the section of each spot."""
     attributes = source.uns(_OF_SPATIALDATA) if _OF_SPATIALDATA in source.uns_keys() else None
     region = attributes.get("region_key") if isinstance(attributes, Mapping) else None
-
-    def names_sections(key: str) -> bool:
-        word = key.lower().removesuffix("id").removesuffix("name").rstrip("_. ")
-        return key == region or word in _NAMES_OF_SECTIONS
-
-    return names_sections
+    words = {key: key.lower().removesuffix("id").removesuffix("name").rstrip("_. ") for key in source.obs_keys()}
+    return [key for key, word in words.items() if key == region or word in _NAMES_OF_SECTIONS]
 
 
 def _column(source: Source, name: str) -> str:
