@@ -22,6 +22,7 @@ __all__ = [
     "as_flag",
     "in_words",
     "list_keys",
+    "missing_package",
     "option",
     "own_names",
 ]
@@ -240,6 +241,23 @@ class ResourceError(InputError):
         """Return the same error with some of its facts replaced; the problem is its fact ``expected``."""
         facts = {"expected": self.expected, "advice": self.advice, "outcome": self.outcome} | facts
         return type(self)(facts.pop("expected"), **facts)
+
+
+def missing_package(package: str, purpose: str, install: str) -> ResourceError:
+    """Return the error for an optional package that is not installed.
+
+    Parameters
+    ----------
+    package
+        Its name, or the names of several.
+    purpose
+        What it is needed for: "to read 'a.parquet'".
+    install
+        What pip has to install, such as an extra of this package; another sentence of advice may follow.
+    """
+    subject, verb, it = ("packages", "are", "them") if " and " in package else ("package", "is", "it")
+    problem = f"The {subject} {package}, which {verb} needed {purpose}, {verb} not installed."
+    return ResourceError(problem, f"Install {it} with: pip install {install}")
 
 
 class InputWarning(UserWarning):

@@ -58,7 +58,11 @@ _PARAMETERS: dict[str, tuple[str, Any, str]] = {
     "ax": ("Axes | None", None, "Axes to draw on; by default those of a new figure."),
     "key_added": ("str", "pdvi", "Prefix of the keys that the fit wrote."),
     "label_key": ("str | None", None, "Column of ``obs`` with known labels; by default the fit's, or ``annotation``."),
-    "spatial_key": ("str | None", None, "Key in ``obsm`` of the coordinates; by default that of the fit."),
+    "spatial_key": (
+        "str | None",
+        None,
+        "Key in ``obsm`` of the coordinates, or columns of ``obs`` such as 'x,y'; by default as the fit.",
+    ),
     "sample_key": ("str | None", None, "Column of ``obs`` with the section of each spot; by default that of the fit."),
     "layer": ("str | None", None, "Where the raw counts are; by default where the fit found them."),
     "gene_key": ("str | None", None, "Column of ``var`` with the names of genes; by default the index of ``var``."),

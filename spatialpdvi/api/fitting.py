@@ -20,7 +20,7 @@ from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, ab
 from spatialpdvi.fitting.export import why_no_model
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
-from spatialpdvi.fitting.result import FitResult
+from spatialpdvi.fitting.result import FitResult, default_names
 from spatialpdvi.fitting.separation import explain_separation
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.keys import Keys
@@ -231,7 +231,7 @@ def fit_files(
     Parameters
     ----------
     paths
-        At least two h5ad files or zarr stores with different names, which are the names of the sections.
+        h5ad files or zarr stores with different names, which are the names of the sections.
     options, k, preset, by_name
         As for `fit_file`, without ``sample_key``: each file is a section.
     output
@@ -459,7 +459,7 @@ def _copied_counts(section: Section, folder: Path) -> Iterator[Section]:
 def _with_own_colours(result: FitResult, colours: Sequence[dict[str, str] | None]) -> FitResult:
     """Keep the colours that the user gave to the domains of an earlier fit with the same names, in all files."""
     known = colours[0]
-    if known is None or list(known) != [str(k) for k in range(result.n_domains)] or any(o != known for o in colours):
+    if known is None or list(known) != default_names(result.n_domains) or any(o != known for o in colours):
         return result
     from spatialpdvi.plotting.labels import check_colours
 

@@ -68,7 +68,7 @@ def made_folder(path: str | Path | None, *, n_files: int) -> Iterator[None]:
 
 
 def check_folder(path: str | Path, inputs: Sequence[Location], *, command: str) -> Path:
-    """Raise an `InputError` where a command cannot write its files into the folder; it need not exist.
+    """Return the folder; raise an `InputError` where a command cannot write its files into it. It need not exist.
 
     Parameters
     ----------

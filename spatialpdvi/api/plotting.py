@@ -54,7 +54,8 @@ def plot_file(
     label_key
         Column of ``obs`` with known labels; by default the column used by the fit, or ``annotation``, if there is one.
     spatial_key
-        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3); by default that of the fit.
+        Key in ``obsm`` of the coordinates, (n, 2) or (n, 3), or their columns of ``obs``, such as "x,y"; by default as
+        the fit.
     sample_key
         Column of ``obs`` that names the section of each spot; by default the column used by the fit.
     counts

@@ -40,7 +40,7 @@ def report_files(
     label_key
         Column of ``obs`` with known labels to show; by default the column used by the fit, or ``annotation``.
     spatial_key
-        Key in ``obsm`` of the coordinates; by default the key used by the fit.
+        Key in ``obsm`` of the coordinates, or their columns of ``obs``, such as "x,y"; by default as the fit.
     sample_key
         Column of ``obs`` that names the section of each spot; by default the column used by the fit.
     n_genes

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.errors import InputError, ResourceError
+from spatialpdvi.errors import InputError, missing_package
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.storage.paths import different_names, locate_all, resolve
@@ -32,7 +32,7 @@ def domain_table(
     key_added
         Prefix of the keys that the fit wrote.
     spatial_key
-        Key in ``obsm`` of the coordinates; by default that of the fit.
+        Key in ``obsm`` of the coordinates, or their columns of ``obs``, such as "x,y"; by default as the fit.
     sample_key
         Column of ``obs`` with the section of each spot; by default that of the fit.
 
@@ -161,8 +161,7 @@ def check_table(output: str | Path) -> None:
         advice = "Its ending sets the format; give it one of these."
         raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option="output")
     if ending == ".parquet" and find_spec("pyarrow") is None:
-        problem = f"The package pyarrow, which is needed to write {str(output)!r}, is not installed."
-        raise ResourceError(problem, "Install it with: pip install pyarrow. Or write a .csv file.")
+        raise missing_package("pyarrow", f"to write {str(output)!r}", "pyarrow. Or write a .csv file.")
     check_writable(output)
 
 

@@ -30,7 +30,7 @@ from spatialpdvi.binning.external_sort import RowBlock
 from spatialpdvi.binning.hdf5 import open_hdf5, texts
 from spatialpdvi.binning.images import Library, read_picture
 from spatialpdvi.binning.records import Genes, check_texts, checked_counts
-from spatialpdvi.errors import InputError, ResourceError, list_keys, option
+from spatialpdvi.errors import InputError, list_keys, missing_package, option
 from spatialpdvi.io.section.background import IN_TISSUE
 from spatialpdvi.io.section.images import SIZES
 from spatialpdvi.io.storage.damage import reading_file
@@ -301,7 +301,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     if find_spec("pyarrow") is None:
-        problem = f"The package pyarrow, which is needed to read {str(path)!r}, is not installed."
-        raise ResourceError(problem, "Install it with: pip install 'spatialpdvi[visium-hd]'")
+        raise missing_package("pyarrow", f"to read {str(path)!r}", "'spatialpdvi[visium-hd]'")
     with reading_file(path, "table of positions"):
         return pd.read_parquet(path)

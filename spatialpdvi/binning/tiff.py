@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.errors import InputError, ResourceError, option
+from spatialpdvi.errors import InputError, missing_package, option
 from spatialpdvi.io.storage.damage import reading_file
 from spatialpdvi.io.storage.paths import check_readable
 
@@ -55,8 +55,7 @@ class Tiff:
         self._path, self._memory, self._given = path, memory, given
         check_readable(path, f"a {_WHAT} for {option(given)}")
         if find_spec("tifffile") is None or find_spec("imagecodecs") is None:
-            text = f"The packages tifffile and imagecodecs, which are needed to read {str(path)!r}, are not installed."
-            raise ResourceError(text, "Install them with: pip install 'spatialpdvi[images]'")
+            raise missing_package("tifffile and imagecodecs", f"to read {str(path)!r}", "'spatialpdvi[images]'")
         with path.open("rb") as file:
             if file.read(4) not in {b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"}:
                 raise InputError(

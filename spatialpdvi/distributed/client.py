@@ -19,7 +19,7 @@ from typing import Any
 
 from spatialpdvi.distributed import worker
 from spatialpdvi.engines import PatchesLostError
-from spatialpdvi.errors import InputError, ResourceError, option
+from spatialpdvi.errors import InputError, ResourceError, missing_package, option
 
 __all__ = ["Cluster", "connect"]
 
@@ -254,14 +254,12 @@ def connect(where: str) -> Iterator[Cluster]:
     Raises
     ------
     InputError
-        If dask is not installed, ``where`` has none of these forms, or no scheduler answers there.
+        If ``where`` has none of these forms, or no scheduler answers there.
+    ResourceError
+        If Dask is not installed.
     """
     if find_spec("distributed") is None:
-        raise InputError(
-            "the package dask[distributed] for a Dask cluster",
-            "that it is not installed",
-            "Install it with: pip install 'spatialpdvi[dask]'.",
-        )
+        raise missing_package("dask[distributed]", "for a Dask cluster", "'spatialpdvi[dask]'")
     local = re.fullmatch(r"local:(\d+)", where)
     with _quiet():
         if local:

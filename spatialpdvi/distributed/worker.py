@@ -7,7 +7,6 @@ worker that was restarted has no patches and raises `NotStoredError`.
 import platform
 import threading
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import contingency
 from spatialpdvi.problems.potts_mixture import Part, PottsMixture
 from spatialpdvi.solvers.base import Solver
+from spatialpdvi.version import library_versions
 
 __all__ = [
     "NotStoredError",
@@ -145,7 +145,8 @@ def table(run: str, n_labels: int) -> np.ndarray:
 
 def versions() -> dict[str, str]:
     """Return the versions on which the bits of a result depend."""
-    return {name: version(name) for name in ("spatialpdvi", "numpy", "numba")} | {"python": platform.python_version()}
+    found = library_versions()
+    return {name: found[name] for name in ("spatialpdvi", "numpy", "numba")} | {"python": platform.python_version()}
 
 
 def _patches(run: str) -> dict[int, _Patch]:

@@ -20,7 +20,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.arrays import given_graph, stored_graph
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
-from spatialpdvi.io.results.summary import files_of_fit, stored_params
+from spatialpdvi.io.results.summary import files_of_fit, label_key_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
@@ -194,7 +194,7 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
     levels = keys.levels_in(source)
     if regrouped:
         stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
-        if ("uns", keys.intervals) in stale and _is_of_states(source.uns(keys.intervals)):
+        if ("uns", keys.intervals) in stale and stored_params(source.uns(keys.intervals)).get("of") == "state":
             stale.remove(("uns", keys.intervals))
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
@@ -236,9 +236,7 @@ def _renamed(source: Source, keys: Keys, before: StoredFit, after: StoredFit, le
 
 def _options(source: Source, fit: StoredFit) -> FitOptions:
     """Return the options of the fit, as far as they are stored and still apply to the file."""
-    given = dict(stored_params(fit.summary))
-    if given.get("label_key") not in source.obs_keys():
-        given.pop("label_key", None)
+    given = dict(stored_params(fit.summary)) | {"label_key": label_key_of_fit(source, fit.summary)}
     if files_of_fit(fit.summary):
         given.pop("across_sections", None)
     if given.get("n_spots", fit.codes.size) != fit.codes.size:
@@ -266,12 +264,6 @@ def _weights(
     if "composition" in fit.summary:
         edges = layered_edges(section, cast("np.ndarray", features), join_spots(section, settings), settings)
     return build_graph(section, features, fit.codes, settings, progress, weights=edges).patching.graph
-
-
-def _is_of_states(stored: Any) -> bool:
-    """Whether stored intervals are those of states, which no edit of the domains changes."""
-    params = stored.get("params") if isinstance(stored, Mapping) else None
-    return isinstance(params, Mapping) and params.get("of") == "state"
 
 
 def _warn_of_stale(names: Sequence[str]) -> None:

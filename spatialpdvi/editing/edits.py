@@ -1,11 +1,12 @@
 """The edits that a user can make to the domains of a fit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 from spatialpdvi.errors import InputError, list_keys, option
+from spatialpdvi.options.validation import check_seed, listed, read_kind
 
 __all__ = ["Edit", "Levels", "Merge", "Pieces", "Rename", "Split", "check_edit"]
 
@@ -67,9 +68,7 @@ class Merge:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        is_one = isinstance(self.domains, str) or not isinstance(self.domains, Iterable)
-        # kept, because an iterator can be read only once
-        object.__setattr__(self, "domains", (self.domains,) if is_one else tuple(self.domains))
+        object.__setattr__(self, "domains", listed(self.domains))  # an iterator can be read only once
         found = {str(name) for name in self.domains}
         if len(found) < 2:
             raise InputError("at least two domains", list_keys(found), option="domains")
@@ -105,9 +104,9 @@ class Split:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _expect_whole(self.into, "into")
-        if self.into < 2:
+        if read_kind("into", self.into, int) < 2:
             raise InputError("at least 2", str(self.into), option="into")
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class Pieces:
     min_spots: int = 30
 
     def __post_init__(self) -> None:
-        _expect_whole(self.min_spots, "min_spots")
+        read_kind("min_spots", self.min_spots, int)
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,3 @@ def check_edit(edit: Any) -> None:
             "Give one edit, such as spatialpdvi.Merge(['0', '1']), and call the function again for the next.",
             option="edit",
         )
-
-
-def _expect_whole(value: Any, name: str) -> None:
-    """Raise an `InputError` where the value of an option is no whole number, NumPy's included."""
-    if not isinstance(value, Integral):
-        raise InputError("a whole number", repr(value), option=name)

@@ -148,7 +148,8 @@ class Work:
     @property
     def restarts(self) -> int:
         """Number of restarts."""
-        return 0 if self.given_start else _SCALES * (self.n_init + -(-self.n_init // _MIXTURES))
+        scales = 1 if self.smooth == 0 else _SCALES  # without averages all scales are one
+        return 0 if self.given_start else scales * (self.n_init + -(-self.n_init // _MIXTURES))
 
     @property
     def sets(self) -> int:
@@ -177,8 +178,8 @@ class Work:
         once = {"once": 1.0}
         reading = {"packed": float(self.packed_bytes), "bytes": float(self.counts_bytes)}
         stages: dict[str, dict[str, float]] = {"start-up": once}
-        whole = 0.0 if self.block_bytes else 1.0
-        stages["read"] = {"spots": self.n, **{name: whole * size for name, size in reading.items()}}
+        at_once = 0.0 if self.block_bytes else 1.0
+        stages["read"] = {"spots": self.n, **{name: at_once * size for name, size in reading.items()}}
         if self.genes:
             # blocks are decompressed here, and copied, so that later stages need not
             unpacked = {"packed": self.packed_bytes if self.block_bytes else 0.0}

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from spatialpdvi.errors import InputError, option
+from spatialpdvi.errors import InputError, missing_package, option
 from spatialpdvi.runtime.threads import single_threaded
 
 __all__ = ["FEWEST_CORRECTED", "centre_samples", "check_harmony", "correct_sections", "harmonise"]
@@ -47,13 +47,9 @@ def centre_samples(x: np.ndarray, samples: Sequence[np.ndarray], centre: np.ndar
 
 
 def check_harmony() -> None:
-    """Raise an `InputError` where the optional package of Harmony is missing."""
+    """Raise a `ResourceError` where the optional package of Harmony is missing."""
     if find_spec("harmonypy") is None:
-        raise InputError(
-            f"the package harmonypy for {option('correct', 'harmony')}",
-            "it missing",
-            "Install it: pip install 'spatialpdvi[harmony]'.",
-        )
+        raise missing_package("harmonypy", f"for {option('correct', 'harmony')}", "'spatialpdvi[harmony]'")
 
 
 def harmonise(x: np.ndarray, samples: Sequence[np.ndarray], *, seed: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionMixture
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsMixture
 
-__all__ = ["FitResult", "Scan", "name_domains", "order_by_size", "state_result"]
+__all__ = ["FitResult", "Scan", "default_names", "name_domains", "order_by_size", "state_result"]
 
 
 class Scan(NamedTuple):
@@ -165,7 +165,7 @@ class FitResult:
             return None
         shape = (len(self.samples.categories), self.n_domains)
         sizes = overlap(self.samples.codes, self.domains, shape=shape)
-        return pd.DataFrame(sizes, index=self.samples.categories, columns=[str(k) for k in range(self.n_domains)])
+        return pd.DataFrame(sizes, index=self.samples.categories, columns=default_names(self.n_domains))
 
     @property
     def confidence(self) -> np.ndarray:
@@ -295,7 +295,12 @@ def state_result(problem: PottsMixture, order: np.ndarray, posterior: np.ndarray
 
 def name_domains(domains: np.ndarray, n_domains: int) -> pd.Categorical:
     """Return domains (n,) by name, ``"0"`` to ``"K-1"``; empty domains are among the categories."""
-    return pd.Categorical.from_codes(domains, [str(k) for k in range(n_domains)])
+    return pd.Categorical.from_codes(domains, default_names(n_domains))
+
+
+def default_names(n_domains: int) -> list[str]:
+    """Return the names that a fit gives to its domains, ``"0"`` to ``"K-1"``."""
+    return [str(k) for k in range(n_domains)]
 
 
 def order_by_size(posterior: np.ndarray) -> np.ndarray:

@@ -11,9 +11,9 @@ from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.initialization import (
     States,
     are_distinct,
+    distinctness,
     learn_states,
     states_of_communities,
-    told_apart,
     trends_within,
     why_unfit,
 )
@@ -117,7 +117,7 @@ def learn_sets(
             if why:
                 stage.note(f"none: {why}")
                 return []
-        apart = told_apart(sets)
+        apart = distinctness(sets)
         if covariates is None:
             stage.note(f"{settings.n_states} states; {apart}")
             return _final(sets, unsmoothed, settings, seeds[:n_sets])

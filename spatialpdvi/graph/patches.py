@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.graph.neighbors import between_groups, only_edges
 from spatialpdvi.kernels.graph import colour_greedily, follows_other_cells
+from spatialpdvi.options.stages import patches_of_sections
 
 __all__ = ["Cells", "Patch", "Patching", "make_patches"]
 
@@ -113,8 +114,7 @@ def make_patches(
 
 def _allot(samples: Sequence[np.ndarray], n_patches: int) -> list[tuple[np.ndarray, int]]:
     """Sections with their numbers of patches."""
-    n = sum(spots.size for spots in samples)
-    return [(spots, max(1, round(n_patches * spots.size / n))) for spots in samples]
+    return list(zip(samples, patches_of_sections([spots.size for spots in samples], n_patches), strict=True))
 
 
 def _bisect(coordinates: np.ndarray, n_patches: int) -> np.ndarray:

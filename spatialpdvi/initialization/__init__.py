@@ -19,11 +19,11 @@ from spatialpdvi.initialization.start import Start, noise_rotation, one_hot, sta
 from spatialpdvi.initialization.states import (
     States,
     are_distinct,
+    distinctness,
     learn_states,
     means_of_spots,
     state_posterior,
     states_of_communities,
-    told_apart,
     trends_within,
     why_unfit,
 )
@@ -36,6 +36,7 @@ __all__ = [
     "States",
     "are_distinct",
     "consensus",
+    "distinctness",
     "in_unit_range",
     "kmeans_labels",
     "learn_states",
@@ -52,7 +53,6 @@ __all__ = [
     "start_from_labels",
     "state_posterior",
     "states_of_communities",
-    "told_apart",
     "trends_within",
     "why_unfit",
 ]

@@ -24,12 +24,12 @@ __all__ = [
     "States",
     "ambiguity",
     "are_distinct",
+    "distinctness",
     "learn_states",
     "means_of_spots",
     "posterior_without_domains",
     "state_posterior",
     "states_of_communities",
-    "told_apart",
     "told_of_neighbors",
     "trends_within",
     "why_unfit",
@@ -104,7 +104,7 @@ def told_of_neighbors(
     return float(np.median([_mutual_information(own) for own in joint]))
 
 
-def told_apart(sets: Sequence[States]) -> str:
+def distinctness(sets: Sequence[States]) -> str:
     """Return in words whether single spots tell the states of several sets apart, and how ambiguous these are."""
     tell = "tell" if are_distinct(sets) else "do not tell"
     return f"single spots {tell} states apart ({ambiguity(sets):.0%} ambiguous)"
@@ -131,7 +131,7 @@ def why_unfit(
         (n,) molecules of each spot; None where they are not known.
     """
     if not are_distinct(sets):
-        return told_apart(sets)
+        return distinctness(sets)
     if totals is None or np.median(totals) >= _ENOUGH:
         return ""
     told = told_of_neighbors(sets, coordinates, samples=samples, seed=seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
 from spatialpdvi.options.k_range import read_k
-from spatialpdvi.options.validation import check_range, kind_of, read_min_counts, read_states, read_value
+from spatialpdvi.options.validation import check_choice, check_range, kind_of, read_min_counts, read_states, read_value
 from spatialpdvi.runtime.memory import parse_size
 
 __all__ = [
@@ -335,8 +335,8 @@ class FitOptions:
             check_range(f.name, getattr(self, f.name))
         for name, known in _CHOICES.items():
             value = getattr(self, name)
-            if value is not None and value not in known:
-                raise InputError(f"one of {', '.join(known)}", repr(value), option=name)
+            if value is not None:
+                check_choice(name, value, known)
         if self.memory is not None:
             parse_size(self.memory)
         self._check_combinations()

@@ -13,7 +13,7 @@ _IDLE = {
     "init": ("n_init", "restarts", "search"),
     "graph": ("n_neighbors",),
 }
-_IDLE_WITH_STATES = ("whiten", "tau")
+_IDLE_WITH_STATES = ("whiten", "tau", "step_mean", "step_log_variance")  # states are held
 _IDLE_WITHOUT_STATES = ("detrend", "anisotropy", "search")
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from spatialpdvi.errors import InputError
 from spatialpdvi.options.fit import KMEANS, SOLVER_OPTIONS, FitOptions
 from spatialpdvi.options.idle import idle_options
 from spatialpdvi.options.k_range import read_k
+from spatialpdvi.options.validation import check_choice
 
 __all__ = ["PRESETS", "preset_options", "set_by"]
 
@@ -56,8 +56,7 @@ def preset_options(preset: str, **given: Any) -> FitOptions:
     >>> options.transform, options.init, options.n_top_genes
     ('log1p', 'kmeans', 3000)
     """
-    if preset not in PRESETS:
-        raise InputError(f"one of {', '.join(PRESETS)}", repr(preset), option="preset")
+    check_choice("preset", preset, PRESETS)
     chosen = {name: value for name, value in PRESETS[preset].items() if name not in given}
     if given.get("rep") is not None:
         chosen.pop("n_pcs", None)  # says which features are made from counts

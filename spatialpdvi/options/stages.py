@@ -1,5 +1,6 @@
 """The settings of each stage of a fit: the few options that a stage needs, taken from all that a user may set."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -15,6 +16,7 @@ __all__ = [
     "default_n_init",
     "default_n_neighbors",
     "default_n_patches",
+    "patches_of_sections",
 ]
 
 _TALL = 200  # spots for each gene, from which on products of genes cost less than steps of an iterative method
@@ -155,6 +157,11 @@ def default_n_neighbors(averaged: int | None = None) -> int:
 def are_tall(shape: tuple[int, int]) -> bool:
     """Whether principal components of sparse features of this shape need only two passes over blocks of spots."""
     return shape[1] <= _WIDEST and shape[0] >= _TALL * shape[1]
+
+
+def patches_of_sections(sizes: Sequence[int], n_patches: int) -> list[int]:
+    """Return the number of patches of each section, by its number of spots; each has at least one."""
+    return [max(1, round(n_patches * size / sum(sizes))) for size in sizes]
 
 
 def default_n_patches(n_spots: int, batch: int = 1) -> int:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from spatialpdvi.errors import InputError, option
 
 __all__ = [
+    "check_choice",
     "check_of",
     "check_range",
     "check_seed",
@@ -149,6 +150,12 @@ def check_range(name: str, value: Any) -> None:
     most = _AT_MOST.get(name, _LARGEST if isinstance(value, Integral) else math.inf)
     if isinstance(value, Real) and float(value) > most:
         raise InputError(f"at most {most}", str(value), option=name)
+
+
+def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise where the value of an option is none of the words that it may be."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"one of {', '.join(known)}", _shown(value), option=name)
 
 
 def check_of(value: Any) -> None:

@@ -15,6 +15,7 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.summary import joint_samples, scores_of_fit
 from spatialpdvi.io.section.images import TissueImage, read_images
 from spatialpdvi.marker_genes import log_normalised
+from spatialpdvi.options.validation import read_kind
 from spatialpdvi.plotting.charts import Confusion, count_confusion
 from spatialpdvi.plotting.labels import Labels, check_labels, choose_colours, printable
 from spatialpdvi.plotting.tissue import Tissue, place_tissue
@@ -152,7 +153,7 @@ class View:
 
 def check_alpha(alpha: float | None, *, image: bool) -> None:
     """Raise an `InputError` where the opacity of spots over an image is out of its range, or there is no image."""
-    if alpha is not None and not 0 < alpha <= 1:
+    if alpha is not None and not 0 < read_kind("alpha", alpha, float) <= 1:
         raise InputError("above 0 and at most 1", f"{alpha}", "Give 0.6, for example.", option="alpha")
     if alpha is not None and not image:
         raise InputError(

@@ -18,7 +18,7 @@ from spatialpdvi.io.results.summary import lost_sample_key, spatial_key_of_fit, 
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.metrics.section import scores_by_section
-from spatialpdvi.options.validation import read_kind
+from spatialpdvi.options.validation import check_choice, read_kind
 from spatialpdvi.prediction.places import BORDERS, Carried, FittedSpots, carry
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
@@ -93,10 +93,7 @@ class TransferOptions:
     label_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.borders not in BORDERS:
-            raise InputError(
-                f"one of {', '.join(BORDERS)}", repr(self.borders), "Choose one of them.", option="borders"
-            )
+        check_choice("borders", self.borders, BORDERS)
         for name in ("max_distance", "scale"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(read_kind(name, value, float)) and value > 0):

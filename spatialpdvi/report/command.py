@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, as_flag
 from spatialpdvi.io.results.summary import files_of_fit, joint_samples, scores_of_fit
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import OF_A_SECTION, FitOptions, option_table
-from spatialpdvi.options.stages import default_n_patches
+from spatialpdvi.options.stages import default_n_patches, patches_of_sections
 from spatialpdvi.report.content import Material, number
 
 __all__ = ["fit_command", "predict_command", "repeating_command", "shell_line", "stored_options"]
@@ -81,7 +81,7 @@ def transfer_command(params: Mapping[str, Any], file: Path, *, output: Path) -> 
         "key_added": params.get("transferred_key"),
         "new_key": params.get("key_added"),
     }
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value is not None]
+    flags = [f"{as_flag(name)}={value}" for name, value in own.items() if value is not None]
     fitted = _file(Path(str(params["transferred_from"])))
     return ["spatialpdvi", "transfer", fitted, "--to", _file(file), *flags, "-o", _file(output)]
 
@@ -156,9 +156,8 @@ def _is_default(options: FitOptions, sizes: Sequence[int]) -> bool:
 
     Their sum as an option could divide them in another way.
     """
-    n = sum(sizes)
-    total = default_n_patches(n, options.batch_patches or 1)
-    return options.n_patches == sum(max(1, round(total * size / n)) for size in sizes)
+    total = default_n_patches(sum(sizes), options.batch_patches or 1)
+    return options.n_patches == sum(patches_of_sections(sizes, total))
 
 
 def _flags(options: FitOptions, *, left_out: set[str], always: tuple[str, ...]) -> list[str]:
@@ -169,7 +168,7 @@ def _flags(options: FitOptions, *, left_out: set[str], always: tuple[str, ...]) 
         if name in left_out or value is None or (value == row["default"] and name not in always):
             continue
         if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
+            words.append(as_flag(name, value))
         elif str(value).startswith("-"):
             words.append(f"{flag}={value}")
         else:

@@ -26,7 +26,7 @@ __all__ = [
     "certificate_of",
     "certificate_table",
     "confidence_table",
-    "domain_table",
+    "domain_rows",
     "genes_to_map",
     "number",
     "scan_table",
@@ -213,7 +213,7 @@ def certificate_of(material: Material) -> Certificate:
     return Certificate(**values)
 
 
-def domain_table(material: Material) -> list[Domain]:
+def domain_rows(material: Material) -> list[Domain]:
     """Return a row for every domain, in the order of the categories."""
     fitted = material.fitted
     codes, n_domains = fitted.domains.codes.astype(np.int64), len(fitted.domains.categories)

@@ -21,7 +21,7 @@ from spatialpdvi.report.content import (
     certificate_of,
     certificate_table,
     confidence_table,
-    domain_table,
+    domain_rows,
     number,
     scan_table,
     score_table,
@@ -118,7 +118,7 @@ def script_of_maps() -> str:
 
 def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: int) -> _Section:
     fitted, params, certificate = material.fitted, material.params, certificate_of(material)
-    domains, measured = domain_table(material), measured_calibration(fitted)
+    domains, measured = domain_rows(material), measured_calibration(fitted)
     versions, choice = params.get("versions"), fitted.summary.get("k_choice")
     choice = choice if isinstance(choice, Mapping) else {}
     drawn = draw_maps(material)

@@ -54,8 +54,10 @@ def parse_size(text: str) -> int:
 
 
 def show_size(n_bytes: float) -> str:
-    """Return a number of bytes in words: 1.3 GB, 250 MB."""
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+    """Return a number of bytes in words: 1.3 GB, 250 MB, 0.2 MB."""
+    if n_bytes >= 1e9:
+        return f"{n_bytes / 1e9:.1f} GB"
+    return f"{n_bytes / 1e6:.{0 if n_bytes >= 1e7 else 1}f} MB"
 
 
 def peak_memory() -> int:

@@ -1,7 +1,7 @@
 """The intervals of a fitted section: what is read of it, what is estimated, and the tables that follow."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from spatialpdvi.io.results.summary import spatial_key_of_fit
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_types, spots_by_section
 from spatialpdvi.marker_genes import markers_of, unique_markers
-from spatialpdvi.options.validation import check_of, check_seed, read_kind
+from spatialpdvi.options.validation import check_choice, check_of, check_seed, listed, read_kind
 from spatialpdvi.runtime.progress import NO_STAGE, Stage
 from spatialpdvi.uncertainty.linear_response import Coupling
 from spatialpdvi.uncertainty.methods import METHODS, MOST_IMPLICIT, Estimate, Evidence, estimate
@@ -59,8 +59,7 @@ class IntervalOptions:
 
     def __post_init__(self) -> None:
         check_of(self.of)
-        if self.method not in METHODS:
-            raise InputError(", ".join(METHODS), repr(self.method), "Choose one of them.", option="method")
+        check_choice("method", self.method, METHODS)
         if not 0.0 < read_kind("level", self.level, float) < 1.0:
             raise InputError("above 0 and below 1", f"{self.level}", f"Give {option('level', 0.9)}.", option="level")
         if read_kind("n_genes", self.n_genes, int) < 1:
@@ -111,7 +110,6 @@ def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: St
     samples = samples_of_fit(source, stored.summary, options.sample_key)
     spatial_key = spatial_key_of_fit(stored.summary, options.spatial_key)
     coordinates = read_coordinates(source, spatial_key, samples=samples)
-    sections = spots_by_section(samples, groups.codes.size)
     evidence = Evidence(
         values=values,
         exposure=totals,
@@ -119,7 +117,7 @@ def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: St
         posterior=groups.posterior,
         calibrated=groups.calibrated,
         coordinates=coordinates,
-        sections=[section for section in sections if section.size],
+        sections=spots_by_section(samples, groups.codes.size),
         seed=options.seed,
     )
     if options.method in {"linear-response", "implicit"}:
@@ -175,10 +173,9 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
         return [(int(a), int(b)) for i, a in enumerate(filled) for b in filled[i + 1 :]]
     found = []
     for pair in contrasts:
-        is_one = isinstance(pair, str) or not isinstance(pair, Iterable)  # a text is one name, not a pair of letters
-        pair_names = [str(name) for name in ([pair] if is_one else pair)]
+        pair_names = [str(name) for name in listed(pair)]  # a text is one name, not a pair of letters
         if len(set(pair_names)) != 2 or len(pair_names) != 2 or not set(pair_names) <= set(position):
-            example = "A pair is in brackets of its own, as in [('0', '1')]. " if is_one else ""
+            example = "A pair is in brackets of its own, as in [('0', '1')]. " if len(pair_names) == 1 else ""
             raise InputError(
                 "pairs of two domains",
                 list_keys(pair_names),

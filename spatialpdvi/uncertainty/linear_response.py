@@ -11,10 +11,13 @@ square roots of phi_i and D = diag phi_i, so that delta = B u and (I - B' (R + A
 positive definite at a local minimum of F, and conjugate gradients solve it for all slopes at once.
 """
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+from spatialpdvi.errors import InputWarning, option
 
 __all__ = ["Coupling", "response_covariance"]
 
@@ -104,6 +107,12 @@ def _solve(root: np.ndarray, graph: sp.csr_matrix, right: np.ndarray, coupling: 
         new = np.where(length > 0, (residual**2).sum(axis=(0, 1)), 0.0)
         direction = residual + np.where(square > 0, new / np.where(square > 0, square, 1.0), 0.0) * direction
         square = new
+    if (square > _TOLERANCE**2 * start).any():
+        text = (
+            f"The response of the posteriors was not found within {_MOST_STEPS} steps, so that some intervals may be "
+            f"too narrow. Try {option('method', 'blocks')}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
     return forth(u)
 
 

@@ -176,6 +176,11 @@ class TestMerge:
             (lambda: Split("0", into=400), r"^Expected `into` to be at most half the number of spots of the domain"),
             (lambda: Split("0", into="2"), r"^Expected `into` to be a whole number, found '2'\.$"),
             (
+                lambda: Split("0", into=2, seed=-1),
+                r"^Expected `seed` to be a whole number from 0 to 4294967295, found -1",
+            ),
+            (lambda: Pieces("0", min_spots=True), r"^Expected `min_spots` to be a whole number, found True\.$"),
+            (
                 lambda: Split(9, into=2),
                 r"^Expected `domain` to be one of the domains '0', '1', '2', '3', '4', found '9'",
             ),

@@ -144,3 +144,4 @@ def test_ready_features_have_no_stages_of_genes():
     assert not {"genes", "PCA", "markers"} & (set(ready.terms()) | set(ready.memory_terms()))
     assert total(ready) < total(SECTION)
     assert replace(SECTION, given_start=True).restarts == 0
+    assert 3 * replace(SECTION, smooth=0).restarts == SECTION.restarts > 0  # all scales are one without averages

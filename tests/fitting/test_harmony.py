@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError
 from spatialpdvi.cli import main
+from spatialpdvi.errors import ResourceError
 from spatialpdvi.features import correction
 from spatialpdvi.features.correction import harmonise
 
@@ -116,3 +117,12 @@ def test_what_cannot_be_corrected_is_refused(joint, monkeypatch):
     with pytest.raises(InputError, match=r"pip install 'spatialpdvi\[harmony\]'"):
         spatialpdvi.fit(joint, correct="harmony", **OPTIONS)
     assert "pdvi" not in joint.uns
+
+
+def test_without_its_package_harmony_is_refused(joint, monkeypatch):
+    monkeypatch.setattr(correction, "find_spec", lambda _: None)
+    message = (
+        r"^The package harmonypy, which is needed for `correct='harmony'`, is not installed\. Install it with: pip"
+    )
+    with pytest.raises(ResourceError, match=message):
+        spatialpdvi.fit(joint.copy(), correct="harmony", **OPTIONS)

@@ -247,6 +247,16 @@ def test_genes_that_hardly_overlap_are_refused_and_few_are_told(files, halves, s
         )
 
 
+def test_one_file_with_one_gene_is_refused(halves, tmp_path):
+    from spatialpdvi import fit_files
+
+    one = halves[0][:, :1].copy()
+    one.X = np.ones(one.shape)
+    one.write_h5ad(tmp_path / "one.h5ad")
+    with pytest.raises(InputError, match=r"genes in common, found 1 of 1 "):
+        fit_files([tmp_path / "one.h5ad"], FitOptions(k=4, **OPTIONS))
+
+
 def test_genes_that_a_subset_of_them_takes_away_are_told():
     """All genes of the smaller section are shared; the larger one loses most of its own."""
     from spatialpdvi.io.section.joining import join_sections

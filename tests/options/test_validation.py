@@ -188,6 +188,11 @@ def test_what_is_optional_may_be_none():
         ({"flow_neighbors": 30, "tau": 2.0, "states": 6}, [("flow_neighbors", "states"), ("tau", "states")]),
         ({"flow_neighbors": 30, "states": 6, "save_graph": True}, []),
         ({"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1}, []),
+        # states are held, so that nothing steps in their means and variances
+        (
+            {"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1, "states": 6},
+            [("step_mean", "states"), ("step_log_variance", "states")],
+        ),
         (
             {"step_factor": 2.0, "step_mean": 0.1, "step_log_variance": 0.1, "states": "off"},
             [("step_factor", "step_mean")],

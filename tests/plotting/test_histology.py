@@ -288,6 +288,8 @@ class TestImage:
             pl.image(adata)
         with pytest.raises(InputError, match=r"with its image\. Or draw without `image`\.$"):
             pl.domains(adata, image=True)
+        with pytest.raises(InputError, match=r"^Expected `alpha` to be a number, found '0\.5'\.$"):
+            pl.domains(adata, image=True, alpha="0.5")
         path = tmp_path / "a.h5ad"
         adata.write_h5ad(path)
         said = _plot(path, "--kind", "image", "-o", tmp_path / "out.png").stderr

@@ -173,6 +173,7 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
         ({"level": float("nan")}, "above 0 and below 1"),
         ({"n_genes": 0}, "at least 1"),
         ({"method": "sandwich"}, "blocks, bootstrap"),
+        ({"method": ["blocks"]}, r"^Expected `method` to be one of blocks, .*, found \['blocks'\]\.$"),
         ({"of": "cell"}, "domain or state"),
         ({"of": "state"}, "pdvi_state"),
         ({"seed": -1}, "whole number"),

@@ -7,6 +7,7 @@ from scipy.special import softmax
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from spatialpdvi.errors import InputWarning
 from spatialpdvi.runtime.progress import Stage
 from spatialpdvi.uncertainty import linear_response, methods
 from spatialpdvi.uncertainty.blocks import BlockSums, _variance, block_sums, choose_blocks, spatial_blocks
@@ -244,6 +245,16 @@ def test_posteriors_stay_where_they_are_in_a_direction_in_which_they_are_no_mini
     graph = sp.csr_matrix(weight * (1.0 - np.eye(2)))
     found = response_covariance(np.full((2, 2), 0.5), graph, np.ones((2, 2, 1)), None)
     np.testing.assert_allclose(found[:, :, 0], expected * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+
+
+def test_a_response_that_is_not_found_is_told(monkeypatch):
+    phi, graph = _evidence(side=6).posterior, _neighbours(6, 0.1)
+    slope = np.random.default_rng(0).normal(size=(36, 3, 5))
+    monkeypatch.setattr(linear_response, "_MOST_STEPS", 2)
+    with pytest.warns(
+        InputWarning, match=r"^The response of the posteriors was not found within 2 steps, .* Try `method"
+    ):
+        response_covariance(phi, graph, slope, None)
 
 
 def test_linear_response_does_not_depend_on_how_many_genes_are_solved_at_a_time(monkeypatch):

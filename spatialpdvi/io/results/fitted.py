@@ -12,6 +12,7 @@ from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import read_colours, read_label_colours
 from spatialpdvi.io.results.summary import (
     check_fitted,
+    label_key_of_fit,
     read_summary,
     sample_key_of_fit,
     spatial_key_of_fit,
@@ -104,7 +105,9 @@ def read_fitted(
     """
     check_fitted(source, keys)
     summary = read_summary(source, keys.uns)
-    annotation, found_key = read_labels(source, label_key, otherwise=_label_key_of_fit(source, summary))
+    annotation, found_key = read_labels(
+        source, label_key, otherwise=label_key_of_fit(source, summary) or DEFAULT_LABEL_KEY
+    )
     samples = coordinates = section = None
     if placed:
         samples, section = _samples_and_only_one(source, summary, sample_key)
@@ -140,9 +143,3 @@ def _samples_and_only_one(source: Source, summary: Any, key: str | None) -> tupl
     if samples is None or len(samples.categories) > 1:
         return samples, None
     return None, str(samples.categories[0])
-
-
-def _label_key_of_fit(source: Source, summary: Any) -> str:
-    """Return the column of the labels that the fit was scored against, where it is still there, or the usual one."""
-    key = stored_params(summary).get("label_key")
-    return key if isinstance(key, str) and key in source.obs_keys() else DEFAULT_LABEL_KEY

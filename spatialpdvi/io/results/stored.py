@@ -12,7 +12,14 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.arrays import check_order
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import domain_names, read_colours, why_fewer
-from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, stored_params
+from spatialpdvi.io.results.summary import (
+    check_fitted,
+    label_key_of_fit,
+    not_ours,
+    read_summary,
+    spatial_key_of_fit,
+    stored_params,
+)
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_features
 from spatialpdvi.io.section.labels import read_domains
@@ -116,15 +123,11 @@ def fitted_section(source: Source, summary: Mapping[str, Any]) -> Section:
     summary
         ``uns[key]``, whose parameters name the columns; labels that are no longer there are left out.
     """
-    params = stored_params(summary)
-    known = {name: str(params[name]) for name in ("spatial_key", "label_key", "sample_key") if name in params}
-    if known.get("label_key") not in source.obs_keys():
-        known.pop("label_key", None)
     return read_section(
         source,
-        spatial_key=known.get("spatial_key", "spatial"),
-        label_key=known.get("label_key"),
-        sample_key=known.get("sample_key"),
+        spatial_key=spatial_key_of_fit(summary, None),
+        label_key=label_key_of_fit(source, summary),
+        sample_key=stored_params(summary).get("sample_key"),
         expression=False,
     )
 

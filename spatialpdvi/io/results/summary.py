@@ -15,6 +15,7 @@ __all__ = [
     "files_of_fit",
     "is_prediction",
     "joint_samples",
+    "label_key_of_fit",
     "lost_sample_key",
     "not_ours",
     "read_summary",
@@ -105,6 +106,12 @@ def scores_of_fit(summary: Any) -> Mapping[str, Any]:
 def spatial_key_of_fit(summary: Any, key: str | None) -> str:
     """Return the key of the coordinates: the given one, or that of the fit with this summary, ``uns[key]``."""
     return str(stored_params(summary).get("spatial_key", "spatial")) if key is None else key
+
+
+def label_key_of_fit(source: Source, summary: Any) -> str | None:
+    """Return the column of the labels that the fit was scored against; None where it had none, or they are gone."""
+    key = stored_params(summary).get("label_key")
+    return key if isinstance(key, str) and key in source.obs_keys() else None
 
 
 def sample_key_of_fit(source: Source, summary: Any, key: str | None) -> str | None:

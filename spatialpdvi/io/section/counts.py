@@ -66,9 +66,8 @@ class CheckedRows:
     def blocks(self) -> Iterator[sp.csr_matrix]:
         """Yield blocks of rows in their order."""
         for block in self._rows.blocks():
-            refusal = "" if self._checked else _refusal(block.data)
-            if refusal:
-                raise InputError(f"{self._where} to hold {_WHAT}", refusal, COUNTS_ADVICE)
+            if not self._checked:
+                self._expect_counts(block.data)
             yield block
         self._checked = True
 
@@ -78,13 +77,16 @@ class CheckedRows:
         """Do as `spatialpdvi.runtime.rows.columns_of`."""
 
         def expect_counts(values: np.ndarray) -> None:
-            refusal = _refusal(values)
-            if refusal:
-                raise InputError(f"{self._where} to hold {_WHAT}", refusal, COUNTS_ADVICE)
+            self._expect_counts(values)
             if check is not None:
                 check(values)
 
         return columns_of(self._rows, chosen, expect_counts, own)
+
+    def _expect_counts(self, values: np.ndarray) -> None:
+        refusal = _refusal(values)
+        if refusal:
+            raise InputError(f"{self._where} to hold {_WHAT}", refusal, COUNTS_ADVICE)
 
 
 class Counts(NamedTuple):

@@ -90,10 +90,10 @@ def _join_counts(sections: Sequence[Section], names: Sequence[str]) -> tuple[Cou
     fewest = min(section.gene_names.size for section in sections)
     found = f"{common.size:,} of {fewest:,}"
     if common.size < max(2, _HARDLY * fewest):
-        first, second = sections[0].gene_names[0], sections[1].gene_names[0]
+        first, second = sections[0].gene_names[0], sections[-1].gene_names[0]
         raise InputError(
             "the sections to have genes in common",
-            f"{found} (the first gene of {names[0]!r} is {first!r}, that of {names[1]!r} is {second!r})",
+            f"{found} (the first gene of {names[0]!r} is {first!r}, that of {names[-1]!r} is {second!r})",
             "Give all files the same kind of gene names.",
         )
     if common.size < _MOSTLY * max(section.gene_names.size for section in sections):

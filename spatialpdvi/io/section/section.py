@@ -110,7 +110,7 @@ def read_section(
     layer
         Where the counts are (a key of ``layers``, ``X`` or ``raw.X``); None to search for them.
     spatial_key
-        Key of ``obsm`` with the coordinates.
+        Key of ``obsm`` with the coordinates, or columns of ``obs`` with them, such as "x,y".
     label_key
         Column of ``obs`` with the annotation; None for ``annotation`` where there is one.
     rep

@@ -13,6 +13,7 @@ from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.paths import AnyPath, Location, another, is_node, is_same, locate, resolve
 from spatialpdvi.io.storage.temporary import create, hidden_name
+from spatialpdvi.runtime.memory import show_size
 
 __all__ = [
     "check_distinct",
@@ -104,7 +105,7 @@ def check_space(path: AnyPath, n_bytes: int) -> None:
     free = shutil.disk_usage(location.real.parent).free
     if free < n_bytes:
         raise ResourceError(
-            f"Writing {location.given!r} takes {_size(n_bytes)} of disk space, and {_size(free)} are free.",
+            f"Writing {location.given!r} takes {show_size(n_bytes)} of disk space, and {show_size(free)} are free.",
             "The old file is removed only when the new one is complete. Free some space, or choose an output on "
             "another disk.",
         )
@@ -195,7 +196,3 @@ def _check_outside(location: Location, option: str | None) -> None:
             f"it in {str(location.store)!r}, which is not changed",
             f"Choose {another(option)}.",
         )
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
