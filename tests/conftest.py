@@ -31,12 +31,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # what small sections have by default where a test is not about it: a search or hundreds of restarts take seconds, and
 # some thousand fits are of toys with 400 to 1,000 spots
-OF_TOYS = {(states, "_SPOTS_EACH"): 50, (stages, "_MOST_RESTARTS"): 6}
+OF_TOYS = {(states, "_SPOTS_EACH"): 50, (states, "_SETS"): 3, (stages, "_MOST_RESTARTS"): 6}
+_PROCESS = """
+if __name__ == "__main__":
+    from spatialpdvi.cli import main
+    from spatialpdvi.options import stages, states
+
+    {}
+    main(prog_name="spatialpdvi")
+"""
+_SET = "; ".join(f"{where.__name__.rpartition('.')[2]}.{name} = {value}" for (where, name), value in OF_TOYS.items())
+_COMMAND = [
+    sys.executable,
+    "-c",
+    _PROCESS.format(_SET),
+]  # the command line in a process of its own, with these defaults
 
 
 @pytest.fixture(scope="session", autouse=True)
 def defaults_of_toys():
-    """Have `states="auto"` want 50 spots of each state, and small sections as few restarts as large ones."""
+    """Have small sections as few restarts and searches as large ones, and `states="auto"` want 50 spots of a state."""
     with pytest.MonkeyPatch.context() as patch:
         usual = {(module, name): getattr(module, name) for module, name in OF_TOYS}
         for where, value in OF_TOYS.items():
@@ -137,7 +151,7 @@ def make_composition_toy(
 def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str, str]:
     """Run the command line until a line of its progress holds ``said``, send a signal; exit code, stdout, stderr."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "spatialpdvi", *map(str, arguments)],
+        [*_COMMAND, *map(str, arguments)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -170,7 +184,7 @@ def run(*arguments: object, code: int = 0) -> click.testing.Result:
 
 def run_apart(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, where the number of threads has not been set yet."""
-    command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
+    command = [*_COMMAND, *map(str, arguments)]
     free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=free)
     assert done.returncode == 0, done.stderr

@@ -294,6 +294,8 @@ def test_every_stage_has_its_seconds_its_peak_and_its_exponents(load, section, t
         "4",
         "--set",
         "n_init=1",
+        "--set",
+        "states=off",
         "--json",
         str(tmp_path / "a.json"),
     ]

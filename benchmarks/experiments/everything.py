@@ -42,7 +42,9 @@ EXPERIMENTS = {
     "quadratic": Experiment(("--samples", "1000", "--epochs", "12")),
     "random_scan": Experiment(("--seeds", "10", "--sweeps", "20")),
     "tissue": Experiment(
-        ("--n-spots", "400", "--seeds", "1", "--max-epochs", "3", "--only", "simulated"), folder="tissue", is_alone=True
+        ("--n-spots", "400", "--seeds", "1", "--max-epochs", "3", "--tune-epochs", "1", "--only", "simulated"),
+        folder="tissue",
+        is_alone=True,
     ),
     "published": Experiment(
         ("--n-spots", "400", "--seeds", "1", "--max-epochs", "2", "--tune-epochs", "1", "--only", "simulated"),

@@ -26,6 +26,7 @@ __all__ = ["Cluster", "connect"]
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _POLL_SECONDS = 1.0  # between two checks which workers are connected
 _STARTUP_SECONDS = 60.0  # to wait for a first worker, or for one that replaces the last
+_CONNECT_SECONDS = 10  # that a scheduler may take to answer
 _FORMS = "local:N (workers on this computer), tcp://HOST:PORT or the path of a scheduler file (.json)"
 _MUST_AGREE = ("spatialpdvi", "numpy", "numba", "python")  # same bits need the same code
 
@@ -341,7 +342,7 @@ def _client(where: str) -> Any:
     else:
         raise InputError(f"the Dask cluster to be {_FORMS}", repr(where))
     try:
-        return Client(**arguments, timeout=10)
+        return Client(**arguments, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise InputError(
             f"a Dask scheduler at {where!r}", str(error), "Check its address, and that it is running."

@@ -177,7 +177,7 @@ def test_files_warn_of_a_fit_that_has_not_converged(toy_section, section, option
         (tmp_path / run.__name__).mkdir()
         out = tmp_path / run.__name__ / ("out.h5ad" if run is fit_file else "")
         with pytest.warns(NotConvergedWarning, match=r"^Not converged.* The result is written all the same\.$") as said:
-            run(path, options(max_epochs=1), output=out)
+            run(path, options(max_epochs=1, states="off"), output=out)
         assert said[0].filename == __file__
 
 

@@ -223,7 +223,7 @@ def test_a_killed_fit_is_tidied_up_by_the_next(toy_file, tmp_path):
 def test_a_picture_of_a_file_of_any_name(fitted, tmp_path, name, suffix):
     section = fitted.rename(tmp_path / os.fsdecode(name))
     picture = section.with_suffix(f".{suffix}")
-    result = CliRunner().invoke(main, ["plot", str(section), "-o", str(picture)])
+    result = CliRunner().invoke(main, ["plot", str(section), "--kind", "domains", "--dpi", "40", "-o", str(picture)])
     assert result.exit_code == 0, result.output
     assert picture.stat().st_size > 1000
 

@@ -179,7 +179,18 @@ def test_a_joint_fit_is_in_the_schema_too(toy_section, tmp_path):
         toy_section.write_h5ad(tmp_path / f"{name}.h5ad")
     (tmp_path / "out").mkdir()
     _run(
-        "fit", tmp_path / "a.h5ad", tmp_path / "b.h5ad", *FAST, "-o", tmp_path / "out", "--report", tmp_path / "j.json"
+        "fit",
+        tmp_path / "a.h5ad",
+        tmp_path / "b.h5ad",
+        *FAST,
+        "--states",
+        6,
+        "--search",
+        0,
+        "-o",
+        tmp_path / "out",
+        "--report",
+        tmp_path / "j.json",
     )
     assert _errors(_read(tmp_path / "j.json"), "fit") == []
     assert undocumented(_read(tmp_path / "j.json")) == []

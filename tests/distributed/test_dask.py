@@ -223,7 +223,7 @@ def test_workers_read_the_file_and_the_result_is_the_same(tmp_path, pair):
     assert here.trace["neg_elbo"].tolist() == there.trace["neg_elbo"].tolist()
     assert here.markers == there.markers
     (tmp_path / "out").mkdir()
-    options = FitOptions(k=3, n_patches=5, n_init=2, n_top_genes=100)
+    options = FitOptions(k=3, n_patches=5, n_init=2, n_top_genes=100, states=6, search=0)
     both = [fit_files(paths, options, output=tmp_path / "out", cluster=cluster) for cluster in (None, pair)]
     np.testing.assert_array_equal(both[0].posterior, both[1].posterior)
 
@@ -244,7 +244,8 @@ def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair)
         ("tcp://127.0.0.1:1", r"^Expected a Dask scheduler at 'tcp://127\.0\.0\.1:1', found .* Check its address, "),
     ],
 )
-def test_an_address_without_a_cluster_is_an_error(where, found):
+def test_an_address_without_a_cluster_is_an_error(where, found, monkeypatch):
+    monkeypatch.setattr(client, "_CONNECT_SECONDS", 1)
     with pytest.raises(InputError, match=found), connect(where):
         pass
 

@@ -13,6 +13,12 @@ from spatialpdvi.estimate.machine import REFERENCE
 pytestmark = pytest.mark.cli
 
 
+@pytest.fixture
+def known_speed(monkeypatch):
+    """Take the speed of this machine as known; measuring it takes seconds."""
+    monkeypatch.setattr("spatialpdvi.estimate.estimate.measure_speed", lambda: REFERENCE)
+
+
 def test_table_and_json(toy_file, tmp_path):
     before = toy_file.read_bytes()
     shown = run("estimate", toy_file, "--k", 4, "--memory", "1GB", "--json", tmp_path / "estimate.json")
@@ -58,6 +64,7 @@ def test_table_and_json(toy_file, tmp_path):
     assert lines[-1].endswith(", and the fit may use 1.0 GB")
 
 
+@pytest.mark.usefixtures("known_speed")
 def test_stages_are_those_of_a_fit(toy_file, tmp_path):
     report, estimate = tmp_path / "report.json", tmp_path / "estimate.json"
     for options in ((), ("--rep", "X_pca"), ("--states", 8, "--search", 1), ("--states", 8, "--init", "annotation")):
@@ -75,9 +82,8 @@ def test_ends_that_round_alike_are_one_number(toy_file, monkeypatch, ends, said)
     assert f"\n{said} with " in run("estimate", toy_file, "--k", 4).stdout
 
 
-def test_the_graph_to_save_takes_time(toy_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.estimate.estimate.measure_speed", lambda: REFERENCE)
-
+@pytest.mark.usefixtures("known_speed")
+def test_the_graph_to_save_takes_time(toy_file, tmp_path):
     def seconds(*options):
         run("estimate", toy_file, "--k", 4, "--states", 8, *options, "--json", tmp_path / "estimate.json", "-q")
         return json.loads((tmp_path / "estimate.json").read_text())["seconds"]
@@ -85,12 +91,14 @@ def test_the_graph_to_save_takes_time(toy_file, tmp_path, monkeypatch):
     assert seconds("--save-graph")["graph"] > seconds()["graph"]
 
 
+@pytest.mark.usefixtures("known_speed")
 def test_block_by_block_and_without_markers(toy_file):
     shown = run("estimate", toy_file, "--k", 4, "--memory", "1KB", "--no-markers").stdout
     assert "counts: read block by block" in shown
     assert "markers" not in shown
 
 
+@pytest.mark.usefixtures("known_speed")
 def test_a_preset_is_that_of_the_fit(toy_file, tmp_path):
     def stages(*options):
         run("estimate", toy_file, "--k", 4, "--json", tmp_path / "a.json", *options)

@@ -133,6 +133,7 @@ def test_threads_and_speed():
     assert all(0.02 < rate < 50 for rate in found.relative_to(REFERENCE))
 
 
+@pytest.mark.usefixtures("usual_defaults")
 @pytest.mark.parametrize(("n", "at_once"), [(999, 1), (1_000, 15), (10_000, 15), (15_000, 3), (20_000, 2)])
 def test_a_search_uses_as_many_threads_as_it_has_tasks_at_a_time(n, at_once):
     seconds = [predict_seconds(Work(n=n, k=7, states=20), SAME, threads=t)["search"] for t in (1, at_once, 64)]

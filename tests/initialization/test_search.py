@@ -643,6 +643,7 @@ def test_in_a_section_that_is_not_small_brief_fits_vote_as_well(monkeypatch):
     assert ends[0][2].n_proposed == small[2].n_proposed
 
 
+@pytest.mark.usefixtures("usual_defaults")
 def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
     from spatialpdvi.fitting import states
     from spatialpdvi.options.stages import StateSettings

@@ -445,7 +445,7 @@ def pictured(tmp_path_factory):
     parts = {f"V/{i}": simulate(n_spots=150, n_genes=30, k=2, easy=True, seed=i) for i in range(2)}
     both = ad.concat(parts, label="library_id", index_unique="-")
     both.obs["library_id"] = both.obs["library_id"].cat.rename_categories(["A1", "B 2"])
-    width, height = np.ceil(both.obsm["spatial"].max(axis=0) / SCALE).astype(int) + 1
+    width, height = np.ceil(both.obsm["spatial"].max(axis=0) * SCALE).astype(int) + 1
     both.uns["spatial"] = {"A1": _library(_image(width, height)), "B 2": _library(255 - _image(width, height))}
     both.uns["spatial"]["A1"]["metadata"] = {"chemistry_description": "custom", "source_image_path": "/a/b.tif"}
     return both

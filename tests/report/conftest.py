@@ -104,6 +104,12 @@ def report(*files: Any, options: Any = ()) -> Page:
     return Page(output.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(autouse=True)
+def small_maps(monkeypatch):
+    """Draw maps of fewer dots; what is drawn, and how large it is on the page, stays the same."""
+    monkeypatch.setattr("spatialpdvi.report.pictures._DPI", 50)
+
+
 @pytest.fixture(scope="session")
 def _once(toy_section, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("fitted")

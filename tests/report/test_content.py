@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.metrics.stored import measured_calibration
-from spatialpdvi.report.content import Gene, Material, confidence_table, domain_table, scan_table
+from spatialpdvi.report.content import Gene, Material, confidence_table, domain_rows, scan_table
 from spatialpdvi.report.reading import _mapped
 
 
@@ -26,7 +26,7 @@ def test_the_table_of_domains_counts_labelled_spots_and_calibrated_confidence():
         samples=None,
     )
     material = Material(path=None, name="a", fitted=fitted, spot_names=())
-    first, second = domain_table(material)
+    first, second = domain_rows(material)
     assert (first.label, first.label_share) == ("a", pytest.approx(2 / 3))
     assert (first.confidence, second.confidence) == (pytest.approx(0.6), pytest.approx(0.4))
     assert not second.label
