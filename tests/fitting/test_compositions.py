@@ -309,6 +309,7 @@ def test_spots_that_a_model_itself_draws_have_no_shift(bands):
     assert similarity_to_model(x, x, 1 - domains, model).shift > 0.5  # the same states in other proportions
 
 
+@pytest.mark.usefixtures("usual_defaults")  # domains or sections are told apart, with F about equal
 def test_every_section_has_trends_of_its_own():
     left, right = _drifting(seed=0, slope=8.0), _drifting(seed=1, slope=-8.0)
     right.obsm["X_given"] += 8.0
