@@ -317,7 +317,8 @@ def test_results_for_which_no_worker_is_left_end_in_an_error(monkeypatch):
 
 
 def test_workers_of_other_versions_are_refused(pair, monkeypatch):
-    monkeypatch.setattr(worker, "version", lambda name: "0.1")  # here; the workers have their own
+    here = dict.fromkeys(("spatialpdvi", "numpy", "numba"), "0.1")  # the workers have their own
+    monkeypatch.setattr(worker, "library_versions", lambda: here)
     with pytest.raises(InputError, match=r"numpy \S+ there and 0\.1 here, numba \S+ there and 0\.1 here \(worker tcp"):
         pair.workers()
 
