@@ -42,8 +42,9 @@ def stop_on_sigterm() -> Iterator[None]:
 
     def stop(number: int, _: Any) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if last - before > _ONCE:
+        now = time.monotonic()
+        if now - last > _ONCE:  # from the one that was heeded: pressing again and again must not put it off
+            last = now
             raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
 
     def resend(what: Any) -> None:

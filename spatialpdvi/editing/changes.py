@@ -19,6 +19,7 @@ from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.arrays import given_graph, stored_graph
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import RenamedError, check_names
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
 from spatialpdvi.io.results.summary import files_of_fit, label_key_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains
@@ -200,7 +201,11 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:
         elements = {pair: elements[pair] for pair in (("obs", keys.domain), ("uns", keys.uns))}
-        elements |= _renamed(source, keys, before, fit, levels)
+        stored = [key for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
+        remove = [("uns", key) for key in stored if _has_other_names(source, keys, key)]
+        _warn_of_stale([f"uns[{key!r}]" for _, key in remove])
+        renamed = _renamed(source, keys, before, fit, levels)
+        elements |= {pair: element for pair, element in renamed.items() if pair not in remove}
     if keys.fitted_domain not in source.obs_keys():
         elements["obs", keys.fitted_domain] = pd.Categorical.from_codes(before.codes, list(before.names))
         origin = before.codes, before.names
@@ -208,6 +213,15 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
         first = read_domains(source, keys.fitted_domain)
         origin = np.asarray(first.codes, dtype=np.int64), tuple(first.categories)
     return Changes(elements, remove, table_of(fit, *origin))
+
+
+def _has_other_names(source: Source, keys: Keys, key: str) -> bool:
+    """Whether the domains were renamed in Python after ``uns[key]`` was written."""
+    try:
+        check_names(source, keys, key)
+    except RenamedError:
+        return True
+    return False
 
 
 def _renamed(source: Source, keys: Keys, before: StoredFit, after: StoredFit, levels: Sequence[int]) -> _Elements:

@@ -19,13 +19,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.editing.names import part_names
+from spatialpdvi.errors import InputError, list_keys
 from spatialpdvi.io.results.stored import StoredFit
 from spatialpdvi.palette import further_colours
 from spatialpdvi.problems.composition import StateLikelihoods
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 
-__all__ = ["divide", "logged", "rename", "state_likelihoods", "unite"]
+__all__ = ["divide", "hyperparameter", "logged", "rename", "state_likelihoods", "unite"]
 
 _ROUNDS = 100  # of (C2) and (C5), after which the composition of a part has settled
 _SETTLED = 1e-7
@@ -154,7 +155,18 @@ def logged(
 def state_likelihoods(summary: Mapping[str, Any], features: np.ndarray | sp.csr_matrix) -> StateLikelihoods:
     """Return the likelihoods of the states that domains share for spots with the features x (n, d) (C1)."""
     states = PottsGlobals(np.asarray(summary["state_mean"]), np.asarray(summary["log_variance"]))
-    return StateLikelihoods.of(wrap_features(features), states, 1.0 / np.asarray(summary["noise_sd"]) ** 2)
+    return StateLikelihoods.of(wrap_features(features), states, 1.0 / hyperparameter(summary, "noise_sd") ** 2)
+
+
+def hyperparameter(summary: Mapping[str, Any], name: str) -> np.ndarray:
+    """Return a hyperparameter (d,) of a fit; raise an `InputError` where its summary has lost it."""
+    if name not in summary:
+        raise InputError(
+            f"the parameters of the fit, {name!r} among them",
+            list_keys(summary),
+            "Sections lose them when they are concatenated: fit them together.",
+        )
+    return np.asarray(summary[name])
 
 
 def _united(fit: StoredFit, members: Sequence[int]) -> dict[str, np.ndarray]:
@@ -167,7 +179,7 @@ def _united(fit: StoredFit, members: Sequence[int]) -> dict[str, np.ndarray]:
         weights = total @ np.asarray(summary["composition"])[rows] - more * prior
         # posteriors have been rounded since the fit, so that a difference may fall below the prior itself
         return _composed(summary, np.maximum(weights, prior))
-    prior = 1.0 / np.asarray(summary["prior_sd"]) ** 2
+    prior = 1.0 / hyperparameter(summary, "prior_sd") ** 2
     precision = np.exp(-np.asarray(summary["log_variance"])[rows])
     mean = np.asarray(summary["domain_mean"])[rows]
     total = precision.sum(axis=0) - more * prior
@@ -180,7 +192,7 @@ def _optima(
 ) -> list[dict[str, np.ndarray]]:
     """The parameters of domains with a posterior (n, N), all else held: (E7), or (C5) from their parent's."""
     if "composition" not in summary:
-        noise, prior = (1.0 / np.asarray(summary[name]) ** 2 for name in ("noise_sd", "prior_sd"))
+        noise, prior = (1.0 / hyperparameter(summary, name) ** 2 for name in ("noise_sd", "prior_sd"))
         counts, sums = wrap_features(features).statistics(posterior)
         precision = counts[:, None] * noise + prior
         means = (sums * noise + np.asarray(summary["prior_mean"]) * prior) / precision

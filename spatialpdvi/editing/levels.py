@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.editing.domains import state_likelihoods
+from spatialpdvi.editing.domains import hyperparameter, state_likelihoods
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.stored import StoredFit
 from spatialpdvi.problems.composition import StateLikelihoods
@@ -173,7 +173,7 @@ class _Means:
     """One mean for each domain (E14)."""
 
     def __init__(self, summary: Mapping[str, Any], features: np.ndarray | sp.csr_matrix) -> None:
-        self._noise, self._prior = (1.0 / np.asarray(summary[name]) ** 2 for name in ("noise_sd", "prior_sd"))
+        self._noise, self._prior = (1.0 / hyperparameter(summary, name) ** 2 for name in ("noise_sd", "prior_sd"))
         self._pulled = np.asarray(summary["prior_mean"]) * self._prior
         self._features = wrap_features(features)
 

@@ -11,7 +11,7 @@ from spatialpdvi.fitting.solve import SolverRun
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import GROUPS_READ, Keys, check_not_replaced
 from spatialpdvi.io.section.background import Exclusion
-from spatialpdvi.io.section.coordinates import warn_of_sections_on_top
+from spatialpdvi.io.section.coordinates import beside_fields, warn_of_sections_on_top
 from spatialpdvi.io.section.counts import warn_of_other_features
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions
@@ -62,7 +62,8 @@ def read_inputs(
         memory=max(0, memory_limit(options.memory) - SPOT_BYTES * source.n_obs) if cluster is None else 0,
         exclusion=Exclusion(options.mask, options.min_counts, options.min_genes),
     )
-    if options.sample_key is None and options.graph is None:
+    is_one = options.sample_key is None and beside_fields(source, options.spatial_key) is None
+    if is_one and options.graph is None:
         warn_of_sections_on_top(source, section.coordinates, section.kept)
     if selects_genes and section.counts is not None:
         warn_of_other_features(source, section.counts_source)

@@ -2,9 +2,10 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pandas import DataFrame
@@ -17,6 +18,7 @@ from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
+from spatialpdvi.io.results.names import RenamedError
 from spatialpdvi.io.results.slim import read_markers
 from spatialpdvi.io.results.summary import check_fitted
 from spatialpdvi.marker_genes import expression_tenths, markers_of
@@ -27,6 +29,8 @@ from spatialpdvi.report.layers import MOST_SPOTS
 from spatialpdvi.runtime.memory import memory_limit, parse_size
 
 __all__ = ["ReportOptions", "read_material", "with_markers"]
+
+T = TypeVar("T")
 
 _STORED = (
     "This file holds no counts, so these are the genes that the fit stored in it, at most {most} of each domain, and "
@@ -88,8 +92,8 @@ def read_material(
     keys = options.keys
     check_fitted(everything, keys)
     source = select_fitted(everything, keys)
-    description = read_description(source, keys)
-    intervals = read_intervals(source, keys) if keys.intervals in source.uns_keys() else None
+    description = _unless_renamed(read_description, source, keys)
+    intervals = _unless_renamed(read_intervals, source, keys) if keys.intervals in source.uns_keys() else None
     fitted = read_fitted(
         source,
         keys,
@@ -150,7 +154,7 @@ def with_markers(material: Material, source: Source, options: ReportOptions) -> 
     except InputError as error:
         if options.layer is not None or options.gene_key is not None:
             raise
-        stored = read_markers(source, options.keys)
+        stored = _unless_renamed(read_markers, source, options.keys)
         if stored is not None:
             genes = _by_domain(stored, options.n_genes)
             most = max(map(len, genes.values()), default=0)
@@ -162,6 +166,15 @@ def with_markers(material: Material, source: Source, options: ReportOptions) -> 
         return replace(material, markers_note=f"There are no marker genes. {error.sentence(as_flag)}")
     genes = _by_domain(table, options.n_genes)
     return replace(material, markers=genes, mapped=_mapped(found, genes))
+
+
+def _unless_renamed(read: Callable[[Source, Keys], T], source: Source, keys: Keys) -> T | None:
+    """What was stored of the domains; None, with a warning, where they were renamed since."""
+    try:
+        return read(source, keys)
+    except RenamedError as error:
+        warnings.warn(InputWarning(f"The report leaves out what is stored. {error.sentence(option)}"), stacklevel=5)
+        return None
 
 
 def _by_domain(table: DataFrame, n: int) -> dict[str, list[Gene]]:

@@ -109,6 +109,29 @@ def _page(path, *more):
     return path.with_suffix(".html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("names", [["2", "0", "1"], list("abc")])
+def test_genes_of_domains_that_were_renamed_in_python_are_left_out(folder, names):
+    """Each would be shown as those of another domain, or of none."""
+    path, table = folder / "light" / "fitted.h5ad", folder / "names.csv"
+    _run("describe", path, "--counts", folder / "section.h5ad", "--store", "-q")
+    light = ad.read_h5ad(path)
+    light.rename_categories("pdvi_domain", names)
+    light.write_h5ad(path)
+    said = _run("report", path, "-o", folder / "page.html")
+    for key in ("pdvi_markers", "pdvi_describe"):
+        found = f"Warning: The report leaves out what is stored. Expected uns['{key}'] to be about the domains of "
+        assert found + f"obs['pdvi_domain'] in '{path}', {', '.join(map(repr, names))}, found domains" in said
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "There are no marker genes. " in page
+    table.write_text(f"domain,name\n{names[0]},Cortex\n")
+    assert "uns['pdvi_markers'], uns['pdvi_describe'] belonged to the domains before" in _run(
+        "label", "rename", path, "--names", table
+    )
+    left = ad.read_h5ad(path)
+    assert list(left.obs["pdvi_domain"].cat.categories) == ["Cortex", *names[1:]]
+    assert not {"pdvi_markers", "pdvi_describe"} & set(left.uns)
+
+
 def test_a_report_has_the_stored_genes_and_from_counts_all_of_it(folder):
     whole = _page(folder / "whole" / "fitted.h5ad")
     light = folder / "light" / "fitted.h5ad"

@@ -112,6 +112,25 @@ def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short(sent, err
     assert done == [True]
 
 
+def test_pressing_again_and_again_stops_what_a_library_has_kept_from_stopping(monkeypatch):
+    """As a library that swallows all exceptions while it is imported does; after ten seconds one is heeded again."""
+    monkeypatch.setattr("spatialpdvi.cli.signals._ONCE", 0.2)
+    stopped = []
+
+    def run():
+        with stop_on_sigterm():
+            for _ in range(4):
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:
+                    stopped.append(time.monotonic())
+                time.sleep(0.15)
+
+    run()
+    assert len(stopped) == 2
+    assert stopped[1] - stopped[0] > 0.2
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_is_ignored_stays_so(sent):
     """As `nohup` and the background of a shell have it."""

@@ -215,6 +215,16 @@ class TestMerge:
         assert "edits" not in adata.uns["pdvi"]
 
 
+@pytest.mark.parametrize("edit", [Merge(["0", "1"]), Split("0", into=2), Levels([2])])
+def test_an_edit_of_concatenated_fits_that_have_lost_their_parameters_is_refused(fits, edit):
+    """`uns_merge="same"` keeps what is the same in both."""
+    fitted = fits["off"].copy()
+    for name in ("noise_sd", "prior_sd", "prior_mean", "domain_mean", "log_variance"):
+        del fitted.uns["pdvi"][name]
+    with pytest.raises(InputError, match=r"^Expected the parameters of the fit, .* concatenated: fit them together\.$"):
+        spv.label(fitted, edit)
+
+
 class TestRename:
     def test_domains_with_the_same_label_stay_apart(self, fitted):
         before = fitted.copy()

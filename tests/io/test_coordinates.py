@@ -182,11 +182,12 @@ def test_spots_of_two_sections_may_share_a_place_and_those_of_one_are_told_witho
     )
 
 
-def test_places_within_fields_of_view_are_told_from_those_in_the_section(adata, source_of) -> None:
-    adata.obsm["spatial_fov"] = adata.obsm["spatial"] + 5.0
+@pytest.mark.parametrize("key", ["spatial_fov", "global"])  # of squidpy and of SpatialData
+def test_places_within_fields_of_view_are_told_from_those_in_the_section(adata, source_of, key) -> None:
+    adata.obsm[key] = adata.obsm["spatial"] + 5.0
     (message,) = warning(source_of(adata))
-    assert message.endswith("For those in the whole section give `spatial_key='spatial_fov'`.")
-    read_coordinates(source_of(adata), "spatial_fov")
+    assert message.endswith(f"For those in the whole section give `spatial_key='{key}'`.")
+    read_coordinates(source_of(adata), key)
     read_coordinates(source_of(adata), "spatial", samples=pd.Categorical(["a"] * 6 + ["b"] * 6))
 
 

@@ -64,6 +64,26 @@ def test_a_higher_level_is_wider_and_mean_field_is_narrower(section):
     assert widths["bootstrap"] > widths["mean field"]
 
 
+@pytest.mark.parametrize("names", [["3", "1", "2", "0"], list("abcd")])
+def test_intervals_of_domains_that_were_renamed_in_python_are_not_drawn(section, names):
+    spatialpdvi.intervals(section, store=True)
+    spatialpdvi.pl.intervals(section)
+    section.rename_categories("pdvi_domain", names)
+    listed = ", ".join(map(repr, names))
+    message = (
+        rf"^Expected uns\['pdvi_intervals'\] to be about the domains .*, {listed}, found domains that were renamed"
+    )
+    with pytest.raises(InputError, match=message):
+        spatialpdvi.pl.intervals(section)
+    spatialpdvi.intervals(section, store=True)
+    spatialpdvi.pl.intervals(section)
+
+
+def test_intervals_of_a_selection_that_has_lost_a_domain_are_drawn(section):
+    spatialpdvi.intervals(section, store=True)
+    spatialpdvi.pl.intervals(section[section.obs["pdvi_domain"] != "1"].copy())
+
+
 def test_markers_are_the_default_and_every_pair_is_compared(section):
     found = spatialpdvi.intervals(section, n_genes=1)
     markers = list(dict.fromkeys(spatialpdvi.markers(section, n=1)["gene"]))

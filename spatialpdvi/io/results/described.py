@@ -13,7 +13,7 @@ from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.arrays import given_graph, stored_graph
 from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import domain_names, with_lost
+from spatialpdvi.io.results.names import check_names, domain_names, with_lost
 from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types
@@ -171,6 +171,7 @@ def read_description(source: Source, keys: Keys) -> StoredDescription | None:
     stored, name = source.uns(keys.description), f"uns[{keys.description!r}]"
     if not isinstance(stored, Mapping) or not {"sections", "domains", "contacts"} <= set(stored):
         raise not_ours(source, name, "no tables of sections, domains and contacts in it")
+    check_names(source, keys, keys.description)
     return StoredDescription(_tables(source, stored, name), stored_params(stored).get("by"))
 
 
@@ -206,6 +207,7 @@ def read_intervals(source: Source, keys: Keys) -> StoredIntervals:
     level = params.get("level")
     if not isinstance(level, float | np.floating) or "method" not in params:
         raise not_ours(source, name, "no level or method in its params")
+    check_names(source, keys, keys.intervals)
     return StoredIntervals(tables, params)
 
 

@@ -12,6 +12,7 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys, prefixes_in
+from spatialpdvi.io.results.names import check_names
 from spatialpdvi.io.results.summary import not_ours
 from spatialpdvi.io.section.counts import slim_from
 from spatialpdvi.io.storage.elements import column_order, encoding_type, is_array
@@ -129,6 +130,7 @@ def read_markers(source: Source, keys: Keys) -> pd.DataFrame | None:
     right = len(shapes) == 1 and len(shapes.pop()) == 1
     if not right or any(arrays[name].dtype.kind != kind for name, kind in wanted.items()):
         raise not_ours(source, f"uns[{keys.markers!r}]", "no table of marker genes")
+    check_names(source, keys, keys.markers)
     return pd.DataFrame(arrays)
 
 

@@ -16,12 +16,13 @@ from spatialpdvi.options.validation import read_kind
 from spatialpdvi.runtime.rows import some_rows
 from spatialpdvi.runtime.threads import nearest
 
-__all__ = ["as_table", "far_spots", "read_coordinates", "warn_of_sections_on_top"]
+__all__ = ["as_table", "beside_fields", "far_spots", "read_coordinates", "warn_of_sections_on_top"]
 
 # Share of the variance off the best line below which the spots lie on it: rounding makes 1e-16.
 _ON_A_LINE = 1e-12
 _OF_SPATIALDATA = "spatialdata_attrs"  # key of uns in which SpatialData says which column has the regions
-_OF_FIELDS, _OF_SECTION = "spatial", "spatial_fov"  # keys that squidpy gives to the places of CosMx: in a field, in all
+# keys of the places of CosMx: within a field, and in the whole section by squidpy and by SpatialData
+_OF_FIELDS, _OF_SECTION = "spatial", ("spatial_fov", "global")
 _FEWEST_AROUND = 20  # spots of a section, to say that others are far from it
 _FAR = 10.0  # times the width of the middle nine tenths of the spots, from their median
 _NAMES_OF_SECTIONS = ("section", "slice", "slide", "sample", "batch", "library", "puck")  # alone or before _id or _name
@@ -74,8 +75,8 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     coordinates = np.ascontiguousarray(table, dtype=np.float64).copy()
     _check_finite(coordinates, name, source)
     _check_size(coordinates, name)
-    if key == _OF_FIELDS and samples is None and _OF_SECTION in source.obsm_keys():
-        _warn_of_fields(source)
+    if samples is None and (of_section := beside_fields(source, key)) is not None:
+        _warn_of_fields(source, of_section)
     _warn_of_duplicates(coordinates, name, source, samples)
     far = np.zeros(len(coordinates), dtype=bool)
     for spots in spots_by_section(samples, len(coordinates)):
@@ -221,11 +222,16 @@ def _check_size(coordinates: np.ndarray, name: str) -> None:
     )
 
 
-def _warn_of_fields(source: Source) -> None:
+def beside_fields(source: Source, key: str) -> str | None:
+    """Return the key of places in the whole section, where ``key`` may have those within single fields of view."""
+    return next((other for other in _OF_SECTION if other in source.obsm_keys()), None) if key == _OF_FIELDS else None
+
+
+def _warn_of_fields(source: Source, of_section: str) -> None:
     text = (
-        f"{source.name} has obsm[{_OF_SECTION!r}] beside obsm[{_OF_FIELDS!r}]. Where squidpy read a CosMx section, the "
-        "latter are the places within each field of view, which lie over each other. For those in the whole section "
-        f"give {option('spatial_key', _OF_SECTION)}."
+        f"{source.name} has obsm[{of_section!r}] beside obsm[{_OF_FIELDS!r}]. Where squidpy or SpatialData read a "
+        "CosMx section, the latter are the places within each field of view, which lie over each other. For those in "
+        f"the whole section give {option('spatial_key', of_section)}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
 
