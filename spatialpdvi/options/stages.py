@@ -161,7 +161,8 @@ def are_tall(shape: tuple[int, int]) -> bool:
 
 def patches_of_sections(sizes: Sequence[int], n_patches: int) -> list[int]:
     """Return the number of patches of each section, by its number of spots; each has at least one."""
-    return [max(1, round(n_patches * size / sum(sizes))) for size in sizes]
+    n = sum(sizes)
+    return [max(1, round(n_patches * size / n)) for size in sizes]
 
 
 def default_n_patches(n_spots: int, batch: int = 1) -> int:
