@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # what small sections have by default where a test is not about it: a search or hundreds of restarts take seconds, and
 # some thousand fits are of toys with 400 to 1,000 spots
 OF_TOYS = {(states, "_SPOTS_EACH"): 50, (states, "_SETS"): 3, (stages, "_MOST_RESTARTS"): 6}
+# the command line in a process of its own, with the same defaults
 _PROCESS = """
 if __name__ == "__main__":
     from spatialpdvi.cli import main
@@ -41,11 +42,7 @@ if __name__ == "__main__":
     main(prog_name="spatialpdvi")
 """
 _SET = "; ".join(f"{where.__name__.rpartition('.')[2]}.{name} = {value}" for (where, name), value in OF_TOYS.items())
-_COMMAND = [
-    sys.executable,
-    "-c",
-    _PROCESS.format(_SET),
-]  # the command line in a process of its own, with these defaults
+_COMMAND = [sys.executable, "-c", _PROCESS.format(_SET)]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -195,7 +195,7 @@ def _help_all() -> click.Option:
 def _option(row: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     text = in_words(row["help"], as_flag)
     if row["type"] is bool:
-        flag = f"{row['flag']}/{as_flag(row['name'], not row['default'])}" if row["default"] else row["flag"]
+        flag = f"{row['flag']}/{as_flag(row['name'], False)}" if row["default"] else row["flag"]
         text += f" Default: {'on' if row['default'] else 'off'}."
         return click.option(flag, row["name"], is_flag=True, default=row["default"], help=text)
     # an explicit default of None would count as a value, and nothing would be required

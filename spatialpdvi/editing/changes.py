@@ -191,17 +191,16 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
         summary = summary | {"scores": edited_scores(section, fit)}
     summary = logged(before.summary, summary, action=action, detail=edited.detail, k=len(fit.names))
     elements = fit._replace(summary=summary).elements(keys)
-    remove: list[tuple[str, str]] = []
+    stored = [key for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
     levels = keys.levels_in(source)
     if regrouped:
-        stale = [("uns", key) for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
+        stale = [("uns", key) for key in stored]
         if ("uns", keys.intervals) in stale and stored_params(source.uns(keys.intervals)).get("of") == "state":
             stale.remove(("uns", keys.intervals))
         remove = [*stale, *keys.level_pairs(levels)]
         _warn_of_stale([f"{group}[{key!r}]" for group, key in remove if not key.endswith("_colors")])
     else:
         elements = {pair: elements[pair] for pair in (("obs", keys.domain), ("uns", keys.uns))}
-        stored = [key for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]
         remove = [("uns", key) for key in stored if _has_other_names(source, keys, key)]
         _warn_of_stale([f"uns[{key!r}]" for _, key in remove])
         renamed = _renamed(source, keys, before, fit, levels)
