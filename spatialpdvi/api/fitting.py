@@ -26,7 +26,7 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import read_own_colours
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.io.storage.paths import Location, different_names, locate, locate_all
+from spatialpdvi.io.storage.paths import Location, different_names, file_names, locate, locate_all, output_of
 from spatialpdvi.model_selection.scan import fit_range
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.options.presets import preset_options
@@ -192,7 +192,7 @@ def fit_file(
     source = locate(path)
     result = _fit_located(
         [source],
-        [source if output is None else locate(output)],
+        [output_of(source, output)],
         _chosen(options, k, preset, by_name),
         slim=slim,
         intervals=intervals,
@@ -268,7 +268,7 @@ def fit_files(
     with made_folder(output, n_files=len(paths)):
         result = _fit_located(
             sources,
-            sources if output is None else [locate(Path(output) / source.name) for source in sources],
+            sources if output is None else [locate(Path(output) / name) for name in file_names(sources)],
             chosen,
             names=names,
             slim=slim,

@@ -7,7 +7,7 @@ from spatialpdvi.editing.edits import Edit, check_edit
 from spatialpdvi.errors import option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.io.storage.paths import locate, output_of
 from spatialpdvi.runtime.memory import parse_size
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -123,7 +123,7 @@ def label_file(
     if memory is not None:
         parse_size(memory)  # only a split needs it
     progress, keys, location = progress_of(progress), Keys(key_added), locate(path)
-    target = location if output is None else locate(output)
+    target = output_of(location, output)
     with claimed(target):
         with H5adSource(location) as source:
             check_output(location, target)

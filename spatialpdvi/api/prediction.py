@@ -10,7 +10,7 @@ from spatialpdvi.api.slim import write_result
 from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.io.storage.paths import locate, output_of
 from spatialpdvi.model import Model
 from spatialpdvi.options.fit import OF_A_SECTION
 from spatialpdvi.runtime.progress import Progress, progress_of
@@ -134,7 +134,7 @@ def predict_file(
     progress = progress_of(progress)
     keys = Keys(key_added)
     source_path = locate(path)
-    target = source_path if output is None else locate(output)
+    target = output_of(source_path, output)
     if isinstance(model, str | Path):
         check_distinct(target, "output", (model,))
     if slim:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spatialpdvi.errors import InputError
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import Location, check_once, locate, locate_all
+from spatialpdvi.io.storage.paths import Location, check_once, file_names, locate, locate_all
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def report_files(
                 stage.note(material.name)
                 yield material  # it is drawn before the next one is read
 
-    names = [Path(file.name).stem for file in files]
+    names = [Path(name).stem for name in file_names(files)]
     # a joint fit names its sections only, so that files of the same name cannot be told apart
     known = {
         name: file.path if other is None else other.path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from spatialpdvi.api.checked import checked_adata, checked_file
 from spatialpdvi.errors import InputError, option, own_names
 from spatialpdvi.io.formats.sources import AnnDataSource
-from spatialpdvi.io.storage.paths import locate
+from spatialpdvi.io.storage.paths import locate, output_of
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def transfer_file(
         label_key=label_key,
     )
     source_path, target_path = locate(path), locate(to)
-    written = target_path if output is None else locate(output)
+    written = output_of(target_path, output)
     if options.keys == options.new_keys or output is not None:
         check_distinct(written, "to" if output is None else "output", (source_path,))
     with claimed(written):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, name_written, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, echo, importing, name_written, user_errors, verbosity
 
 __all__ = ["bin_sample"]
 
@@ -90,7 +90,7 @@ def bin_sample(
                 elements.append(f"obs['in_tissue'] with {written.n_tissue:,} spots on the tissue")
             if written.image:
                 elements.append(f"the image of {written.image!r} in uns['spatial']")
-            click.echo(
+            echo(
                 f"written: {click.format_filename(output)} ({written.n_spots:,} spots x {written.n_genes:,} genes, "
                 f"{written.n_values:,} values; {', '.join(elements)})"
             )

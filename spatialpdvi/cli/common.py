@@ -15,7 +15,15 @@ import click
 
 from spatialpdvi.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
 from spatialpdvi.cli.signals import name_signal, stop_on_sigterm
-from spatialpdvi.errors import InputError, InputWarning, NotConvergedWarning, as_flag, own_names
+from spatialpdvi.errors import (
+    InputError,
+    InputWarning,
+    NotConvergedWarning,
+    ResourceError,
+    as_flag,
+    option,
+    own_names,
+)
 
 if TYPE_CHECKING:
     from spatialpdvi.fitting.result import FitResult
@@ -26,6 +34,7 @@ __all__ = [
     "check_label_table",
     "check_outputs",
     "display",
+    "echo",
     "exit_not_converged",
     "importing",
     "limit_threads",
@@ -87,7 +96,7 @@ def importing() -> Iterator[None]:
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError` or a lack of memory without a traceback, and exit with 2.
+    """Print an `InputError`, a lack of memory without a traceback, and exit with 2.
 
     Ctrl-C exits with 130 and SIGTERM with 143, and the message says what was written. Other exceptions keep their
     traceback.
@@ -105,11 +114,34 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             name, code = name_signal(stop)
             _fail(f"{name}. {str(stop) or 'Nothing was written.'}", code)
         except (MemoryError, OSError, ImportError) as error:
-            if not is_out_of_memory(error):
-                raise
-            _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
+            if is_out_of_memory(error):
+                _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
+            raise
 
     return wrapped
+
+
+def echo(text: str = "", *, nl: bool = True) -> None:
+    """Print the results of a command, once all of its files are written.
+
+    Raises
+    ------
+    ResourceError
+        Where standard output is a file, and its disk is full.
+    """
+    from spatialpdvi.io.storage.disk import NO_SPACE
+
+    try:
+        click.echo(text, nl=nl)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes when it ends
+        raise ResourceError(
+            "There is no space left on the disk for what this command prints.",
+            f"Free some space, or use {option('quiet')}.",
+            outcome="The files that it writes were written before.",
+        ) from error
 
 
 def check_outputs(others: Iterable[Path], **outputs: Path | None) -> list[Path]:
@@ -121,10 +153,10 @@ def check_outputs(others: Iterable[Path], **outputs: Path | None) -> list[Path]:
     from spatialpdvi.io.storage.outputs import check_distinct, check_writable
 
     taken = list(others)
-    for option, path in outputs.items():
+    for name, path in outputs.items():
         if path is not None:
-            check_distinct(path, option, taken)
-            check_writable(path, option)
+            check_distinct(path, name, taken)
+            check_writable(path, name)
             taken.append(path)
     return taken
 
@@ -292,7 +324,7 @@ def print_scores(*rows: tuple[str, Mapping[str, Any]]) -> None:
 
     _, first = rows[0]
     if "n_scored" in first:
-        click.echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
+        echo(f"{first['n_scored']:,} of {first['n_spots']:,} spots have a label and are scored")
     shown = [name for name in SCORES if any(name in row for _, row in rows)]
     heads = ["", *(SCORES[name] for name in shown)]
     cells = [[label, *(f"{row[name]:.3f}" if name in row else "" for name in shown)] for label, row in rows]
@@ -311,14 +343,14 @@ def print_table(
             f"{cell:>{width}}" if i in numbers else f"{cell:<{width}}"
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())
 
 
 def print_calibration(result: "FitResult") -> None:
     """Print the calibration error of the posteriors, where labels and restarts are there to compute it."""
     found = result.scores.get("calibration", {})
     if "ece_calibrated" in found:
-        click.echo(
+        echo(
             f"expected calibration error: {found['ece']:.3f}, calibrated {found['ece_calibrated']:.3f} "
             f"(temperature {result.params['temperature']:.1f})"
         )
@@ -327,7 +359,7 @@ def print_calibration(result: "FitResult") -> None:
 def print_excluded(result: "FitResult") -> None:
     """Print how many spots were left out, if any were."""
     if result.kept is not None:
-        click.echo(f"left out: {(~result.kept).sum():,} of {result.kept.size:,} spots, which have no domain")
+        echo(f"left out: {(~result.kept).sum():,} of {result.kept.size:,} spots, which have no domain")
 
 
 def print_written(files: Iterable[Path], key_added: str) -> None:
@@ -335,7 +367,7 @@ def print_written(files: Iterable[Path], key_added: str) -> None:
     from spatialpdvi.io.results.keys import Keys
 
     keys, names = Keys(key_added), ", ".join(map(click.format_filename, files))
-    click.echo(f"written: {names} (obs['{keys.domain}'], obsm['{keys.posterior}'], uns['{keys.uns}'])")
+    echo(f"written: {names} (obs['{keys.domain}'], obsm['{keys.posterior}'], uns['{keys.uns}'])")
 
 
 def report_result(result: "FitResult", path: Path, written: list[Path]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, limit_threads, table_option, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, echo, importing, limit_threads, table_option, user_errors, verbosity
 from spatialpdvi.cli.memory import OutOfMemoryError
 from spatialpdvi.cli.options import PRESET, THREADS, GroupedCommand, options_of, table_options
 from spatialpdvi.compare.plan import DEFAULT_SEEDS, DEFAULT_TUNE_EPOCHS, SHARED, ComparisonPlan, parse_solvers
@@ -98,5 +98,5 @@ def compare(
             raise OutOfMemoryError(stop, msg) from stop
         raise type(stop)(msg) from stop
     if not quiet:
-        click.echo(comparison.table, nl=False)
-        click.echo(f"written: {click.format_filename(output)} (compare.json, compare.md, convergence.png, maps.png)")
+        echo(comparison.table, nl=False)
+        echo(f"written: {click.format_filename(output)} (compare.json, compare.md, convergence.png, maps.png)")

@@ -9,6 +9,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     limit_threads,
     name_written,
@@ -113,9 +114,9 @@ def describe(
             _print_differences(found)
         if store:
             for section in sections:
-                click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).description}'])")
+                echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).description}'])")
         if output is not None:
-            click.echo(f"written: {click.format_filename(output)}")
+            echo(f"written: {click.format_filename(output)}")
 
 
 def _print_section(section: Any, found: Any) -> None:
@@ -123,7 +124,7 @@ def _print_section(section: Any, found: Any) -> None:
     from spatialpdvi.description.summary import summary_rows
 
     area = "" if isnan(section.spot_area) else f" with an area of {section.spot_area:.4g}"
-    click.echo(f"{section.section}: {section.n_spots:,} spots{area}; neighbours: {section.neighbours}")
+    echo(f"{section.section}: {section.n_spots:,} spots{area}; neighbours: {section.neighbours}")
     print_table(*summary_rows(found.tables(), section.section, found.params["by"]), numbers=range(1, 4))
 
 
@@ -134,7 +135,7 @@ def _print_differences(found: Any) -> None:
     table = found.differences
     shares = [name for name in table if name.startswith("share_")]
     conditions = found.sections.groupby("condition").size()
-    click.echo(f"differences between {', '.join(f'{name} ({n} sections)' for name, n in conditions.items())}")
+    echo(f"differences between {', '.join(f'{name} ({n} sections)' for name, n in conditions.items())}")
     by_type = "type" in table
     heads = ["domain", *(["type"] if by_type else []), *(name.replace("_", " ", 1) for name in shares), "p", "q"]
     rows = []
@@ -146,4 +147,4 @@ def _print_differences(found: Any) -> None:
     print_table(heads, rows, numbers=range(len(heads) - len(shares) - 2, len(heads)))
     smallest = table["smallest_p"].min()
     if not isnan(smallest):
-        click.echo(f"With these numbers of sections the smallest possible p is {smallest:.3g}.")
+        echo(f"With these numbers of sections the smallest possible p is {smallest:.3g}.")

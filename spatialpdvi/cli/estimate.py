@@ -9,6 +9,7 @@ from spatialpdvi.cli.common import (
     FILE,
     check_outputs,
     display,
+    echo,
     importing,
     limit_threads,
     name_written,
@@ -103,7 +104,7 @@ def _print_estimate(found: "Estimate") -> None:
     sizes = f"{work.n:,} spots"
     if work.genes:
         sizes += f" x {work.genes:,} genes, {work.values:,} counts in {found.plan.source}"
-    click.echo(f"{sizes}; {found.threads} thread{'' if found.threads == 1 else 's'}")
+    echo(f"{sizes}; {found.threads} thread{'' if found.threads == 1 else 's'}")
     stages = {stage: (seconds, prediction.peak_bytes[stage]) for stage, seconds in prediction.seconds.items()}
     stages["total"] = prediction.total_seconds, prediction.peak_memory_bytes
     rows = [(stage, f"{seconds:.1f}", show_size(peak)) for stage, (seconds, peak) in stages.items()]
@@ -112,11 +113,11 @@ def _print_estimate(found: "Estimate") -> None:
     few, many = found.epochs_range
     least, most = f"{low:.0f}", f"{high:.0f}"
     total = f"about {least}" if least == most else f"{least} to {most}"
-    click.echo(f"{total} s with {few} to {many} epochs")
-    click.echo(f"assumed: {'; '.join(found.plan.assumed)}")
+    echo(f"{total} s with {few} to {many} epochs")
+    echo(f"assumed: {'; '.join(found.plan.assumed)}")
     if work.genes:
         how = "in memory" if found.in_memory else "block by block"
-        click.echo(
+        echo(
             f"counts: read {how}; as a whole they need {show_size(found.plan.needed)}, and the fit may use "
             f"{show_size(found.plan.memory)}"
         )

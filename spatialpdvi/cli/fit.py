@@ -14,6 +14,7 @@ from spatialpdvi.cli.common import (
     check_label_table,
     check_outputs,
     display,
+    echo,
     exit_not_converged,
     importing,
     limit_threads,
@@ -137,11 +138,13 @@ def fit(
     limit_threads(threads)
     with importing():
         from spatialpdvi import api
-        from spatialpdvi.io.storage.paths import locate
+        from spatialpdvi.io.storage.paths import file_names, locate, locate_all, output_of
 
     several = len(sections) > 1
-    # the copy of a table has the name of its store
-    targets = [path if output is None else output / locate(path).name if several else output for path in sections]
+    if several and output is not None:
+        targets = [output / name for name in file_names(locate_all(sections))]
+    else:
+        targets = [output_of(locate(path), output).path for path in sections]
     others = (*sections, *targets) if checkpoint is None else (*sections, *targets, checkpoint)
     taken = check_outputs(others, json=report, save_model=save_model)
     check_label_table(labels, taken)
@@ -174,7 +177,7 @@ def fit(
             _print_summary(result, targets, chosen.key_added, verbose=verbose)
             for what, path in (("table", labels), ("model", save_model)):
                 if path is not None:
-                    click.echo(f"{what}: {click.format_filename(path)}")
+                    echo(f"{what}: {click.format_filename(path)}")
         if not result.certificate.converged:
             exit_not_converged(result.certificate.sentence())
 
@@ -183,19 +186,19 @@ def _print_summary(result: "FitResult", written: list[Path], key: str, *, verbos
     print_scores(("domains", result.scores), ("start", result.scores["baseline"]), *_by_sample(result.scores))
     if "trivial" in result.scores:
         trivial = result.scores["trivial"]
-        click.echo(
+        echo(
             f"k-means on the smoothed features, {trivial['n_seeds']} seeds: ARI {trivial['ari']:.3f} "
             f"[{trivial['ari_min']:.3f}-{trivial['ari_max']:.3f}]"
         )
     if result.agreement is not None:
-        click.echo(f"restarts: {result.params['n_restarts']}, mean agreement {result.agreement.mean():.0%}")
+        echo(f"restarts: {result.params['n_restarts']}, mean agreement {result.agreement.mean():.0%}")
     print_calibration(result)
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
-    click.echo(f"domain sizes: {sizes}")
+    echo(f"domain sizes: {sizes}")
     _print_sections(result, verbose=verbose)
     if result.certificate.converged:
-        click.echo(f"certificate: {result.certificate.sentence()}")
+        echo(f"certificate: {result.certificate.sentence()}")
     print_written(written, key)
 
 
@@ -226,7 +229,7 @@ def _print_scan(scan: "Scan") -> None:
     marks = [">" if k == scan.k else "" for k in scan.table["k"]]
     cells = [[f"{value:{form}}" for value in scan.table[name]] for name, (_, form) in columns.items()]
     print_table(heads, list(zip(marks, *cells, strict=True)), numbers=range(1, len(heads)))
-    click.echo(f"recommended: {scan.k} domains. {scan.reason}")
+    echo(f"recommended: {scan.k} domains. {scan.reason}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     limit_threads,
     name_written,
@@ -137,14 +138,14 @@ def intervals(
             return
         for position, table in enumerate(found.tables().values()):
             if position:
-                click.echo()
+                echo()
             _print_estimates(table, whole=output is not None or store)
         if store or output is not None:
-            click.echo()
+            echo()
         if store:
-            click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).intervals}'])")
+            echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).intervals}'])")
         if output is not None:
-            click.echo(f"written: {click.format_filename(output)}")
+            echo(f"written: {click.format_filename(output)}")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -173,4 +174,4 @@ def _print_estimates(table: Any, *, whole: bool) -> None:
     print_table(heads, rows, numbers=range(len(names), len(heads)))
     if len(table) > _MOST:
         where = "all are in the output" if whole else "-o or --store writes them"
-        click.echo(f"... and {len(table) - _MOST:,} more rows; {where}.")
+        echo(f"... and {len(table) - _MOST:,} more rows; {where}.")

@@ -9,6 +9,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     limit_threads,
     name_written,
@@ -209,5 +210,5 @@ def _run(
             table = label_file(section, edit(), output=output, key_added=key_added, memory=memory, progress=progress)
         if not quiet:
             formats = {"confidence": "{:.3f}".format, "rise": "{:,.1f}".format, "spots": "{:,}".format}
-            click.echo(table.to_string(index=False, formatters=formats))
-            click.echo(f"written: {click.format_filename(written)}")
+            echo(table.to_string(index=False, formatters=formats))
+            echo(f"written: {click.format_filename(written)}")

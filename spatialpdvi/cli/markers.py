@@ -9,6 +9,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     name_written,
     only_counts,
@@ -107,15 +108,15 @@ def markers(
         if not quiet:
             _print_markers(table, of)
             if store:
-                click.echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).markers_of(of)}'])")
+                echo(f"written: {click.format_filename(section)} (uns['{Keys(key_added).markers_of(of)}'])")
             if output is not None:
-                click.echo(f"written: {click.format_filename(output)}")
+                echo(f"written: {click.format_filename(output)}")
 
 
 def _print_markers(table: Any, of: str) -> None:
     """Print one line for each domain or state of a data frame: its genes, by falling score."""
     width = max(map(len, (of, *table[of])))
-    click.echo(f"{of:<{width}}  marker genes (log2 fold change)")
+    echo(f"{of:<{width}}  marker genes (log2 fold change)")
     for name, rows in table.groupby(of, sort=False):
         pairs = zip(rows["gene"], rows["log_fold_change"], strict=True)
-        click.echo(f"{name:<{width}}  {', '.join(f'{gene} ({change:.1f})' for gene, change in pairs)}")
+        echo(f"{name:<{width}}  {', '.join(f'{gene} ({change:.1f})' for gene, change in pairs)}")

@@ -7,6 +7,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     name_written,
     only_counts,
@@ -116,4 +117,4 @@ def plot(
             )
             save_figure(figure, output, dpi=dpi)
         if not quiet:
-            click.echo(f"written: {click.format_filename(output)}")
+            echo(f"written: {click.format_filename(output)}")

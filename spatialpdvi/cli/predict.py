@@ -10,6 +10,7 @@ from spatialpdvi.cli.common import (
     check_label_table,
     check_outputs,
     display,
+    echo,
     exit_not_converged,
     importing,
     limit_threads,
@@ -83,8 +84,9 @@ def predict(
     limit_threads(threads)
     with importing():
         from spatialpdvi.api import predict_file
+        from spatialpdvi.io.storage.paths import locate, output_of
 
-    target = section if output is None else output
+    target = output_of(locate(section), output).path
     taken = check_outputs((section, target, model), json=report)
     check_label_table(labels, taken)
     with name_written(target, report, labels):
@@ -96,7 +98,7 @@ def predict(
         if not quiet:
             _print_summary(result, target, options["key_added"])
             if labels is not None:
-                click.echo(f"table: {click.format_filename(labels)}")
+                echo(f"table: {click.format_filename(labels)}")
         if not result.certificate.converged:
             exit_not_converged(result.certificate.reason)
 
@@ -106,13 +108,13 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     print_calibration(result)
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
-    click.echo(f"domain sizes, in the order of the model: {sizes}")
-    click.echo(
+    echo(f"domain sizes, in the order of the model: {sizes}")
+    echo(
         f"compared with the model's own spots: {result.params['outside']:.1%} of the spots are farther from every "
         f"domain than 99.9% of those; domains moved by {result.params['shift']:.0%} of the way to the nearest other one"
     )
     certificate = result.certificate
-    click.echo(
+    echo(
         f"certificate: {certificate.reason} {certificate.epochs} sweeps; posteriors within "
         f"{certificate.stationarity_posterior:.1e} (tolerance {certificate.tolerance:.0e})."
     )

@@ -8,6 +8,7 @@ from spatialpdvi.cli.common import (
     FILE,
     check_outputs,
     display,
+    echo,
     importing,
     name_written,
     table_option,
@@ -88,4 +89,4 @@ def report(
             )
         write_text(output, page)
         if not quiet:
-            click.echo(f"written: {click.format_filename(output)}")
+            echo(f"written: {click.format_filename(output)}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spatialpdvi.cli.common import FILE, display, importing, name_written, user_errors, verbosity
+from spatialpdvi.cli.common import FILE, display, echo, importing, name_written, user_errors, verbosity
 
 __all__ = ["simulate"]
 
@@ -77,4 +77,4 @@ def simulate(
                 progress=progress,
             )
         if not quiet:
-            click.echo(f"written: {click.format_filename(output)} (X, obsm['spatial'], obs['annotation'])")
+            echo(f"written: {click.format_filename(output)} (X, obsm['spatial'], obs['annotation'])")

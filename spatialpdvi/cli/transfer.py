@@ -8,6 +8,7 @@ import click
 from spatialpdvi.cli.common import (
     FILE,
     display,
+    echo,
     importing,
     name_written,
     print_scores,
@@ -77,7 +78,7 @@ def transfer(section: Path, *, to: Path, output: Path | None, quiet: bool, verbo
             print_scores(("domains", result.scores))
             for row in result.sections.itertuples():
                 name = f"section {row.section}: " if row.section else ""
-                click.echo(
+                echo(
                     f"{name}{row.assigned:,} of {row.spots:,} spots have a domain: those within {row.max_distance:.4g} "
                     "of a fitted spot"
                 )

@@ -1,7 +1,10 @@
 """Every command in a script: JSON as its schema says, nothing printed with --quiet, no questions, documented codes."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import anndata
@@ -243,3 +246,19 @@ def test_the_exit_codes_of_every_command_are_documented(command):
     codes = {int(code) for code in re.findall(r"\b(\d+)\b", row.split("|")[2])}
     assert {0, 1, 2, 130, 143} <= codes
     assert (3 in codes) == (command in {"fit", "predict"})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_below_stdout_is_one_sentence(tmp_path, buffered):
+    command = [sys.executable, "-m", "spatialpdvi"] if buffered else [sys.executable, "-u", "-m", "spatialpdvi"]
+    arguments = ["simulate", tmp_path / "a.h5ad", "--n-spots", "50", "--n-genes", "20", "--k", "2"]
+    free = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, env=free)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1] == (
+        "Error: There is no space left on the disk for what this command prints. The files that it writes were written "
+        "before. Free some space, or use --quiet."
+    )
+    assert anndata.read_h5ad(tmp_path / "a.h5ad").n_obs == 50

@@ -23,6 +23,7 @@ from spatialpdvi.io.results import writing
 from spatialpdvi.io.results.writing import write_elements
 from spatialpdvi.io.storage import folders
 from spatialpdvi.io.storage.locks import claimed
+from spatialpdvi.io.storage.paths import file_names, locate
 from spatialpdvi.io.storage.temporary import lock_name
 
 pytestmark = pytest.mark.cli
@@ -176,6 +177,41 @@ def test_every_command_that_writes_does_so_into_the_store(store, tmp_path):
     out = tmp_path / "out.h5ad"
     run("label", "rename", bins, "--from", "region", "-o", out)
     assert ad.read_h5ad(out).obs["pdvi_domain"].cat.categories.tolist() == ["bins 1", "bins 2"]
+
+
+@pytest.mark.parametrize("store", [3], indirect=True)
+@pytest.mark.parametrize("path", [["section.zarr", "--table", TABLE], [f"section.zarr/tables/{TABLE}"]])
+def test_the_store_as_output_of_its_table_is_the_table(store, tmp_path, path):
+    files, (first, *table) = others_of(store), path
+    labels = tmp_path / "labels.csv"
+    run("fit", tmp_path / first, *table, *FIT, "-o", store, "--labels", labels)
+    assert others_of(store) == files
+    assert len(pd.read_csv(labels)) == N
+    run("label", "rename", tmp_path / first, *table, "--from", "region", "-o", store)
+    assert load(store).tables[TABLE].obs["pdvi_domain"].cat.categories.tolist() == ["bins 1", "bins 2"]
+    before = files_of(store)
+    said = run("fit", tmp_path / first, *table, *FIT, "-o", store, "--slim", code=2).output
+    assert "It would lose its counts." in said
+    assert files_of(store) == before
+
+
+@pytest.mark.parametrize("store", [3], indirect=True)
+def test_the_only_table_is_an_output_of_its_store(store):
+    shutil.rmtree(store / "tables" / OTHER)
+    run("fit", store, *FIT, "-o", store / "tables" / TABLE)
+    assert "pdvi_domain" in load(store).tables[TABLE].obs
+
+
+@pytest.mark.parametrize("store", [3], indirect=True)
+def test_two_tables_of_one_store_have_names_of_their_own(store, tmp_path):
+    tables = [store / "tables" / TABLE, store / "tables" / OTHER]
+    names = [f"section-{TABLE}", f"section-{OTHER}"]
+    assert file_names([locate(table) for table in tables]) == [f"{name}.zarr" for name in names]
+    assert file_names([locate(tables[0])]) == ["section.zarr"]
+    run("fit", *tables, *FIT)
+    run("report", *tables, "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert all(f">{name}<" in page for name in names)
 
 
 def test_python_writes_into_the_only_table(store):

@@ -252,6 +252,10 @@ class TestImage:
         [
             (lambda adata: adata.uns.pop("spatial"), r"an image of the tissue in uns\['spatial'\]\[section\]"),
             (lambda adata: adata.uns["spatial"]["V1"].pop("images"), "found none. `spatialpdvi bin`, scanpy and squid"),
+            (
+                lambda adata: adata.uns.update(spatial={}, spatialdata_attrs={"region": "bins"}),
+                r"found none\. The images of a SpatialData store are beside its tables, and cannot be drawn\.",
+            ),
             (lambda adata: adata.uns["spatial"].update(V2=_library(_image())), "images of 'V1', 'V2'. Name the column"),
             (
                 lambda adata: adata.uns["spatial"]["V1"].pop("scalefactors"),

@@ -153,7 +153,7 @@ def read_composition(source: Source, keys: Keys, summary: Mapping[str, Any], dom
 
 
 def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.ndarray) -> None:
-    """Check that the categories are in the order in which the fit stored its domains, by the confidence.
+    """Check, by the confidence, that spots have the domains that the fit stored, with the categories in its order.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.nda
     if other.any():
         raise InputError(
             f"obs[{keys.domain!r}] of {source.name} to have its categories in the order of the columns of "
-            f"obsm[{keys.posterior!r}]",
+            f"obsm[{keys.posterior!r}], and each spot in the domain that the fit gave it",
             f"{other.sum():,} of {codes.size:,} spots whose posterior does not belong to their domain",
-            "Put the categories back in their order, or run `spatialpdvi fit` again.",
+            "Put both back as they were, or run `spatialpdvi fit` again. Domains are changed with `spatialpdvi label`.",
         )
 
 

@@ -44,6 +44,7 @@ _GAP = 150.0  # degrees without a neighbour, from which a spot is at the outside
 _MANY = 0.1  # of the spots of a section, from which it is named where they are few of all
 _NAMED = 3  # sections in a warning
 _SAMPLE = 100_000  # spots, which are enough for a warning
+_EXCLUDE = "They are given domains like all others, some of which may hold little else. Exclude them"
 IN_TISSUE = "in_tissue"  # where scanpy and squidpy keep what Space Ranger says
 
 
@@ -130,8 +131,8 @@ def warn_of_in_tissue(source: Source) -> bool:
     if kept.all():
         return False
     text = (
-        f"{(~kept).sum():,} of {kept.size:,} spots are off the tissue by obs[{IN_TISSUE!r}]. They are fitted like all "
-        f"others, and will take domains of their own. Exclude them with {option('mask', IN_TISSUE)}."
+        f"{(~kept).sum():,} of {kept.size:,} spots are off the tissue by obs[{IN_TISSUE!r}]. {_EXCLUDE} "
+        f"with {option('mask', IN_TISSUE)}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
     return True
@@ -176,8 +177,7 @@ def warn_of_background(
     low, high = (np.median(np.concatenate([counts[i] for i in told])) for counts in (off, tissue))
     text = (
         f"{which} seem to be off the tissue: they lie together at the outside, and have {low:,.0f} counts instead of "
-        f"{high:,.0f} (medians). They are fitted like all others, and will take domains of their own. Exclude them "
-        f"with {option('min_counts', 'auto')}, or with {option('mask')}."
+        f"{high:,.0f} (medians). {_EXCLUDE} with {option('min_counts', 'auto')}, or with {option('mask')}."
     )
     warnings.warn(InputWarning(text), stacklevel=2)
 

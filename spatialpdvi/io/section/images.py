@@ -25,6 +25,9 @@ _MAKE = (
     "`spatialpdvi bin`, scanpy and squidpy write it there: read the section again with its image. "
     f"Or draw without {option('image')}."
 )
+_BESIDE = (
+    f"The images of a SpatialData store are beside its tables, and cannot be drawn. Draw without {option('image')}."
+)
 
 
 class TissueImage(NamedTuple):
@@ -60,8 +63,9 @@ def read_images(
     libraries = source.uns(IMAGES) if source.uns_fields(IMAGES) else {}
     pictured = [str(name) for name, library in libraries.items() if _has_image(library)]
     if not pictured:
+        advice = _BESIDE if "spatialdata_attrs" in source.uns_keys() else _MAKE
         raise InputError(
-            f"an image of the tissue in uns['{IMAGES}'][section]['images'] of {source.name}", "none", _MAKE
+            f"an image of the tissue in uns['{IMAGES}'][section]['images'] of {source.name}", "none", advice
         )
     if samples is None:
         own = [name for name in pictured if name == section] or [name for name in pictured if name not in fitted]

@@ -13,12 +13,13 @@ from spatialpdvi.errors import InputError, ResourceError
 from spatialpdvi.io.storage.paths import AnyPath, another, locate
 
 __all__ = [
+    "NO_SPACE",
     "clear_errors",
     "disk_error",
     "name_earlier",
 ]
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -61,7 +62,7 @@ def disk_error(error: BaseException, path: AnyPath, *, option: str | None = "out
     shown, folder = repr(location.given), location.real.parent
     if number is None:
         return None
-    if number in _NO_SPACE:
+    if number in NO_SPACE:
         problem, advice = (
             f"There is no space left on the disk to write {shown}.",
             f"Free some space or choose {another(option)}",

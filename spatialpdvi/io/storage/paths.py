@@ -24,10 +24,12 @@ __all__ = [
     "check_readable",
     "choose_tables",
     "different_names",
+    "file_names",
     "is_node",
     "is_same",
     "locate",
     "locate_all",
+    "output_of",
     "resolve",
     "why_unreadable",
 ]
@@ -129,6 +131,17 @@ def locate_all(paths: Sequence[AnyPath]) -> list[Location]:
     return [locate(path) for path in paths]
 
 
+def file_names(files: Sequence[Location]) -> list[str]:
+    """Return the names of files; where several are tables of one store, with the names of the tables."""
+    stores = [file.spatialdata for file in files]
+    names = []
+    for file, store in zip(files, stores, strict=True):
+        name = Path(file.name)
+        is_one_of_several = store is not None and stores.count(store) > 1
+        names.append(f"{name.stem}-{file.real.name}{name.suffix}" if is_one_of_several else file.name)
+    return names
+
+
 def different_names(files: Sequence[Location]) -> list[str]:
     """Return the names of files without their endings.
 
@@ -137,7 +150,7 @@ def different_names(files: Sequence[Location]) -> list[str]:
     InputError
         Where two are the same, so that their sections could not be told apart, or two files are.
     """
-    names = [Path(file.name).stem for file in files]
+    names = [Path(name).stem for name in file_names(files)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
@@ -190,6 +203,13 @@ def locate(path: AnyPath) -> Location:
         return Location(given, path, path, problem=_problem(error))
     store = next((folder for folder in real.parents if is_node(folder)), None)
     return Location(given, path, real, kind=kind, store=store, tables=_tables(path) if kind == "folder" else ())
+
+
+def output_of(source: Location, output: AnyPath | None) -> Location:
+    """Return where the result of a section goes: for None, or a SpatialData store and its table, the section itself."""
+    target = source if output is None else locate(output)
+    is_table = source.spatialdata == target.real or (target.spatialdata == source.real and len(source.tables) == 1)
+    return source if is_table else target
 
 
 def resolve(path: AnyPath, *, option: str | None = "output") -> Path:
