@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.fitting.certificate import gradient_norm
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.prepare import Prepared
+from spatialpdvi.fitting.solve import trace_columns
 from spatialpdvi.metrics.clustering import ari_of_table
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
@@ -141,16 +141,9 @@ def run_solver(
 
 def _trace(rows: list[TraceRow], ari: list[float]) -> dict[str, list[float | None]]:
     with np.errstate(over="ignore", invalid="ignore"):  # a failed run ends at huge values
-        gradient = [_number(gradient_norm(row.evaluation)) for row in rows]
-    columns: dict[str, list[float | None]] = {
-        "epoch": [row.epoch for row in rows],
-        "seconds": [row.seconds for row in rows],
-        "neg_elbo": [_number(row.evaluation.neg_elbo) for row in rows],
-        "gradient_norm": gradient,
-    }
-    if ari:
-        columns["ari"] = [_number(value) for value in ari]
-    return columns
+        columns = trace_columns(rows, ari)
+    shown = ("epoch", "seconds", "neg_elbo", "gradient_norm", "ari")
+    return {name: [_number(value) for value in columns[name].tolist()] for name in shown if name in columns}
 
 
 def _domains(prepared: Prepared, phi: np.ndarray, *, failed: bool) -> list[int]:
@@ -162,7 +155,7 @@ def _domains(prepared: Prepared, phi: np.ndarray, *, failed: bool) -> list[int]:
 
 def _number(value: float) -> float | None:
     """Return None for NaN and infinity, which JSON does not have."""
-    return float(value) if np.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 class Trial(NamedTuple):
