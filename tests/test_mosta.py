@@ -60,7 +60,8 @@ def downloads(tmp_path, monkeypatch):
 
 def test_every_command_of_the_page_runs(downloads, monkeypatch):
     monkeypatch.setattr("spatialpdvi.options.k_range._MOST", 6)  # which number is chosen does not matter here
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)
+    for name, value in {"_COMPARED": 200, "_SPLITS": 2, "_GENE_SPLITS": 1}.items():
+        monkeypatch.setattr(f"spatialpdvi.model_selection.stability.{name}", value)
     before = {name: (downloads / name).read_bytes() for name in [*DOWNLOADED, "Mouse_embryo_all_stage.h5ad"]}
     lines = re.findall(r"^\$ spatialpdvi (.*)$", PAGE, flags=re.MULTILINE)
     assert len(lines) == 15

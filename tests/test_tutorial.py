@@ -32,7 +32,8 @@ def project(tmp_path, monkeypatch):
 
 
 def test_every_command_runs(project, monkeypatch):
-    monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)  # the number does not matter here
+    for name, value in {"_COMPARED": 200, "_SPLITS": 2, "_GENE_SPLITS": 1}.items():  # the number does not matter here
+        monkeypatch.setattr(f"spatialpdvi.model_selection.stability.{name}", value)
     lines = re.findall(r"^\$ spatialpdvi (.*)$", PAGE, flags=re.MULTILINE)
     assert len(lines) == 7
     for line in lines:
