@@ -118,10 +118,9 @@ class SpaceRanger:
 
         A folder of bins of Visium HD has links to the images of the folder ``outs``, which are read where it has none.
         """
-        folders = [
-            self._folder / "spatial",
-            *([self._folder.resolve().parents[1] / "spatial"] if _side(self._folder) else []),
-        ]
+        folders = [self._folder / "spatial"]
+        if _side(self._folder):
+            folders.append(self._folder.resolve().parent.parent / "spatial")
         names = {size: f"tissue_{size}_image.png" for size in SIZES}
         found = {size: next((p for f in folders if (p := f / name).is_file()), None) for size, name in names.items()}
         images = {size: read_picture(path) for size, path in found.items() if path is not None}

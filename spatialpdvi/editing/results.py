@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from spatialpdvi.editing.levels import Union
-from spatialpdvi.editing.names import joined
+from spatialpdvi.editing.names import joined, told_apart
 from spatialpdvi.io.results.stored import StoredFit
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import calibration_scores
@@ -92,5 +92,5 @@ def level_of(fit: StoredFit, groups: np.ndarray) -> tuple[pd.Categorical, list[i
     code = np.full(len(fit.names), -1)
     for level, own in enumerate(members):
         code[own] = level
-    names = [joined([fit.names[k] for k in own]) for own in members]
+    names = told_apart([joined([fit.names[k] for k in own]) for own in members])
     return pd.Categorical.from_codes(code[fit.codes], names), [int(own[0]) for own in members]

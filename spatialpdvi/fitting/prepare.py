@@ -88,7 +88,8 @@ class Prepared(NamedTuple):
         fitted, states = self.initialization.fitted, self.initialization.states
         restarts = [labels.astype(np.int64) for labels in self.initialization.restarts]
         if states is not None:
-            return [start_from_composition(states, labels, k) for labels in restarts]
+            with single_threaded():
+                return [start_from_composition(states, labels, k) for labels in restarts]
         return [start_from_labels(fitted, labels, k, hyperparameters=hyperparameters) for labels in restarts]
 
     def engine(self) -> LocalEngine:
@@ -192,7 +193,8 @@ def compose(
     found, best = None, 0
     if initialization.agreed is None:
         edges = _edges(section, sets, graph)
-        start = start_from_composition(sets[0], labels, k)
+        with single_threaded():
+            start = start_from_composition(sets[0], labels, k)
     else:
         n = section.coordinates.shape[0]
         per_spot = _SEARCH_BYTES + 4 * settings.n_states + 24 * k

@@ -269,6 +269,8 @@ def landscape_of(
 def start_from_composition(states: States, labels: np.ndarray, k: int) -> Start:
     """Return the start with given domains; its compositions are those of the spots' states without domains.
 
+    Call inside `spatialpdvi.runtime.threads.single_threaded`.
+
     Parameters
     ----------
     states

@@ -9,7 +9,8 @@ r"""A search for the lowest F of a mixture of compositions, with its states held
 A new domain's gain is found by fitting the two halves within the domain alone; a union's cost from the statistics of
 its two domains. Both are changes of F with everything else held, so that their sum is what a proposal promises before
 it is refitted (split and merge moves: Hughes and Sudderth 2013, Bryant and Sudderth 2012). Other fits supply domains as
-parents do in a memetic algorithm.
+parents do in a memetic algorithm. What these promise is without the prior of their composition, some two nats for each
+thousand spots, so that they come a little before cuts (docs/lab_notebook.md compares both).
 
 All loops are over a fixed number of steps, and none depends on the clock or on the number of threads.
 """

@@ -18,7 +18,7 @@ from spatialpdvi.initialization.start import one_hot, whitening
 from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, log_variance, nearest_domain
-from spatialpdvi.runtime.rows import slices
+from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = [
     "States",
@@ -255,14 +255,15 @@ def trends_within(
     n_kinds
         Of neighbourhoods, at most; fewer where a section has not 100 spots for each.
     seed
-        Of the spots, at most 20,000, from which trends are learnt, and of the kinds.
+        Of the spots from which trends are learnt, and of the kinds. They are at most 20,000 in all, or 100 of each
+        section for each kind where these are more.
     """
     n, d = features.shape
-    is_used = np.zeros(n, dtype=bool)
-    is_used[subset(np.arange(n), seed)] = True
     trends = []
     for spots in covariates.sections:
-        used = spots[is_used[spots]]
+        # of many sections, the part of each that makes 20,000 spots is few
+        part = -(-min(n, LEARNT_FROM) * spots.size // n)
+        used = some_rows(spots, seed, max(part, n_kinds * _FEWEST))
         if used.size < _FEWEST:
             trends.append(np.zeros((covariates.values.shape[1], d)))
             continue

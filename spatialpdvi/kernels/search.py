@@ -154,7 +154,8 @@ def fit_two_within(relative, spots, place, indptr, indices, r, prior, rounds, se
 def domains_inserted(relative, indptr, indices, r, labels, current, others, composition, changes, overlap):
     """Compute the change of F, by hard labels, where each domain of another fit becomes a new one of this fit.
 
-    Nothing else is changed, and what the other fit has besides is not looked at.
+    The prior of its composition is left out. Nothing else is changed, and what the other fit has besides is not looked
+    at.
     """
     # IN relative (n, C) likelihoods of states, CSR graph (n, n), labels (n,) and the log-likelihoods of their domains
     # (n,), labels (n,) of the other fit and its compositions (K, C); OUT changes (K,), overlap (K, K) spots by both

@@ -65,6 +65,7 @@ def carry(
     borders: str = "spots",
     limit: float | None = None,
     section: str | None = None,
+    scale: float = 1.0,
 ) -> Carried:
     """Carry the domains of the fitted spots of a section to other places of it (T1, T2).
 
@@ -82,6 +83,8 @@ def carry(
         neighbour, which is the spacing on a square or hexagonal lattice.
     section
         Its name in messages, where there are several.
+    scale
+        By what the places were multiplied already, for the advice of messages.
 
     Raises
     ------
@@ -111,7 +114,7 @@ def carry(
             calibrated[rows] = smooth if borders == "smooth" else _towards(fit.calibrated[own], smooth, codes[rows])
 
     in_blocks(fill, places.shape[0], _BLOCK)
-    _check_found(tree, places, codes, limit, where)
+    _check_found(tree, places, codes, limit, where, scale=scale)
     return Carried(codes, posterior, calibrated, limit)
 
 
@@ -195,25 +198,27 @@ def _check_units(fitted: np.ndarray, places: np.ndarray, where: str) -> None:
     )
 
 
-def _check_found(tree: cKDTree, places: np.ndarray, codes: np.ndarray, limit: float, where: str) -> None:
+def _check_found(
+    tree: cKDTree, places: np.ndarray, codes: np.ndarray, limit: float, where: str, *, scale: float
+) -> None:
     """Raise an error where no place has a domain; warn where few have, or where units or axes seem to differ."""
     fitted = np.asarray(tree.data)
     share, factor = float((codes >= 0).mean()), _other_unit(fitted, places)
-    scale = "" if factor is None else f"{option('scale', float(f'{1 / factor:.3g}'))}, estimated from the extents"
+    right = "" if factor is None else f"{option('scale', float(f'{scale / factor:.3g}'))}, estimated from the extents"
     boxes = f"{_box(places)}, and of the fit {_box(fitted)}"
     if share == 0.0:
         raise InputError(
             f"spots{where} within {limit:.4g} of a fitted spot",
             f"none: their coordinates are {boxes}",
-            f"They look like those of the fit in another unit, such as pixels and micrometres: try {scale}."
-            if scale
+            f"They look like those of the fit in another unit, such as pixels and micrometres: try {right}."
+            if right
             else "Are both of the same section, with the same origin and unit (pixels or micrometres)? "
             f"{option('scale')} multiplies the coordinates to which domains are carried.",
         )
-    if scale:
+    if right:
         text = (
             f"The coordinates{where} extend over {factor:.3g} times the extent of the fit, along both axes, as if they "
-            f"were in another unit (pixels and micrometres, for example). If they are, try {scale}."
+            f"were in another unit (pixels and micrometres, for example). If they are, try {right}."
         )
         warnings.warn(InputWarning(text), stacklevel=3)
     elif (exchanged := _share_exchanged(tree, places, limit) if share < _MOST else 0.0) > share + _CLEARLY:

@@ -10,12 +10,12 @@ import pandas as pd
 
 from spatialpdvi.errors import InputError, list_keys, option, own_names
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys, check_not_replaced
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, read_stored
-from spatialpdvi.io.results.summary import lost_sample_key, spatial_key_of_fit, stored_params
+from spatialpdvi.io.results.summary import lost_sample_key, sample_key_of_fit, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
+from spatialpdvi.io.section.labels import read_samples
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.metrics.section import scores_by_section
 from spatialpdvi.options.validation import check_choice, read_kind
@@ -160,7 +160,9 @@ def read_fitted_domains(everything: Source, options: TransferOptions, *, name: s
             f"columns: {list_keys(source.obs_keys())}",
             "Put it back: spots of different sections may lie at the same place.",
         )
-    samples = samples_of_fit(source, stored.summary, None)
+    # one section of several has its name still
+    sample_key = sample_key_of_fit(source, stored.summary, None)
+    samples = None if sample_key is None else read_samples(source, sample_key)
     try:
         coordinates = read_coordinates(source, spatial_key_of_fit(stored.summary, None), samples=samples)
     except InputError as error:
@@ -210,9 +212,15 @@ def carry_domains(
                 stored.posterior[pair.of_fit],
                 None if stored.calibrated is None else stored.calibrated[pair.of_fit],
             )
-            parts.append(
-                carry(near, places[pair.spots], borders=options.borders, limit=options.max_distance, section=pair.name)
+            part = carry(
+                near,
+                places[pair.spots],
+                borders=options.borders,
+                limit=options.max_distance,
+                section=pair.name,
+                scale=options.scale,
             )
+            parts.append(part)
         domains = np.full(places.shape[0], -1, dtype=np.int64)
         for pair, part in zip(pairs, parts, strict=True):
             domains[pair.spots] = part.codes
@@ -253,7 +261,7 @@ def _joined(parts: list[Any], pairs: list[_Pair], n: int) -> np.ndarray:
 
 
 def _sample_key(fit: FittedDomains, target: Source, given: str | None) -> str | None:
-    """Return the column with the sections of the other spots; None where the fit has one section."""
+    """Return the column with the sections of the other spots; None where there is one section."""
     if fit.samples is None:
         if given is None:
             return None
@@ -264,6 +272,8 @@ def _sample_key(fit: FittedDomains, target: Source, given: str | None) -> str | 
         )
     key = given or str(fit.params["sample_key"])
     if key not in target.obs_keys():
+        if given is None and len(fit.samples.categories) == 1:
+            return None
         raise InputError(
             f"a column {key!r} with the section of each spot in obs of {target.name}, as the fit has several sections",
             f"columns: {list_keys(target.obs_keys())}",
@@ -281,7 +291,7 @@ def _matched(fit: FittedDomains, section: Section, target: Source) -> list[_Pair
             f"{others} axes",
             f"Name coordinates of {axes} columns with {option('spatial_key')}.",
         )
-    if fit.samples is None or section.samples is None:
+    if fit.samples is None or section.samples is None:  # each has one section
         return [_Pair(None, slice(None), np.arange(section.coordinates.shape[0]))]
     known = {str(name): code for code, name in enumerate(fit.samples.categories)}
     names = [str(name) for name in section.samples.categories]

@@ -16,7 +16,7 @@ from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, read_stored
-from spatialpdvi.io.results.summary import spatial_key_of_fit
+from spatialpdvi.io.results.summary import is_prediction, spatial_key_of_fit
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_types, spots_by_section
 from spatialpdvi.marker_genes import markers_of, unique_markers
@@ -198,7 +198,14 @@ def _genes(source: Source, keys: Keys, options: IntervalOptions) -> list[str]:
         gene_key=options.gene_key,
         memory=options.memory,
     )
-    return unique_markers(table, expression.genes)[:_MOST_GENES]
+    found = unique_markers(table, expression.genes)
+    if len(found) > _MOST_GENES:
+        raise InputError(
+            f"at most {_MOST_GENES:,} marker genes in all",
+            f"{len(found):,} with {option('n_genes', options.n_genes)}",
+            f"Lower {option('n_genes')}.",
+        )
+    return found
 
 
 def _with_response(
@@ -215,8 +222,9 @@ def _with_response(
     summary = stored.summary
     mean = np.asarray(summary.get("domain_mean", ()))
     coupling = None
-    # the means of states that domains share, and those of domains that were edited, are held
-    if "state_mean" not in summary and mean.ndim == 2 and mean.shape[0] == len(stored.names) and "edits" not in summary:
+    # the means of states that domains share, of a prediction, and of domains that were edited are held
+    are_held = "state_mean" in summary or "edits" in summary or is_prediction(summary)
+    if not are_held and mean.ndim == 2 and mean.shape[0] == len(stored.names):
         features = fitted_features(source, keys, summary)
         dense = features if isinstance(features, np.ndarray) else features.toarray()
         precision = 1.0 / np.asarray(summary["noise_sd"]) ** 2

@@ -529,6 +529,15 @@ class TestLevels:
         pd.testing.assert_frame_equal(spv.label(one, Levels(3)), spv.label(two, Levels([3])))
         assert "pdvi_domain_L3" in one.obs
 
+    def test_no_union_has_the_name_of_another_domain(self, fits):
+        adata = fits["off"].copy()
+        step = spv.label(adata.copy(), Levels([4])).iloc[0]
+        one, two = sorted((step["first"], step["second"]))
+        other = next(name for name in adata.obs["pdvi_domain"].cat.categories if name not in {one, two})
+        spv.label(adata, Rename({one: "T", two: "B", other: "T+B"}))
+        spv.label(adata, Levels([4]))
+        assert {"T+B 1", "T+B 2"} < set(adata.obs["pdvi_domain_L4"].cat.categories)
+
     def test_more_levels_are_added_and_go_with_the_domains(self, fits):
         adata = fits["off"].copy()
         spv.label(adata, Levels([3]))

@@ -115,6 +115,20 @@ def test_what_changes_from_layer_to_layer_is_no_trend(drift):
     np.testing.assert_allclose(found[1], 0.0, atol=0.1)
 
 
+def test_sections_of_a_large_file_keep_their_trends_however_many_they_are(monkeypatch):
+    """A trend is learnt from a sample of the file, in which each of many sections has few spots."""
+    monkeypatch.setattr("spatialpdvi.initialization.states.LEARNT_FROM", 400)
+    rng, n = np.random.default_rng(0), 8 * 150
+    sections = np.array_split(np.arange(n), 8)
+    xy, kind = rng.uniform(size=(n, 2)), rng.integers(4, size=n)
+    covariates = spot_covariates(xy, sections, None)
+    means = 20.0 * np.eye(4)
+    x = means[kind] + covariates.values[:, :1] + rng.normal(size=(n, 4))
+    with single_threaded():
+        found = trends_within(x, PottsGlobals(means, np.zeros((4, 4))), np.ones(4), covariates, n_kinds=1, seed=0)
+    np.testing.assert_allclose([trend[0] for trend in found], 1.0, atol=0.5)
+
+
 def test_a_coordinate_that_only_rounding_moves_is_flat():
     places = np.column_stack([np.arange(50.0), 0.1 * np.ones(50) * 3])
     places[::2, 1] = 0.3

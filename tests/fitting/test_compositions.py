@@ -8,6 +8,7 @@ import anndata
 import numpy as np
 import pytest
 from reference import recompute, stored
+from threadpoolctl import threadpool_info
 
 from spatialpdvi import FitOptions, InputError, InputWarning, Levels, fit, fit_file, label, predict, predict_file
 from spatialpdvi.graph import flow
@@ -15,7 +16,7 @@ from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_by_layers
-from spatialpdvi.initialization import means_of_spots
+from spatialpdvi.initialization import means_of_spots, start_from_composition
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model
@@ -330,8 +331,15 @@ def test_auto_has_no_states_on_a_small_section(fitted, tmp_path):
     np.testing.assert_array_equal(auto.domain_mean, off.domain_mean)
 
 
-def test_given_labels_are_kept_and_nothing_is_searched(fitted, tmp_path):
+def test_given_labels_are_kept_and_nothing_is_searched(fitted, tmp_path, monkeypatch):
     folder, _ = fitted
+    threads = []
+
+    def start(*arguments):
+        threads.extend(library["num_threads"] for library in threadpool_info())
+        return start_from_composition(*arguments)
+
+    monkeypatch.setattr("spatialpdvi.fitting.prepare.start_from_composition", start)
     result = fit_file(
         folder / "section.h5ad",
         FitOptions(k=4, n_top_genes=100, states=8, init="annotation"),
@@ -340,6 +348,7 @@ def test_given_labels_are_kept_and_nothing_is_searched(fitted, tmp_path):
     assert "search_end" not in result.params
     assert result.params["n_states"] == 8
     assert result.scores["ari"] > 0.6
+    assert set(threads) == {1}  # their sums would differ from one number of threads to another
 
 
 @pytest.mark.parametrize(

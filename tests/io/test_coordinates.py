@@ -227,5 +227,10 @@ def test_sections_that_lie_over_each_other_are_told_where_a_column_names_them(re
         warn_of_sections_on_top(source, xy, None)
     with pytest.warns(InputWarning, match=r"which names 2 groups of them"):
         warn_of_sections_on_top(source, xy[30:], np.arange(90) >= 30)
+    adata.obs[key] = np.where(np.arange(90) < 3, "few", np.resize(["one", "two"], 90))
+    adata.obs.loc[adata.obs_names[5:9], key] = None
+    with pytest.warns(InputWarning, match=r"which names 2 groups of them"):
+        warn_of_sections_on_top(source, xy, None)
+    adata.obs[key] = np.repeat(["one", "two", "three"], 30)
     with pytest.warns(InputWarning, match=r"groups of them: 100% have the nearest spot in another group"):
         warn_of_sections_on_top(source, np.tile(xy[:30], (3, 1)), None)

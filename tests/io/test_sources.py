@@ -161,7 +161,7 @@ def test_a_view_is_read_and_left_a_view(make) -> None:
 
 
 @pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
-def test_a_backed_anndata_is_read(tmp_path, storage) -> None:
+def test_a_backed_anndata_is_read_once(tmp_path, storage, monkeypatch) -> None:
     path = tmp_path / "backed.h5ad"
     ad.AnnData(X=STORAGES[storage](DENSE.astype(np.float32))).write_h5ad(path)
     backed = ad.read_h5ad(path, backed="r")

@@ -271,6 +271,7 @@ def test_other_units_are_told():
     assert "spots that are 3.3e+04 apart" in refused(fitted, other(places * 1000))
     said = refused(fitted, other(places * 2))
     assert "another unit, such as pixels and micrometres: try `scale=0.488`, estimated from the extents" in said
+    assert "try `scale=0.976`" in refused(fitted, other(places), scale=2.0)  # the whole factor, not what is left of it
     said = refused(fitted, other(places + 50_000))
     assert "within 100 of a fitted spot, found none: their coordinates are x 53026.5 to 54973.5, y " in said
     assert "Are both of the same section, with the same origin and unit" in said
@@ -360,6 +361,15 @@ def test_sections_that_do_not_match_are_refused(sections):
     assert "found 'c'. Rename these sections, leave them out" in said
     adata.obs["slice"] = [None] + ["a/b"] * 35
     assert "a label for every spot that names its section, found 1 of 36 missing" in refused(section, adata)
+
+
+def test_one_section_of_several_gives_its_domains_to_its_namesake_alone(sections):
+    section, fits = sections
+    one = section[:36].copy()
+    both = other(np.tile(lattice(6), (2, 1)), slice=np.repeat(NAMES[:2], 36))
+    assert f"found {NAMES[1]!r}. Rename these sections, leave them out" in refused(one, both)
+    for adata in (both[:36].copy(), other(lattice(6))):  # without the column there is one section
+        np.testing.assert_array_equal(spv.transfer(one, adata).domains, fits[0].codes)
 
 
 def test_sections_that_the_fit_lost_are_not_taken_for_one(sections):

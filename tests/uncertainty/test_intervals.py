@@ -252,6 +252,25 @@ def test_linear_response_needs_the_graph(section):
         spatialpdvi.intervals(section, genes=["gene00001"], method="linear-response")
 
 
+def test_the_means_of_a_prediction_are_held(section, monkeypatch):
+    result = spatialpdvi.fit(section.copy(), k=4, n_top_genes=100, n_init=1, states="off")
+    other = section.copy()
+    spatialpdvi.predict(other, model=result.model, save_graph=True)
+    monkeypatch.setattr("spatialpdvi.uncertainty.intervals.Coupling", lambda *_: pytest.fail("means are not held"))
+    found = spatialpdvi.intervals(other, genes=["gene00001"], method="linear-response")
+    assert np.isfinite(found.contrasts["upper"]).all()
+    with pytest.raises(pytest.fail.Exception, match="means are not held"):
+        spatialpdvi.intervals(section, genes=["gene00001"], method="linear-response")
+
+
+def test_more_markers_than_are_read_are_refused(section, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.uncertainty.intervals._MOST_GENES", 5)
+    with pytest.raises(
+        InputError, match=r"^Expected at most 5 marker genes in all, found \d+ with `n_genes=3`\. Lower `n_genes`\.$"
+    ):
+        spatialpdvi.intervals(section, n_genes=3)
+
+
 def test_dense_and_sparse_counts_give_equal_bits(section):
     sparse = spatialpdvi.intervals(section, genes=["gene00001", "gene00002"])
     section.X = np.asarray(section.X.toarray())

@@ -114,6 +114,7 @@ class AnnDataSource:
             raise InputError("an AnnData", type(adata).__name__, advice)
         self.name = "the AnnData"
         self._adata = adata
+        self._read: dict[str, Any] = {}  # the last matrix of a backed AnnData that was read, by its address
 
     def check_takes_results(self) -> None:
         """Raise where results cannot be written into the object: a selection of one that is backed by a file."""
@@ -238,7 +239,9 @@ class AnnDataSource:
             matrix = self._adata.X if layer is None else self._adata.layers[layer]
         matrix = _computed(matrix, where)
         if hasattr(matrix, "to_memory"):  # the sparse matrix of a backed AnnData
-            matrix = matrix.to_memory()
+            if where not in self._read:
+                self._read = {where: matrix.to_memory()}
+            matrix = self._read[where]
         if isinstance(matrix, pd.DataFrame):
             matrix = matrix.to_numpy()
         if not sp.issparse(matrix) and not {"shape", "dtype", "__getitem__"} <= set(dir(matrix)):

@@ -123,17 +123,24 @@ def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.nd
     if spots.size < _FEWEST_AROUND:
         return
     rows = spots if kept is None else np.flatnonzero(kept)[spots]
-    codes = {key: pd.factorize(source.obs(key).iloc[rows].astype(str))[0] for key in _columns_of_sections(source)}
-    several = {key: own for key, own in codes.items() if own.max() and np.bincount(own).min() >= _FEWEST_AROUND / 2}
+    several = {}
+    for key in _columns_of_sections(source):
+        own = pd.factorize(source.obs(key).iloc[rows].astype(object))[0]  # -1 where the value is missing
+        sizes = np.bincount(own[own >= 0], minlength=1)
+        if np.count_nonzero(sizes >= _FEWEST_AROUND / 2) > 1:
+            several[key] = np.where(sizes[own] >= _FEWEST_AROUND / 2, own, -1)
     if not several:
         return
     first, second = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1].T
     twin = np.where(first == np.arange(spots.size), second, first)  # equal places come in any order
     for key, own in several.items():
-        share = float((own != own[twin]).mean())
+        are_known = (own >= 0) & (own[twin] >= 0)
+        in_another = (own != own[twin])[are_known]
+        share = float(in_another.mean()) if in_another.size else 0.0
         if share >= _MIXED:
+            n_groups = np.unique(own[own >= 0]).size
             text = (
-                f"The spots lie over each other by obs[{key!r}], which names {own.max() + 1:,} groups of them: "
+                f"The spots lie over each other by obs[{key!r}], which names {n_groups:,} groups of them: "
                 f"{share:.0%} have the nearest spot in another group. They are fitted as one section. If these are "
                 f"sections, give {option('sample_key', key)}."
             )
