@@ -96,7 +96,7 @@ def importing() -> Iterator[None]:
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an `InputError`, a lack of memory without a traceback, and exit with 2.
+    """Print an `InputError` or a lack of memory without a traceback, and exit with 2.
 
     Ctrl-C exits with 130 and SIGTERM with 143, and the message says what was written. Other exceptions keep their
     traceback.
@@ -114,9 +114,9 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             name, code = name_signal(stop)
             _fail(f"{name}. {str(stop) or 'Nothing was written.'}", code)
         except (MemoryError, OSError, ImportError) as error:
-            if is_out_of_memory(error):
-                _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
-            raise
+            if not is_out_of_memory(error):
+                raise
+            _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)
 
     return wrapped
 
