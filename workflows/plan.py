@@ -320,7 +320,8 @@ class Plan:
         # with several starts, each one has ended at the limit of epochs
         free = [name for name in _SAME_FIT if name != "max_epochs" or options.get("restarts") != "best"]
         same = {name: value for name, value in options.items() if name not in free}
-        read = [_state(self.samples[name].path) for name in (self.samples if self.is_joint else [sample])]
+        names = list(self.samples) if self.is_joint else [sample]
+        read = [[_state(self.samples[n].path), self.bin_flags(n) if self.samples[n].is_raw else ""] for n in names]
         digest = hashlib.sha256(json.dumps([same, read], sort_keys=True).encode()).hexdigest()[:8]
         return f"checkpoint_k{k}_seed{seed}_{digest}"
 
@@ -385,10 +386,10 @@ class Plan:
 def _state(path: str) -> tuple[int, int] | None:
     """Size and time of the last change of a source; None where it is missing, of which Snakemake tells."""
     try:
-        found = Path(path).stat()
+        found = [Path(path).stat(), *(part.lstat() for part in Path(path).rglob("*"))]  # all of a folder or store
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return sum(part.st_size for part in found), max(part.st_mtime_ns for part in found)
 
 
 def flags(options: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from spatialpdvi.io.formats.streaming import BLOCK_VALUES
 from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
 from spatialpdvi.io.section.labels import read_initial, read_labels
+from spatialpdvi.io.section.section import check_spots
 from spatialpdvi.io.storage.folders import file_status
 from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.options.fit import KMEANS, FitOptions
@@ -58,6 +59,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     memory = memory_limit(options.memory)
     location = locate(path)
     with H5adSource(location) as source:
+        check_spots(source)
         labelled = read_labels(source, options.label_key)[0] is not None
         if options.init is not None and options.init != KMEANS:
             read_initial(source, options.init)

@@ -148,6 +148,14 @@ class MiniBatchSolver:
         """Every patch once per epoch, in a new order."""
         return shuffled_batches(n_patches, self.settings.batch_patches, rng)
 
+    def n_batches(self, problem: Problem) -> int:
+        """Number of batches T of an epoch, by which the sum over a batch estimates that over all patches.
+
+        Each patch is in one of them, so that the mean over an epoch is the sum itself. The number of patches in the
+        batch would not do: where the last batches lack a patch, all that they hold would count more.
+        """
+        return -(-problem.n_patches // min(self.settings.batch_patches, problem.n_patches))
+
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """A patch has neither state nor message."""
         return None, None

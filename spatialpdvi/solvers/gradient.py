@@ -2,7 +2,7 @@ r"""First-order methods on the global blocks: SGD, RMSProp, Adam, and SGD with a
 
     1  draw a batch S_t of patches
     2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps with lambda fixed;  g_b = grad f_b(lambda)
-    3  g        = (B / |S_t|) sum_{b in S_t} g_b                    an unbiased gradient of F at these posteriors
+    3  g        = T sum_{b in S_t} g_b            an unbiased gradient of F at these posteriors; T batches in an epoch
     4  lambda  <- lambda - step(g), block by block
 
 - `SGD`: step = s g / L, where L is the largest curvature of the block at the start. A constant s < 1 reaches a
@@ -10,7 +10,7 @@ r"""First-order methods on the global blocks: SGD, RMSProp, Adam, and SGD with a
   1951; Bottou, Curtis and Nocedal 2018).
 - `RMSProp` (Tieleman and Hinton 2012): step = s w g / sqrt(v), where v is a running mean of g^2 (decay 0.9).
 - `Adam` (Kingma and Ba 2015): step = s w m^ / (sqrt(v^) + eps), with decays 0.9 and 0.999 and bias correction.
-- `ControlVariate`: SGD whose line 3 is  g = sum_b G_b + (B / |S_t|) sum_{b in S_t} (g_b - G_b),  where G_b is the
+- `ControlVariate`: SGD whose line 3 is  g = sum_b G_b + T sum_{b in S_t} (g_b - G_b),  where G_b is the
   gradient of patch b at its last visit. This is the joint control variate of Wang, Geffner and Domke (2024) without its
   Monte Carlo part: the expectations here are closed forms, so subsampling is the only noise. The gradient stays
   unbiased, its variance vanishes as the iterates settle, and a constant step converges linearly under strong convexity
@@ -65,7 +65,7 @@ class SGD(MiniBatchSolver):
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 3 and 4."""
-        scale = problem.n_patches / len(messages)
+        scale = self.n_batches(problem)
         gradient = blockwise(lambda g: scale * g, total(messages))
         return self._descend(shared._replace(t=shared.t + 1), gradient)
 
@@ -120,6 +120,6 @@ class ControlVariate(SGD):
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 3 and 4."""
-        change, scale = total(messages), problem.n_patches / len(messages)
+        change, scale = total(messages), self.n_batches(problem)
         gradient = blockwise(lambda before, moved: before + scale * moved, shared.first, change)
         return self._descend(shared._replace(first=blockwise(np.add, shared.first, change), t=shared.t + 1), gradient)

@@ -2,7 +2,7 @@ r"""Natural-gradient methods on the globals: SVI with a constant and a Robbins-M
 
     1  draw a batch S_t of patches
     2  each b in S_t:  phi_b <- `inner_rounds` exact sweeps with lambda fixed
-    3  lambda^  = argmin F given the statistics of S_t, scaled by B / |S_t|
+    3  lambda^  = argmin F given the statistics of S_t, scaled by the number of batches in an epoch
     4  lambda  <- (1 - s_t) lambda + s_t lambda^     in natural parameters
 
 - `SVI`: s_t = s, constant (Hoffman, Blei, Wang and Paisley 2013). With a constant step it reaches a neighbourhood of a
@@ -58,7 +58,7 @@ class SVI(MiniBatchSolver):
 
     def merge(self, problem: Problem, shared: Shared, messages: list[Statistics]) -> Shared:
         """Lines 3 and 4."""
-        scale = problem.n_patches / len(messages)
+        scale = self.n_batches(problem)
         everything = blockwise(lambda part: scale * part, total(messages))
         step = min(1.0, self.schedule(shared.t))
         return Shared(problem.blend(shared.lam, problem.global_optimum(everything), step), shared.t + 1)

@@ -169,3 +169,9 @@ def test_files_that_are_none(tmp_path, store):
         plan(tmp_path / "no.h5ad")
     with pytest.raises(InputError, match="raw counts"):
         plan(store(lambda x: np.log1p(x.toarray())))
+
+
+def test_a_file_without_spots_is_refused_as_by_the_fit(toy_section, tmp_path):
+    toy_section[:0].copy().write_h5ad(tmp_path / "empty.h5ad")
+    with pytest.raises(InputError, match=r"to have at least one spot, found none\. Check how it was filtered\.$"):
+        plan(tmp_path / "empty.h5ad")

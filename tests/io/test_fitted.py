@@ -10,7 +10,7 @@ from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.arrays import read_composition
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import read_own_colours
+from spatialpdvi.io.results.names import read_colours, read_own_colours
 from spatialpdvi.io.results.stored import fitted_features
 from spatialpdvi.metrics.stored import shown_scores
 
@@ -110,6 +110,16 @@ def test_categories_that_pandas_merged_are_no_selection_of_spots(fits):
         spv.label(some, Merge(["1", "2"]))
     with pytest.raises(InputError, match=r"found 3 columns\. A selection of spots loses"):
         spv.label(some[some.obs["pdvi_domain"] == "1"].copy(), Merge(["1", "2"]))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda column: column.cat.remove_unused_categories(), lambda column: column.astype(str)]
+)
+def test_domains_keep_their_colours_where_pandas_lost_one_without_spots(fits, change):
+    some = fits[fits.obs["pdvi_domain"] != "0"].copy()
+    some.uns["pdvi_domain_colors"] = np.array(["#111111", "#222222", "#333333"], dtype=object)
+    some.obs["pdvi_domain"] = change(some.obs["pdvi_domain"].cat.set_categories(["0", "1", "2"]))
+    assert read_colours(AnnDataSource(some), Keys()) == {"1": "#222222", "2": "#333333"}
 
 
 def test_colours_that_the_fit_wrote_are_not_the_users(fits):

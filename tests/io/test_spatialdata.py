@@ -81,9 +81,10 @@ def _write(path, version):
     write_image = io_raster.write_image_ngff
 
     def one_size(*, storage_options, **others):
-        # spatialdata 0.7 gives all chunks of an axis, of which dask from 2026 takes one
-        sizes = tuple(sizes[0] for sizes in storage_options["chunks"])
-        return write_image(storage_options={"chunks": sizes}, **others)
+        # spatialdata 0.7.0 gives all chunks of an axis, of which dask from 2026 takes one
+        if storage_options is not None:
+            storage_options = {"chunks": tuple(sizes[0] for sizes in storage_options["chunks"])}
+        return write_image(storage_options=storage_options, **others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_raster, "write_image_ngff", one_size)

@@ -25,13 +25,13 @@ def test_sgd_rmsprop_and_adam_take_the_steps_of_their_papers(toy):
     """Against running means that are summed anew; messages of two patches are scaled to all of them."""
     width = [1.0 / np.sqrt(block.max()) for block in toy.problem.evaluate(toy.phi, toy.lam).curvature]
     pairs, n = [_gradients(toy, 2, seed=t) for t in range(5)], toy.problem.n_patches
-    solver, shared = _begun("sgd", toy, step_size=0.3)
+    solver, shared = _begun("sgd", toy, step_size=0.3, batch_patches=2)
     after = solver.merge(toy.problem, shared, pairs[0])
     for block, w in enumerate(width):
         step = 0.3 * w**2 * n / 2 * (pairs[0][0][block] + pairs[0][1][block])
         np.testing.assert_allclose(shared.lam[block] - after.lam[block], step, rtol=1e-9)
     for name, (a, b), corrected in (("rmsprop", (0.0, 0.9), False), ("adam", (0.9, 0.999), True)):
-        solver, shared = _begun(name, toy, step_size=0.3)
+        solver, shared = _begun(name, toy, step_size=0.3, batch_patches=2)
         for t, pair in enumerate(pairs, start=1):
             before, shared = shared.lam, solver.merge(toy.problem, shared, pair)
             ages = np.arange(t)[::-1]
@@ -168,3 +168,30 @@ def test_each_window_of_caution_counts_for_itself(toy):
     # stationarity jumps and falls again: each window is compared with the one before, not with the best so far
     circling = window(window(window(shared, 0, 0.1), 5, 0.5), 5, 0.4)
     assert circling.caution == pdvi.CAUTION  # only the second window was no better than the one before
+
+
+@pytest.mark.parametrize("name", ["sgd", "svi", "cv"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_batches_estimate_the_sum_over_all_patches_without_bias(name, size):
+    """Also where the last batches lack a patch: the mean over an epoch is the sum over all patches."""
+    toy = make_toy(n_patches=5)
+    solver = make_solver(name, SolverSettings(batch_patches=size))
+    batches = solver.batches(5, np.random.default_rng(0))
+    scale = solver.n_batches(toy.problem)
+    assert sorted(np.concatenate(batches)) == list(range(5))
+    assert scale == len(batches)
+
+
+def test_a_step_of_sgd_at_the_optimum_is_nothing_on_average():
+    """Five patches in batches of two, of which the last one has one patch."""
+    toy = make_toy(n_patches=5)
+    solver, shared = _begun("sgd", toy, step_size=0.3, batch_patches=2)
+    sent = _gradients(toy, 5, seed=0)
+    mean = blockwise(lambda *parts: sum(parts) / 5, *sent)
+    sent = [blockwise(np.subtract, one, mean) for one in sent]  # they sum to nothing
+    steps = [
+        blockwise(np.subtract, solver.merge(toy.problem, shared, [sent[patch] for patch in batch]).lam, shared.lam)
+        for batch in solver.batches(5, np.random.default_rng(1))
+    ]
+    for block in blockwise(lambda *parts: sum(parts), *steps):
+        np.testing.assert_allclose(block, 0.0, atol=1e-12)

@@ -144,6 +144,24 @@ def test_a_changed_section_has_another_checkpoint(tmp_path, mode):
     assert len(set(names)) == (3 if mode == "joint" else 2)
 
 
+def test_other_bins_have_another_checkpoint():
+    names = [
+        make_plan([plan.Sample("one", "a.gef", {"bin_size": size})], k=4).checkpoint("one", "4", "0")
+        for size in (50, 100)
+    ]
+    assert names[0] != names[1]
+
+
+def test_a_store_that_changed_below_has_another_checkpoint(tmp_path):
+    store = tmp_path / "a.zarr"
+    (store / "X").mkdir(parents=True)
+    (store / "X" / "0").write_bytes(b"before")
+    made = make_plan([plan.Sample("a", str(store), {})], k=4)
+    before = made.checkpoint("a", "4", "0")
+    (store / "X" / "0").write_bytes(b"after it")
+    assert made.checkpoint("a", "4", "0") != before
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -1,7 +1,7 @@
 """Names and colours of the domains of a result, and of the known labels."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,8 @@ def domain_names(source: Source, keys: Keys) -> list[str]:
     return list(read_domains(source, keys.domain).categories)
 
 
-def with_lost(names: list[str], k: int, summary: Mapping[str, Any]) -> list[str]:
-    """Return the names of all K domains of a fit, of which a selection of spots has lost those without spots.
+def with_lost(names: list[str], k: int, summary: Container[str]) -> list[str]:
+    """Return the names of all K domains of a fit with this summary, of which a selection has lost those without spots.
 
     Those that an edit has named cannot be known again, and are missing still.
     """
@@ -109,7 +109,10 @@ def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:
     names, values = domain_names(source, keys), source.uns(keys.colours)
     colours = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(colours, list | tuple) and len(colours) >= len(names) and all(isinstance(c, str) for c in colours):
-        return dict(zip(names, colours, strict=False))  # scanpy, too, takes the first of more
+        # pandas may have lost domains without spots, whose colours are still there
+        every = with_lost(names, len(colours), source.uns_fields(keys.uns))
+        by_name = dict(zip(every, colours, strict=False))  # scanpy, too, takes the first of more
+        return {name: by_name[name] for name in names}
     found = (
         f"{len(colours)} values" if isinstance(colours, list | tuple) else f"an object of type {type(values).__name__}"
     )

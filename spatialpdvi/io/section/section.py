@@ -22,7 +22,7 @@ from spatialpdvi.io.section.features import read_features, read_graph
 from spatialpdvi.io.section.labels import read_initial, read_labels, read_samples, spots_by_section
 from spatialpdvi.runtime.rows import CountRows, SelectedRows, row_sums
 
-__all__ = ["Section", "read_section"]
+__all__ = ["Section", "check_spots", "read_section"]
 
 
 class Section(NamedTuple):
@@ -134,7 +134,7 @@ def read_section(
     InputError
         Where one of them is missing or cannot be used.
     """
-    _check_spots(source)
+    check_spots(source)
     kept = None
     if exclusion is not None and exclusion.is_given:
         kept = _kept(
@@ -224,7 +224,8 @@ def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -
         warnings.warn(InputWarning(text), stacklevel=3)
 
 
-def _check_spots(source: Source) -> None:
+def check_spots(source: Source) -> None:
+    """Raise an `InputError` where a section has no spots, and warn of names that repeat."""
     if not source.n_obs:
         raise InputError(f"{source.name} to have at least one spot", "none", "Check how it was filtered.")
     warn_of_repeated(source.obs_names(), "spot", "Results are matched by row, so that none is lost.")
