@@ -129,11 +129,11 @@ def echo(text: str = "", *, nl: bool = True) -> None:
     ResourceError
         Where standard output is a file, and its disk is full.
     """
-    from spatialpdvi.io.storage.disk import NO_SPACE
-
     try:
         click.echo(text, nl=nl)
     except OSError as error:
+        from spatialpdvi.io.storage.disk import NO_SPACE
+
         if error.errno not in NO_SPACE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes when it ends

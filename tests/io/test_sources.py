@@ -165,9 +165,14 @@ def test_a_backed_anndata_is_read_once(tmp_path, storage, monkeypatch) -> None:
     path = tmp_path / "backed.h5ad"
     ad.AnnData(X=STORAGES[storage](DENSE.astype(np.float32))).write_h5ad(path)
     backed = ad.read_h5ad(path, backed="r")
+    read, kind = [], type(backed.X)
+    if storage != "dense":  # which is read in slices
+        whole = kind.to_memory
+        monkeypatch.setattr(kind, "to_memory", lambda self: read.append(self) or whole(self))
     source = AnnDataSource(backed)
     assert source.first_values("X").max() == 5
     np.testing.assert_array_equal(source.matrix("X").toarray(), DENSE)
+    assert len(read) == (storage != "dense")
     backed.file.close()
 
 

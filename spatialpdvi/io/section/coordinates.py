@@ -126,9 +126,9 @@ def warn_of_sections_on_top(source: Source, coordinates: np.ndarray, kept: np.nd
     several = {}
     for key in _columns_of_sections(source):
         own = pd.factorize(source.obs(key).iloc[rows].astype(object))[0]  # -1 where the value is missing
-        sizes = np.bincount(own[own >= 0], minlength=1)
-        if np.count_nonzero(sizes >= _FEWEST_AROUND / 2) > 1:
-            several[key] = np.where(sizes[own] >= _FEWEST_AROUND / 2, own, -1)
+        are_large = np.bincount(own[own >= 0]) >= _FEWEST_AROUND / 2
+        if np.count_nonzero(are_large) > 1:
+            several[key] = np.where(are_large[own], own, -1)
     if not several:
         return
     first, second = nearest(cKDTree(coordinates[spots]), coordinates[spots], 2)[1].T

@@ -135,6 +135,7 @@ def read_section(
         Where one of them is missing or cannot be used.
     """
     check_spots(source)
+    warn_of_repeated(source.obs_names(), "spot", "Results are matched by row, so that none is lost.")
     kept = None
     if exclusion is not None and exclusion.is_given:
         kept = _kept(
@@ -225,7 +226,6 @@ def _check_single_spots(samples: pd.Categorical, key: str, *, is_fitted: bool) -
 
 
 def check_spots(source: Source) -> None:
-    """Raise an `InputError` where a section has no spots, and warn of names that repeat."""
+    """Raise an `InputError` where a section has no spots."""
     if not source.n_obs:
         raise InputError(f"{source.name} to have at least one spot", "none", "Check how it was filtered.")
-    warn_of_repeated(source.obs_names(), "spot", "Results are matched by row, so that none is lost.")
