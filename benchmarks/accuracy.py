@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import numpy as np
-from sections import PEERS, Section, labelled, parts, sections, simulated, thinned
+from sections import PEERS, Section, chosen, labelled, parts, sections, simulated, thinned
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -76,9 +76,8 @@ def main(
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        for whole in labelled(files) or (sections() if n_spots is None else simulated(n_spots, Path(folder))):
-            if only and whole.path.stem not in only:
-                continue
+        found = labelled(files) or (sections() if n_spots is None else simulated(n_spots, Path(folder)))
+        for whole in chosen(found, only):
             fitted: Iterable[Section] = parts(whole, Path(folder)) if of_parts else [whole]
             if molecules is not None:
                 fitted = thinned(whole, molecules, Path(folder))

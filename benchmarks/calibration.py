@@ -11,7 +11,7 @@ from pathlib import Path
 import anndata as ad
 import click
 import numpy as np
-from sections import Section, sections
+from sections import Section, chosen, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -44,11 +44,10 @@ def main(seeds: int, only: tuple[str, ...]) -> None:
     print(f"Seeds 0 to {seeds - 1}, default settings.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for section in sections():
-            if not only or section.path.stem in only:
-                output = Path(folder) / "out.h5ad"
-                rows.append(np.mean([_numbers(section, seed, output) for seed in range(seeds)], axis=0))
-                _show(section.path.stem, rows[-1])
+        for section in chosen(sections(), only):
+            output = Path(folder) / "out.h5ad"
+            rows.append(np.mean([_numbers(section, seed, output) for seed in range(seeds)], axis=0))
+            _show(section.path.stem, rows[-1])
     _show("mean", np.mean(rows, axis=0))
 
 

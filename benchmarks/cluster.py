@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numba
 import numpy as np
+from processes import describe_machine
 
 from spatialpdvi import FitOptions, fit_file
 from spatialpdvi.distributed import Cluster, connect
 from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.runtime.progress import Progress, Stage
 
-_STAGES = ("read", "genes", "PCA", "smooth", "start", "graph", "fit", "scores", "write")
+_ON_WORKERS = ("read", "genes", "fit")  # stages whose work the workers share; all others run in the driver
 _TASK = 1e-3  # seconds that the scheduler takes for a task, from the documentation of Dask
 
 
@@ -63,14 +65,15 @@ class _Run(NamedTuple):
 def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) -> None:
     """Fit in this process, on each number of workers, and once more with a worker that is killed."""
     options = FitOptions(k=k, batch_patches=batch)
+    print(f"{describe_machine()}; seed {options.seed}")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.h5ad"
+        _fit(section, options, out)  # untimed, since the first fit may compile the loops
         here = _fit(section, options, out)
         n, epochs = here.result.posterior.shape[0], len(here.result.trace["epoch"]) - 1
         print(f"{n:,} spots, K {k}, {here.result.params['n_patches']} patches, {batch} at a time, {epochs} epochs")
-        print(
-            f"\n| | {' | '.join(_STAGES)} | MB sent per epoch | received | same bits |\n|{'---|' * (len(_STAGES) + 4)}"
-        )
+        stages = " | ".join(here.seconds)
+        print(f"\n| | {stages} | MB sent per epoch | received | same bits |\n|{'---|' * (len(here.seconds) + 4)}")
         _row("this process", here, here)
         for count in map(int, workers.split(",")):
             with connect(f"local:{count}") as cluster:
@@ -109,7 +112,7 @@ def _row(name: str, run: _Run, here: _Run) -> None:
             (run.result.trace["neg_elbo"], here.result.trace["neg_elbo"]),
         )
     )
-    seconds = " | ".join(f"{run.seconds.get(stage, 0.0):.1f}" for stage in _STAGES)
+    seconds = " | ".join(f"{run.seconds.get(stage, 0.0):.1f}" for stage in here.seconds)
     print(f"| {name} | {seconds} | {run.sent:.1f} | {run.received:.1f} | {'yes' if same else 'NO'} |", flush=True)
 
 
@@ -119,8 +122,8 @@ def _carry(here: _Run) -> None:
     n, k = result.posterior.shape
     d = result.domain_mean.shape[1]
     epochs = len(result.trace["epoch"]) - 1
-    a_spot = 2 * seconds["fit"] / epochs / n  # CPU seconds, since both cores are used
-    driver = sum(seconds[stage] for stage in ("smooth", "start", "graph", "scores", "write")) / n
+    a_spot = numba.get_num_threads() * seconds["fit"] / epochs / n  # CPU seconds, since all threads are used
+    driver = sum(taken for stage, taken in seconds.items() if stage not in _ON_WORKERS) / n
     reading = sum(seconds[stage] for stage in ("read", "genes")) / n
     print(
         "\n| spots | workers | epoch: loops, s | tasks, s | borders, GB | reading, h | driver: stages, h | memory, GB |"

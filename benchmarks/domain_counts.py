@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from sections import Section, labelled, sections
+from sections import Section, chosen, labelled, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
 from spatialpdvi.fitting.result import FitResult
@@ -22,7 +22,7 @@ HEADER = (
     "chosen",
     "ARI at annotated",
     "ARI at chosen",
-    "best ARI of 2 to 20, at",
+    "best ARI of the range, at",
     "chosen by",
     "at annotated; at chosen",
     "restarts agree best at",
@@ -47,19 +47,18 @@ def main(files: tuple[Path, ...], k: str, only: tuple[str, ...], seed: int, *, e
     warnings.simplefilter("ignore", InputWarning)
     print(f"`--k {k}`, seed {seed}.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
-    annotated, chosen = [], []
+    annotated, found = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for section in labelled(files) or sections():
-            if not only or section.path.stem in only:
-                began = time.perf_counter()
-                result = _fit(section, k, seed, folder)
-                seconds = time.perf_counter() - began
-                print(f"| {' | '.join(_row(section, result, seed, folder, every=every))} | {seconds:.0f} |", flush=True)
-                annotated.append(section.k)
-                chosen.append(result.n_domains)
-                if curves:
-                    _print_curves(result)
-    print(f"\n{nearness(np.array(annotated), np.array(chosen))}")
+        for section in chosen(labelled(files) or sections(), only):
+            began = time.perf_counter()
+            result = _fit(section, k, seed, folder)
+            seconds = time.perf_counter() - began
+            print(f"| {' | '.join(_row(section, result, seed, folder, every=every))} | {seconds:.0f} |", flush=True)
+            annotated.append(section.k)
+            found.append(result.n_domains)
+            if curves:
+                _print_curves(result)
+    print(f"\n{nearness(np.array(annotated), np.array(found))}")
 
 
 def nearness(annotated: np.ndarray, chosen: np.ndarray) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from processes import forget, run
+from processes import FIT_CODES, forget, run
 
 _SHOWN = 0.005  # seconds: libraries whose imports take less are added up
 # Run in place of the command line: the processor seconds of each stage, and the files that the fit has loaded.
@@ -91,7 +91,7 @@ def _report_start_up(folder: Path, n_spots: int, n_genes: int, k: int, repeats: 
         for _ in range(repeats):
             for path in loaded if cold else []:
                 forget(path)
-            runs.append(run(list(fit)))
+            runs.append(run(list(fit), fine=FIT_CODES))
         failures = [one.failure for one in runs if one.failure]
         if failures:
             raise SystemExit(failures[0])
@@ -117,7 +117,9 @@ def _inside(arguments: list[str]) -> dict[str, Any]:
 def _imports(arguments: list[str]) -> Counter[str]:
     """Seconds that the modules of each library take to be imported, without those that they import in turn."""
     command = [sys.executable, "-X", "importtime", "-m", "spatialpdvi", *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode not in FIT_CODES:
+        raise SystemExit(done.stderr)
     found: Counter[str] = Counter()
     for micros, name in re.findall(r"^import time: +(\d+) \| +\d+ \| *(\S+)$", done.stderr, flags=re.MULTILINE):
         found[name.partition(".")[0]] += int(micros) / 1e6
@@ -127,7 +129,9 @@ def _imports(arguments: list[str]) -> Counter[str]:
 def _timed(*arguments: object) -> float:
     began = time.perf_counter()
     command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in FIT_CODES:
+        raise SystemExit(done.stderr)
     return time.perf_counter() - began
 
 

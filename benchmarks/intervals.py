@@ -114,6 +114,10 @@ def sections(paths: tuple[Path, Path], *, k: int, tested: int, label_key: str, m
     median square of the differences, less what the variances explain.
     """
     fitted = [ad.read_h5ad(path) for path in paths]
+    labels = [sorted(section.obs[label_key].dropna().unique()) for section in fitted]
+    if labels[0] != labels[1] or len(labels[0]) != k:
+        msg = f"Expected {k} labels that both sections have, since K is {k}, found {labels[0]} and {labels[1]}."
+        raise click.UsageError(msg)
     genes = fitted[0].var_names.intersection(fitted[1].var_names)
     genes = genes[~(genes.duplicated() | genes.str.upper().str.startswith("MT-"))]
     for section in fitted:
@@ -136,7 +140,7 @@ def _contrasts(
     """Log2 fold changes and the halves of 90 % intervals between all pairs of labels, (pairs, genes) each."""
     counts = _counts(section[:, genes]).toarray().astype(np.float64)
     totals = np.asarray(_counts(section).sum(axis=1)).ravel().astype(np.float64)
-    labels = section.obs[label_key].astype("category")
+    labels = section.obs[label_key].astype("category").cat.remove_unused_categories()
     known = (labels.cat.codes >= 0).to_numpy()
     names = sorted(labels.cat.categories)
     true = labels.cat.set_categories(names).cat.codes.to_numpy().astype(np.int64)

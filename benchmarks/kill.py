@@ -13,6 +13,7 @@ from typing import Any
 import anndata
 import click
 import numpy as np
+from processes import FIT_CODES, describe_machine
 
 from spatialpdvi import Checkpoint, FitOptions, fit_file
 from spatialpdvi.runtime.progress import PlainProgress
@@ -49,6 +50,7 @@ def main(*, section: Path | None, n_spots: int, n_genes: int, k: int, kills: int
         if section is None:
             section = folder / "section.h5ad"
             _run("simulate", section, "--n-spots", n_spots, "--n-genes", n_genes, "--k", k, "--easy")
+        print(f"{describe_machine()}; K {k}, seed {seed} of the moments", flush=True)
         whole = folder / "whole.h5ad"
         stages = _run("fit", section, "--k", k, "-o", whole)
         print(f"without checkpoints: {_show(stages)}", flush=True)
@@ -117,14 +119,16 @@ def _start(command: tuple[object, ...], after: float | None) -> tuple[dict[str, 
     message = lines[0].strip().rpartition("': ")[2] if lines else ""
     if code == -signal.SIGKILL:
         return None, message
-    if code:
+    if code not in FIT_CODES:
         raise SystemExit("".join(lines))
     return _stages(lines), message
 
 
 def _run(*arguments: object) -> dict[str, float]:
     command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in FIT_CODES:
+        raise SystemExit(done.stderr)
     return _stages(done.stderr.splitlines())
 
 

@@ -9,7 +9,7 @@ import warnings
 import anndata
 import click
 import numpy as np
-from sections import sections
+from sections import chosen, sections
 
 import spatialpdvi as spv
 
@@ -25,9 +25,7 @@ def main(only: tuple[str, ...], seed: int) -> None:
     warnings.simplefilter("ignore", spv.InputWarning)
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     rows = []
-    for section in sections():
-        if only and section.path.stem not in only:
-            continue
+    for section in chosen(sections(), only):
         found = []
         for more in (0, *MORE):
             adata = anndata.read_h5ad(section.path)
@@ -38,8 +36,7 @@ def main(only: tuple[str, ...], seed: int) -> None:
             found.append(spv.evaluate(adata, label_key="annotation", domain_key=key)["ari"])
         rows.append(found)
         print(f"| {section.path.stem} | {section.k} | {_cells(found)} |", flush=True)
-    if rows:
-        print(f"| mean | | {_cells(np.mean(rows, axis=0))} |")
+    print(f"| mean | | {_cells(np.mean(rows, axis=0))} |")
 
 
 def _cells(values: list[float] | np.ndarray) -> str:

@@ -33,6 +33,7 @@ _COMMAND = [sys.executable, "-m", "spatialpdvi"]
 @click.option("--at", default=100_000, show_default=True, help="Spots of the section for --k and --n-pcs.")
 @click.option("--k", "ks", default="10,20,40", show_default=True)
 @click.option("--n-pcs", "dimensions", default="10,20,40", show_default=True)
+@click.option("--states", default="auto", show_default=True, help="Option of every fit.")
 @click.option("--memory", default="4GB", show_default=True, help="Memory of a fit of the largest, block by block.")
 @click.option("--threads", default=os.cpu_count() or 1, show_default=True)
 @click.option("--limit", default=1800.0, show_default=True, help="Time limit of a fit in seconds.")
@@ -48,7 +49,7 @@ def main(*, folder: Path, sizes: str, ks: str, dimensions: str, json_path: Path 
         raise click.UsageError(msg)
     folder.mkdir(parents=True, exist_ok=True)
     files = {n: _section(folder, n, base=base, n_genes=given["n_genes"], k=k) for n in {*spots, given["at"]}}
-    how = {"folder": folder, "threads": given["threads"], "limit": given["limit"]}
+    how = {name: given[name] for name in ("threads", "limit", "states")} | {"folder": folder}
     measure(files[base], **how, k=k)  # an untimed fit, which compiles the kernels
     by_spots = [measure(files[n], **how, k=k) for n in spots]
     blocks = measure(files[spots[-1]], **how, k=k, memory=given["memory"]) if given["memory"] else None
@@ -57,6 +58,7 @@ def main(*, folder: Path, sizes: str, ks: str, dimensions: str, json_path: Path 
     found = {
         "machine": describe_machine(),
         "threads": given["threads"],
+        "states": given["states"],
         "n_genes": given["n_genes"],
         "by_spots": by_spots,
         "blocks": blocks,
@@ -97,6 +99,7 @@ def measure(
     folder: Path,
     threads: int,
     limit: float,
+    states: str,
     k: int,
     n_pcs: int | None = None,
     memory: str | None = None,
@@ -105,6 +108,7 @@ def measure(
     output, report_path = folder / "fitted.h5ad", folder / "report.json"
     spots, _, values = apart(section_size, section)
     command = [*_COMMAND, "fit", section, "-o", output, "--json", report_path, "--k", k, "--threads", threads]
+    command += ["--states", states]
     for name, value in (("--n-pcs", n_pcs), ("--memory", memory)):
         command += [] if value is None else [name, value]
     # counts that exceed half of the free memory are read block by block
@@ -142,7 +146,7 @@ def report(found: dict[str, Any]) -> str:
     blocks = [found["blocks"]] if found["blocks"] else []
     values = found["by_spots"][0]["values"] / found["by_spots"][0]["spots"]
     section = f"{found['n_genes']:,} genes, of which a spot has {values:.0f} on average; K {found['by_spots'][0]['k']}"
-    lines = [f"{found['machine']}; {found['threads']} threads; {section}.", ""]
+    lines = [f"{found['machine']}; {found['threads']} threads; `--states {found['states']}`; {section}.", ""]
     lines += table(found["by_spots"], "spots", others=blocks)
     last = [row for row in found["by_spots"] if row["failure"] is None and row["in_memory"]][-2:]
     if len(last) == 2:

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
-from sections import Section, labelled, sections
+from sections import Section, chosen, labelled, sections
 
 from spatialpdvi import FitOptions, InputWarning
 from spatialpdvi.features.build import raw_features
@@ -110,10 +110,8 @@ def main(files: tuple[Path, ...], only: tuple[str, ...], seeds: int, searches: i
     print(f"Sets of states of seeds 0 to {seeds - 1}, {searches} searches each.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     found = {}
-    for section in labelled(files) or sections():
+    for section in chosen(labelled(files) or sections(), only):
         name = section.path.stem
-        if only and name not in only:
-            continue
         of_section = [one for seed in range(seeds) for one in searched(section, seed, searches)]
         if not of_section:  # domains have one mean each
             continue

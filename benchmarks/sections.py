@@ -1,12 +1,13 @@
 """The real sections that the benchmarks share, with the number of domains of each."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anndata
+import click
 import numpy as np
 import scipy.sparse as sp
 
@@ -15,7 +16,7 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.synthetic import simulate_file
 
-__all__ = ["PEERS", "Section", "labelled", "parts", "sections", "simulated", "thinned"]
+__all__ = ["PEERS", "Section", "chosen", "labelled", "parts", "sections", "simulated", "thinned"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 _FEWEST = 200  # spots of a part
@@ -85,6 +86,17 @@ def labelled(paths: Sequence[Path]) -> list[Section]:
                 options = PCS
         found.append(Section(path, _n_domains(anndata.read_h5ad(path, backed="r")), options))
     return found
+
+
+def chosen(found: Iterable[Section], only: Sequence[str]) -> list[Section]:
+    """The sections that `--only` names, or all of them where it names none."""
+    found = list(found)
+    names = [section.path.stem for section in found]
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        msg = f"Expected sections among {', '.join(names)}, found {', '.join(unknown)}."
+        raise click.BadOptionUsage("--only", msg)
+    return [section for section in found if not only or section.path.stem in only]
 
 
 def parts(section: Section, folder: Path) -> Iterator[Section]:

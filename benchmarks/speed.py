@@ -41,6 +41,7 @@ class Method(NamedTuple):
 
 METHODS = (
     Method("spatialpdvi", None),
+    Method("spatialpdvi, mean profiles (`--states off`)", None, ("--states", "off")),
     Method("spatialpdvi, genes (`--n-pcs 0`)", None, ("--n-pcs", "0")),
     Method("smoothed k-means", "smoothed_kmeans.py"),
     Method("squidpy, cellcharter niches", "squidpy_cellcharter.py"),

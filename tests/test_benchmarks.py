@@ -449,7 +449,7 @@ def test_the_chosen_number_is_compared_with_the_annotated_one(load, tmp_path):
     found = dict(zip(header, row, strict=True))
     assert (found["spots"], found["annotated"], found["chosen"], found["chosen by"]) == ("600", "4", "4", "found again")
     assert found["ARI at annotated"] == found["ARI at chosen"]
-    assert found["best ARI of 2 to 20, at"] == f"{found['ARI at chosen']}, 4"
+    assert found["best ARI of the range, at"] == f"{found['ARI at chosen']}, 4"
     assert any(line.startswith("    found_again: [") for line in lines)
     assert lines[-1].startswith("Within one or 15 %: 1 of 1.")
 

@@ -19,12 +19,14 @@ two busy programs share two cores, and three times as long when four do. The env
 while OpenMP starts its threads.
 """
 
+import hashlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import cache, update_wrapper
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -47,6 +49,7 @@ _NOT_CACHED = "Compiled code of %s is not cached: set NUMBA_CACHE_DIR to a writa
 _OPENMP = {"started": False, "lost": False}
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _THREAD = threading.local()
+_STARTING = threading.Lock()
 SMALL_WORK = 200_000  # inner-loop iterations of one parallel region below which the serial version is faster (~0.1 ms)
 
 
@@ -56,10 +59,11 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
     With ``error_model="numpy"`` a division by zero gives infinity, as in NumPy, and loops need no check that would
     prevent their vectorisation. The compiled code is cached beside the source or in the user's cache folder. Where
     neither can be written (in a container, on a node without a home folder, or on a full disk), every process compiles
-    anew, and one message per kernel is logged.
+    anew, and one message per kernel is logged. Code that was cached before any module of the kernels changed is not
+    used: what a kernel calls is compiled into it, while numba looks at the kernel's own file alone.
     """
     try:
-        return _unless_full(njit(cache=True, parallel=parallel, nogil=True, error_model="numpy")(function))
+        return _cached(njit(cache=True, parallel=parallel, nogil=True, error_model="numpy")(function))
     except RuntimeError as error:  # numba: no locator available
         if "cache" not in str(error):
             raise
@@ -67,12 +71,25 @@ def compiled(function: Callable[..., Any], *, parallel: bool = False) -> Callabl
         return njit(parallel=parallel, nogil=True, error_model="numpy")(function)
 
 
-def _unless_full(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a kernel go on where its code cannot be kept: numba would end the call with the error of the disk."""
-    cache = getattr(kernel, "_cache", None)  # none where numba is told to interpret
-    if cache is None:
+@cache
+def _sources() -> str:
+    """A digest of all modules of the kernels."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _cached(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a kernel's cache depend on all modules, and the kernel go on where its code cannot be kept.
+
+    Of a full disk, numba would end the call with the error.
+    """
+    own = getattr(kernel, "_cache", None)  # none where numba is told to interpret
+    if own is None:
         return kernel
-    save = cache.save_overload
+    own._cache_file._source_stamp = (own._cache_file._source_stamp, _sources())
+    save = own.save_overload
 
     def save_if_possible(*overload: Any) -> None:
         try:
@@ -80,7 +97,7 @@ def _unless_full(kernel: Callable[..., Any]) -> Callable[..., Any]:
         except OSError:
             _log.info(_NOT_CACHED, kernel.__name__)
 
-    cache.save_overload = save_if_possible
+    own.save_overload = save_if_possible
     return kernel
 
 
@@ -151,8 +168,9 @@ def brief_spin() -> Iterator[None]:
     if _OPENMP["started"]:
         yield
         return
-    waiting = {name: value for name, value in _WAITING.items() if not _WAITING.keys() & os.environ.keys()}
-    os.environ.update(waiting)
+    with _STARTING:
+        waiting = {name: value for name, value in _WAITING.items() if not _WAITING.keys() & os.environ.keys()}
+        os.environ.update(waiting)
     try:
         yield
     finally:

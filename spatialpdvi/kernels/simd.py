@@ -23,7 +23,8 @@ What a new numba may break. ``numba.core.types``, ``cgutils``, ``models.Primitiv
 not public and may move: the import fails, or the first call of a kernel raises a typing or lowering error. llvmlite is
 retiring typed pointers (`_address` casts to one), and LLVM moves the alignment of masked loads from an
 argument (here the ``i32`` after the address) to an attribute: both show as an error of LLVM's parser or verifier that
-quotes the instruction. Caches need no care: numba keys them by its version and by the source file.
+quotes the instruction. Caches need no care: numba keys them by its version and by a kernel's file, `dispatch` by the
+content of all files here. It sets an attribute of numba's cache for that, which is not public either.
 
 The fallback. With ``NUMBA_DISABLE_JIT=1`` this module exports the functions of `spatialpdvi.kernels.simd_fallback`
 under the same names, in plain NumPy. ``NUMBA_DISABLE_JIT=1 pytest tests/kernels tests/graph`` tests it. It is far too

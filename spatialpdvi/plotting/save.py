@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.storage.atomic import replacing
 from spatialpdvi.io.storage.disk import clear_errors
+from spatialpdvi.io.storage.outputs import check_writable
 from spatialpdvi.io.storage.paths import resolve
 
 __all__ = ["save_figure"]
@@ -39,8 +40,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int | None = 
     Raises
     ------
     InputError
-        If the ending of the name is another one, the folder does not exist, or the picture would have too few or too
-        many dots.
+        If the ending of the name is another one, the folder does not exist, nothing can be written there, or the
+        picture would have too few or too many dots.
     """
     target = resolve(Path(path))
     suffix = Path(path).suffix.lower().removeprefix(".")
@@ -51,6 +52,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int | None = 
         raise InputError(
             "an existing folder for the picture", f"'{target.parent}'", "Make the folder first, or choose another one."
         )
+    check_writable(Path(path))
     most = min(_MOST_DPI, int(_MOST_PIXELS / max(figure.get_size_inches())))
     if dpi is None:
         dpi = min(_USUAL_DPI, most)

@@ -30,7 +30,7 @@ This module knows a density by its values and gradients, and nothing of sections
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple
 
@@ -56,6 +56,7 @@ __all__ = [
 
 _BLOCK = 1 << 20  # densities of a point under a component that are in memory at once
 _XI = 1e-8  # of Adam
+_MOST = 300.0  # nats of g / y, of which Adam still has a square
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,7 @@ def composition_gradient(
     log_y
         Logarithms of y (n,).
     weights
-        Share (n,) of each pair in the outer expectation; they sum to 1.
+        Share (n,) of each pair in the outer expectation; they sum to 1, with a sketch on average.
     limit
         Most that g / y may be.
     block
@@ -199,7 +200,7 @@ def composition_gradient(
     for rows in slices(n, max(1, block // len(noises))):
         ratios = Ratios(family, theta, (pairs[0][rows], pairs[1][rows]), noises, log_density)
         log_ratio[rows] = ratios.log_ratio
-        relative[rows] = np.exp(np.minimum(log_ratio[rows] - log_y[rows], math.log(limit)))
+        relative[rows] = np.exp(np.minimum(log_ratio[rows] - log_y[rows], min(math.log(limit), _MOST)))
         on = weights[rows] * relative[rows]
         gradient += ratios.pull_back(on, on)
     return gradient, log_ratio, relative
@@ -250,8 +251,8 @@ class ImplicitPosterior(NamedTuple):
     scale: np.ndarray  # (d, d) lower triangle
     trace: Trace
 
-    def sample(self, n: int, seed: int) -> np.ndarray:
-        """Draw n points (n, d)."""
+    def sample(self, n: int, seed: int | Sequence[int]) -> np.ndarray:
+        """Draw n points (n, d), with another seed than that of the fit: its draws would be those of the fit's steps."""
         rng = np.random.default_rng(seed)
         with single_threaded():
             means, _ = self.family.forward(self.theta, self.family.noise(n, rng))

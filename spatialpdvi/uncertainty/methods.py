@@ -28,6 +28,7 @@ __all__ = ["METHODS", "MOST_IMPLICIT", "Estimate", "Evidence", "Method", "estima
 PSEUDO = 0.5  # added to a sum of counts, so that its logarithm is finite
 _REPLICATES = 400
 _DRAWS = 4000  # of the implicit posterior
+_OF_DRAWS = 2  # beside the seed, whose own numbers are those of the steps
 _IMPLICIT = ImplicitOptions(hidden=(20,), covariance="full", iterations=200, pairs=50, noises=100, tracked=100)
 MOST_IMPLICIT = 20  # domains
 _ALIKE = 1e-3  # least share of the variance between pure domains that fitted ones keep
@@ -146,9 +147,10 @@ def _implicit(evidence: Evidence, stage: Stage) -> Estimate:
         profile = Profile.of(
             evidence.values[:, g],
             evidence.exposure,
-            evidence.posterior[:, filled],
+            evidence.posterior,
             graph=evidence.graph,
-            centre=theta[filled, g],
+            centre=theta[:, g],
+            varied=filled,
             noise=float(own[0] * weight[filled[0]]),
         )
         start = theta[filled, g], np.sqrt(own)
@@ -156,7 +158,7 @@ def _implicit(evidence: Evidence, stage: Stage) -> Estimate:
         for done, fitted in enumerate(steps, 1):  # noqa: B007 - the last one is wanted
             stage.note(f"{g} of {n} {quantities}, and {done} of {_IMPLICIT.iterations} steps of the next")
             stage.advance(g + done / _IMPLICIT.iterations, n)
-        drawn = fitted.sample(_DRAWS, evidence.seed)
+        drawn = fitted.sample(_DRAWS, (evidence.seed, _OF_DRAWS))
         spread = np.atleast_2d(np.cov(drawn.T)) * np.outer(slope[filled, g], slope[filled, g])
         covariance[:, :, g][among] = spread
     return Estimate(mean, covariance, np.full(evidence.n_groups, np.inf))

@@ -31,10 +31,11 @@ class Profile(NamedTuple):
     exposure: np.ndarray  # t (a,)
     phi: np.ndarray  # (a, K) of the fit
     graph: sp.csr_matrix  # (a, a) edges between them
-    centre: np.ndarray  # (K,) the estimate of c
+    centre: np.ndarray  # (v,) the estimate of c in the domains whose means vary
+    varied: np.ndarray  # (v,) these domains
     noise: float  # sigma^2
-    held_sums: np.ndarray  # (K,) of phi y over the spots that are held
-    held_exposure: np.ndarray  # (K,) of phi t
+    held_sums: np.ndarray  # (v,) of phi y over the spots that are held
+    held_exposure: np.ndarray  # (v,) of phi t
 
     @classmethod
     def of(
@@ -45,6 +46,7 @@ class Profile(NamedTuple):
         *,
         graph: sp.csr_matrix,
         centre: np.ndarray,
+        varied: np.ndarray,
         noise: float,
     ) -> "Profile":
         """Divide the spots into those that follow c and those that are held.
@@ -59,6 +61,8 @@ class Profile(NamedTuple):
             R (n, n).
         centre
             (K,) the estimate of c, for which the posteriors are those of the fit.
+        varied
+            (v,) domains whose means vary; those of the others, which have no spots, stay.
         noise
             sigma^2, > 0.
         """
@@ -69,23 +73,27 @@ class Profile(NamedTuple):
             exposure=exposure[free],
             phi=phi[free],
             graph=sp.csr_matrix(graph[free][:, free]),
-            centre=centre,
+            centre=centre[varied],
+            varied=varied,
             noise=noise,
-            held_sums=phi[held].T @ values[held],
-            held_exposure=phi[held].T @ exposure[held],
+            held_sums=phi[held][:, varied].T @ values[held],
+            held_exposure=phi[held][:, varied].T @ exposure[held],
         )
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return -U (p,) and its gradients (p, K) at points (p, K)."""
-        graph, centre = self.graph, self.centre
-        inside, sums, exposure = np.empty(len(points)), np.empty_like(points), np.empty_like(points)
+        """Return -U (p,) and its gradients (p, v) at points (p, v)."""
+        graph, centre, shape = self.graph, self.centre, (len(points), self.phi.shape[1])
+        linear, square, sums, exposure = np.zeros((4, *shape))
+        linear[:, self.varied] = (points - centre) / self.noise
+        square[:, self.varied] = (points**2 - centre**2) / (2.0 * self.noise)
+        inside = np.empty(len(points))
         with own_loops_on_all_threads():
             follow_means(
                 # what the fit said about each spot beside its free neighbours: those that are held are in it, since
                 # their pull does not depend on c
                 np.log(np.maximum(self.phi, LEAST)) - graph @ self.phi,
-                (points - centre) / self.noise,
-                (points**2 - centre**2) / (2.0 * self.noise),
+                linear,
+                square,
                 self.values,
                 self.exposure,
                 graph.indptr,
@@ -98,5 +106,6 @@ class Profile(NamedTuple):
                 exposure,
             )
         held = (self.held_sums * points - 0.5 * self.held_exposure * points**2).sum(axis=1) / self.noise
-        slope = (self.held_sums + sums - (self.held_exposure + exposure) * points) / self.noise
+        sums, exposure = self.held_sums + sums[:, self.varied], self.held_exposure + exposure[:, self.varied]
+        slope = (sums - exposure * points) / self.noise
         return inside + held, slope

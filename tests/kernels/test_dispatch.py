@@ -2,13 +2,19 @@
 
 import errno
 import logging
+import os
+import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numba
 import pytest
 
-from spatialpdvi.kernels.dispatch import compiled
+from spatialpdvi.kernels import dispatch
+from spatialpdvi.kernels.dispatch import brief_spin, compiled
 
 
 def _twice(x):
@@ -43,3 +49,47 @@ def test_what_one_process_has_compiled_the_next_one_reads(tmp_path):
         subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout for _ in range(2)
     ]
     assert said == ["0 1\n", "1 0\n"]
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_code_that_was_compiled_before_a_module_that_it_calls_changed_is_not_used(tmp_path):
+    """What a kernel calls is compiled into it, and numba looks at the kernel's own file alone."""
+    package = tmp_path / "spatialpdvi"
+    shutil.copytree(Path(dispatch.__file__).parent, package / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "__init__.py").touch()
+    code = (
+        "import numpy as np\n"
+        "from spatialpdvi.kernels.posteriors import softmax_rows as kernel\n"
+        "kernel(np.zeros(1, dtype=np.int64), 0, 1, np.zeros((1, 2)), np.zeros(1))\n"
+        "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
+    )
+
+    def run():
+        there = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=there, cwd=tmp_path)
+        return done.stdout
+
+    assert [run(), run()] == ["0 1\n", "1 0\n"]
+    with (package / "kernels" / "simd.py").open("a") as file:
+        file.write("# changed\n")
+    assert [run(), run()] == ["0 1\n", "1 0\n"]
+
+
+def test_two_threads_may_start_openmp_at_once(monkeypatch):
+    monkeypatch.setitem(dispatch._OPENMP, "started", False)
+    for name in dispatch._WAITING:
+        monkeypatch.delenv(name, raising=False)
+    together, inside = threading.Barrier(2), []
+
+    def start():
+        with brief_spin():
+            together.wait(timeout=10)
+            inside.append(dispatch._WAITING.items() <= os.environ.items())
+            together.wait(timeout=10)
+
+    with ThreadPoolExecutor(2) as pool:
+        for started in [pool.submit(start) for _ in range(2)]:
+            started.result()
+    assert inside == [True, True]
+    assert not dispatch._WAITING.keys() & os.environ.keys()

@@ -750,6 +750,12 @@ class TestSave:
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
             save_figure(Figure(), tmp_path / "no" / "a.png")
 
+    def test_a_folder_in_its_place(self, tmp_path):
+        (tmp_path / "a.png").mkdir()
+        sentence = f"Expected '{tmp_path / 'a.png'}' to be a file to write, found a folder. Choose another `output`."
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            save_figure(Figure(), tmp_path / "a.png")
+
     def test_no_dots(self, tmp_path):
         sentence = "Expected `dpi` to be at least 20, found 0. Give `dpi=150`, for example."
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):

@@ -176,6 +176,15 @@ def test_a_ratio_beyond_the_limit_counts_as_the_limit():
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-9, atol=1e-9)
 
 
+def test_without_a_limit_a_ratio_beyond_all_numbers_leaves_the_gradient_finite():
+    family, theta, pairs, noises = _case("full")
+    log_y = Ratios(family, theta, pairs, noises, _curved).log_ratio - 1e3
+    how = {"weights": np.full(6, 1 / 6), "limit": math.inf}
+    gradient, _, relative = composition_gradient(family, theta, pairs, noises, _curved, log_y=log_y, **how)
+    assert np.isfinite(relative).all()
+    assert np.isfinite(gradient**2).all()
+
+
 def test_adam_is_the_written_out_one():
     family, theta, *_ = _case("full")
     options = ImplicitOptions(step=0.01, step_covariance=0.3, momentum=0.5)

@@ -418,7 +418,10 @@ def test_the_seed_is_that_of_the_steps_and_of_the_draws_of_the_implicit_method(m
 
     monkeypatch.setattr(methods, "implicit_steps", lambda *_, seed, **__: seeds.append(seed) or [Fitted()])
     estimate(_evidence(g=1, graph=_neighbours(20, 0.1))._replace(seed=5), "implicit")
-    assert seeds == [5, 5]
+    of_steps, of_draws = seeds
+    assert (of_steps, of_draws[0]) == (5, 5)
+    draws = [np.random.default_rng(seed).normal(size=1000) for seed in ((5, 0), (5, 1), of_draws)]  # of steps: 0 and 1
+    assert np.unique(draws).size == 3000
 
 
 def _profile(*, known):
@@ -430,6 +433,7 @@ def _profile(*, known):
         evidence.posterior,
         graph=_neighbours(12, 0.1),
         centre=centre,
+        varied=np.arange(3),
         noise=float(np.var(evidence.values[:, 0] / np.sqrt(evidence.exposure))),
     )
 
@@ -446,11 +450,32 @@ def test_the_gradient_of_the_profile_objective_is_that_of_its_differences():
 
 def test_spots_of_which_a_thousandth_is_left_to_other_domains_are_held():
     phi = np.array([[0.9995, 0.0005], [0.9985, 0.0015], [0.3, 0.7], [0.0, 1.0]])
-    rest = {"graph": sp.csr_matrix((4, 4)), "centre": np.ones(2), "noise": 1.0}
+    rest = {"graph": sp.csr_matrix((4, 4)), "centre": np.ones(2), "varied": np.arange(2), "noise": 1.0}
     profile = Profile.of(np.array([1.0, 2.0, 3.0, 4.0]), np.ones(4), phi, **rest)
     assert profile.values.tolist() == [2.0, 3.0]
     np.testing.assert_allclose(profile.held_sums, [0.9995, 4.0005])
     np.testing.assert_allclose(profile.held_exposure, [0.9995, 1.0005])
+
+
+def test_posteriors_of_domains_without_spots_are_those_of_the_fit_at_the_estimate():
+    """Each spot is in part in a domain that has none, and whose mean does not vary."""
+    evidence, whole = _profile(known=False)
+    share = np.random.default_rng(0).uniform(0.0, 0.3, size=len(evidence.posterior))
+    phi = np.column_stack([evidence.posterior * (1.0 - share[:, None]), share])
+    assert np.bincount(phi.argmax(axis=1), minlength=4)[3] == 0
+    values, exposure = evidence.values[:, 0], evidence.exposure
+    profile = Profile.of(
+        values,
+        exposure,
+        phi,
+        graph=_neighbours(12, 0.0),  # so that phi is a fixed point whatever it is
+        centre=np.append(whole.centre, np.nan),
+        varied=np.arange(3),
+        noise=whole.noise,
+    )
+    _, slope = profile.evaluate(profile.centre[None])
+    expected = (phi[:, :3].T @ values - phi[:, :3].T @ exposure * whole.centre) / whole.noise
+    np.testing.assert_allclose(slope[0], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_the_profile_of_known_domains_is_the_likelihood_of_means():
