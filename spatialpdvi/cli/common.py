@@ -302,7 +302,7 @@ def table_option(command: Callable[..., None]) -> Callable[..., None]:
             kwargs["sections"] = tuple(choose_tables(kwargs["sections"], table))
         command(*args, **kwargs)
 
-    text = "Name of the table to use, in a SpatialData store. Default: the only table."
+    text = "Name of the table to use of each SECTION that is a SpatialData store. Default: the only table."
     return click.option("--table", help=text)(wrapped)
 
 

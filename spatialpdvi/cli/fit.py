@@ -138,6 +138,7 @@ def fit(
     limit_threads(threads)
     with importing():
         from spatialpdvi import api
+        from spatialpdvi.api.folders import made_folder
         from spatialpdvi.io.storage.paths import file_names, locate, locate_all, output_of
 
     several = len(sections) > 1
@@ -145,41 +146,43 @@ def fit(
         targets = [output / name for name in file_names(locate_all(sections))]
     else:
         targets = [output_of(locate(path), output).path for path in sections]
-    others = (*sections, *targets) if checkpoint is None else (*sections, *targets, checkpoint)
-    taken = check_outputs(others, json=report, save_model=save_model)
-    check_label_table(labels, taken)
-    state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
-    with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
-        with display(quiet=quiet, verbose=verbose) as progress, _connected(dask, progress) as cluster:
-            work = partial(api.fit_files, sections) if several else partial(api.fit_file, sections[0])
-            result = work(
-                chosen,
-                output=output,
-                slim=slim,
-                intervals=intervals,
-                keep_model=save_model is not None,
-                find_markers=report is not None,
-                progress=progress,
-                checkpoint=state,
-                cluster=cluster,
-            )
-        if save_model is not None:  # first, since the other two can be made of the result later
-            with result_is_written(targets, "model"), own_names({"path": "save_model"}):
-                api.save_model(result, save_model)
-        if report is not None:
-            report_result(result, report, targets)
-        write_label_table(targets, labels, chosen.key_added)
-        if state is not None:  # before what is printed, which may fail
-            close(state)
-        if not quiet:
-            if result.scan is not None:
-                _print_scan(result.scan)
-            _print_summary(result, targets, chosen.key_added, verbose=verbose)
-            for what, path in (("table", labels), ("model", save_model)):
-                if path is not None:
-                    echo(f"{what}: {click.format_filename(path)}")
-        if not result.certificate.converged:
-            exit_not_converged(result.certificate.sentence())
+    # the folder of several results may have the other files as well
+    with made_folder(output if several else None, n_files=len(sections)):
+        others = (*sections, *targets) if checkpoint is None else (*sections, *targets, checkpoint)
+        taken = check_outputs(others, json=report, save_model=save_model)
+        check_label_table(labels, taken)
+        state = None if checkpoint is None else make_checkpoint(checkpoint, every=checkpoint_every, resume=resume)
+        with explain_how_to_resume(state), name_written(*targets, report, labels, save_model):
+            with display(quiet=quiet, verbose=verbose) as progress, _connected(dask, progress) as cluster:
+                work = partial(api.fit_files, sections) if several else partial(api.fit_file, sections[0])
+                result = work(
+                    chosen,
+                    output=output,
+                    slim=slim,
+                    intervals=intervals,
+                    keep_model=save_model is not None,
+                    find_markers=report is not None,
+                    progress=progress,
+                    checkpoint=state,
+                    cluster=cluster,
+                )
+            if save_model is not None:  # first, since the other two can be made of the result later
+                with result_is_written(targets, "model"), own_names({"path": "save_model"}):
+                    api.save_model(result, save_model)
+            if report is not None:
+                report_result(result, report, targets)
+            write_label_table(targets, labels, chosen.key_added)
+            if state is not None:  # before what is printed, which may fail
+                close(state)
+            if not quiet:
+                if result.scan is not None:
+                    _print_scan(result.scan)
+                _print_summary(result, targets, chosen.key_added, verbose=verbose)
+                for what, path in (("table", labels), ("model", save_model)):
+                    if path is not None:
+                        echo(f"{what}: {click.format_filename(path)}")
+            if not result.certificate.converged:
+                exit_not_converged(result.certificate.sentence())
 
 
 def _print_summary(result: "FitResult", written: list[Path], key: str, *, verbose: bool) -> None:

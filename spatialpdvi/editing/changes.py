@@ -17,9 +17,8 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import given_graph, stored_graph
+from spatialpdvi.io.results.arrays import RenamedError, check_names, given_graph, stored_graph
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import RenamedError, check_names
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
 from spatialpdvi.io.results.summary import files_of_fit, label_key_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spatialpdvi.errors import InputError, option
-from spatialpdvi.io.results.arrays import read_composition, read_connectivities, read_flow, read_states
+from spatialpdvi.io.results.arrays import read_composition, read_connectivities, read_flow, read_states, why_missing
 from spatialpdvi.io.results.summary import not_ours
 from spatialpdvi.metrics.stored import measured_calibration, shown_scores
 from spatialpdvi.palette import palette
@@ -132,12 +132,12 @@ def _trace(view: View, axes: Axes) -> Heading:
 def _scan(view: View, axes: Axes) -> Heading:
     scan = view.fitted.summary.get("k_scan")
     if scan is None:
-        raise InputError(
-            f"a scan over numbers of domains in {view.source.name}",
-            "none",
+        given = (
             "The number of domains was given to the fit, so there is no scan. "
-            f"Fit with {option('k', 'auto')}, or with a range such as {option('k', '4:12')}.",
+            f"Fit with {option('k', 'auto')}, or with a range such as {option('k', '4:12')}."
         )
+        advice = why_missing(view.source, view.keys, given)
+        raise InputError(f"a scan over numbers of domains in {view.source.name}", "none", advice)
     draw_scan(axes, scan, view.fitted.n_fitted)
     return Heading("Number of domains")
 

@@ -12,13 +12,12 @@ from pandas import DataFrame
 
 from spatialpdvi.errors import InputError, InputWarning, as_flag, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import read_agreement, read_composition, read_states
+from spatialpdvi.io.results.arrays import RenamedError, read_agreement, read_composition, read_states
 from spatialpdvi.io.results.described import read_description, read_intervals
 from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import read_fitted
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.left_out import select_fitted
-from spatialpdvi.io.results.names import RenamedError
 from spatialpdvi.io.results.slim import read_markers
 from spatialpdvi.io.results.summary import check_fitted
 from spatialpdvi.marker_genes import expression_tenths, markers_of

@@ -157,7 +157,10 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
         H5adSource(store)
     name = f"Expected the name of one table of {str(store)!r}, found"
     folder = str(store / "tables" / "bins")
+    assert str(caught.value) == f"{name} 2: 'bins', 'cells'. Give the folder of one of these, for example {folder!r}."
     advice = f"Name one of these with `table`. Its folder names it, too: {folder!r}."
+    with pytest.raises(InputError) as caught:
+        choose_tables([store], None)
     assert str(caught.value) == f"{name} 2: 'bins', 'cells'. {advice}"
     with pytest.raises(InputError) as caught:
         choose_tables([store], "../tables/bins")

@@ -84,6 +84,15 @@ def test_intervals_of_a_selection_that_has_lost_a_domain_are_drawn(section):
     spatialpdvi.pl.intervals(section[section.obs["pdvi_domain"] != "1"].copy())
 
 
+@pytest.mark.parametrize("names", [["0", "1", "2"], list("abc")])
+def test_intervals_of_a_selection_whose_domains_were_renamed_in_python_are_not_drawn(section, names):
+    spatialpdvi.intervals(section, store=True)
+    selection = section[section.obs["pdvi_domain"] != "1"].copy()
+    selection.rename_categories("pdvi_domain", names)
+    with pytest.raises(InputError, match=r"^Expected uns\['pdvi_intervals'\] .*, found domains that were renamed"):
+        spatialpdvi.pl.intervals(selection)
+
+
 def test_markers_are_the_default_and_every_pair_is_compared(section):
     found = spatialpdvi.intervals(section, n_genes=1)
     markers = list(dict.fromkeys(spatialpdvi.markers(section, n=1)["gene"]))

@@ -1,6 +1,6 @@
-"""Read the columns, arrays and matrices of a result, each of them checked."""
+"""Read the columns, arrays and matrices of a result, and check its tables, against the domains that they are about."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,12 @@ from spatialpdvi.io.results.names import domain_names, why_fewer, with_lost
 from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_graph
+from spatialpdvi.io.section.labels import read_domains
 from spatialpdvi.io.section.missing import missing
 
 __all__ = [
+    "RenamedError",
+    "check_names",
     "check_order",
     "given_graph",
     "read_agreement",
@@ -178,6 +181,74 @@ def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.nda
             f"{other.sum():,} of {codes.size:,} spots whose posterior does not belong to their domain",
             "Put both back as they were, or run `spatialpdvi fit` again. Domains are changed with `spatialpdvi label`.",
         )
+
+
+class RenamedError(InputError):
+    """What is stored of the domains is under names that they no longer have."""
+
+
+def check_names(source: Source, keys: Keys, key: str) -> None:
+    """Raise where ``uns[key]``, a table of domains or several, is under other names than the domains have now.
+
+    Tables list domains in the order of the categories, of which those that they say nothing about are left out, and a
+    selection of spots may have lost some. Categories that were renamed in Python show in this order.
+
+    Raises
+    ------
+    RenamedError
+        Where a table has another order, or names that no domain has.
+    """
+    names, summary = domain_names(source, keys), source.uns(keys.uns)
+    k = len(np.atleast_1d(summary.get("domain_mean", ()))) if isinstance(summary, Mapping) else 0
+    has_lost = len(names) < k
+    have_moved = has_lost and _have_moved(source, keys, names, k, summary)
+    for listed in _listed(source.uns(key), key, keys):
+        known = [name for name in listed if name in names]
+        in_order = known == [name for name in names if name in known]
+        if not in_order or have_moved or (len(known) < len(listed) and not has_lost):
+            raise RenamedError(
+                f"uns[{key!r}] to be about the domains of obs[{keys.domain!r}] in {source.name}, {_in_order(names)}",
+                f"domains that were renamed, or put in another order, after it was written ({_in_order(listed)})",
+                "Compute it again. `spatialpdvi label rename` renames what is stored, too.",
+            )
+
+
+def _have_moved(source: Source, keys: Keys, names: list[str], k: int, summary: Mapping[str, Any]) -> bool:
+    """Whether domains, of which a selection has lost some, have other names than the fit gave them.
+
+    Of those that an edit has named, nothing tells.
+    """
+    if "edits" in summary:
+        return False
+    every = with_lost(names, k, summary)
+    if len(every) < k:
+        return True
+    if keys.posterior not in source.obsm_keys() or keys.confidence not in source.obs_keys():
+        return False
+    posterior = as_table(source.obsm(keys.posterior), f"obsm[{keys.posterior!r}]")
+    confidence = source.obs(keys.confidence)
+    if posterior.shape[1] != k or not pd.api.types.is_float_dtype(confidence.dtype):
+        return False  # which is told where they are read
+    codes = read_domains(source, keys.domain).set_categories(every).codes
+    own = np.flatnonzero(codes >= 0)  # a mask, or a limit of distance, leaves some without
+    return bool((np.abs(posterior[own, codes[own]] - confidence.to_numpy()[own]) > _OF_OTHER).any())
+
+
+def _in_order(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _listed(stored: Any, key: str, keys: Keys) -> Iterator[list[str]]:
+    """The names of domains, each once, in the orders in which a stored element lists them."""
+    if not isinstance(stored, Mapping) or stored_params(stored).get("of") == "state":
+        return
+    table = stored if key == keys.markers else stored.get("expression" if key == keys.intervals else "domains")
+    if not isinstance(table, Mapping) or "domain" not in table:
+        return
+    domains = [str(name) for name in np.atleast_1d(table["domain"])]
+    sections = [str(name) for name in np.atleast_1d(table.get("section", [""] * len(domains)))]
+    for section in dict.fromkeys(sections):
+        yield list(dict.fromkeys(name for name, own in zip(domains, sections, strict=False) if own == section))
 
 
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:

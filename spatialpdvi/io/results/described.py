@@ -10,10 +10,10 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import given_graph, stored_graph
+from spatialpdvi.io.results.arrays import check_names, given_graph, stored_graph
 from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import check_names, domain_names, with_lost
+from spatialpdvi.io.results.names import domain_names, with_lost
 from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, spatial_key_of_fit, stored_params
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types

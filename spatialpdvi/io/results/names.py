@@ -1,7 +1,7 @@
 """Names and colours of the domains of a result, and of the known labels."""
 
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,6 @@ from spatialpdvi.io.results.summary import check_fitted, stored_params
 from spatialpdvi.io.section.labels import label_text, read_domains
 
 __all__ = [
-    "RenamedError",
-    "check_names",
     "domain_names",
     "read_colours",
     "read_label_colours",
@@ -55,51 +53,6 @@ def why_fewer(source: Source, summary: Any) -> str:
     """Return what to say where there are fewer categories than domains in the fit with this summary, ``uns[key]``."""
     n_fitted = stored_params(summary).get("n_spots")
     return _CHANGED if isinstance(n_fitted, int) and source.n_obs >= n_fitted else _SELECTED
-
-
-class RenamedError(InputError):
-    """What is stored of the domains is under names that they no longer have."""
-
-
-def check_names(source: Source, keys: Keys, key: str) -> None:
-    """Raise where ``uns[key]``, a table of domains or several, is under other names than the domains have now.
-
-    Tables list domains in the order of the categories, of which those that they say nothing about are left out, and a
-    selection of spots may have lost some. Categories that were renamed in Python show in this order.
-
-    Raises
-    ------
-    RenamedError
-        Where a table has another order, or names that no domain has.
-    """
-    names, summary = domain_names(source, keys), source.uns(keys.uns)
-    k = len(np.atleast_1d(summary.get("domain_mean", ()))) if isinstance(summary, Mapping) else 0
-    for listed in _listed(source.uns(key), key, keys):
-        known = [name for name in listed if name in names]
-        has_lost = len(names) < k
-        if known != [name for name in names if name in known] or (len(known) < len(listed) and not has_lost):
-            raise RenamedError(
-                f"uns[{key!r}] to be about the domains of obs[{keys.domain!r}] in {source.name}, {_in_order(names)}",
-                f"domains that were renamed, or put in another order, after it was written ({_in_order(listed)})",
-                "Compute it again. `spatialpdvi label rename` renames what is stored, too.",
-            )
-
-
-def _in_order(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _listed(stored: Any, key: str, keys: Keys) -> Iterator[list[str]]:
-    """The names of domains, each once, in the orders in which a stored element lists them."""
-    if not isinstance(stored, Mapping) or stored_params(stored).get("of") == "state":
-        return
-    table = stored if key == keys.markers else stored.get("expression" if key == keys.intervals else "domains")
-    if not isinstance(table, Mapping) or "domain" not in table:
-        return
-    domains = [str(name) for name in np.atleast_1d(table["domain"])]
-    sections = [str(name) for name in np.atleast_1d(table.get("section", [""] * len(domains)))]
-    for section in dict.fromkeys(sections):
-        yield list(dict.fromkeys(name for name, own in zip(domains, sections, strict=False) if own == section))
 
 
 def read_colours(source: Source, keys: Keys) -> dict[str, str] | None:

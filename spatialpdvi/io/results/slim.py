@@ -11,8 +11,8 @@ import pandas as pd
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.results.arrays import check_names
 from spatialpdvi.io.results.keys import Keys, prefixes_in
-from spatialpdvi.io.results.names import check_names
 from spatialpdvi.io.results.summary import not_ours
 from spatialpdvi.io.section.counts import slim_from
 from spatialpdvi.io.storage.elements import column_order, encoding_type, is_array

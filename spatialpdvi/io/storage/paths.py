@@ -87,13 +87,15 @@ class Location:
         """Return the location of the table, where this is a SpatialData store with one, or else this one."""
         return locate(self.table()) if self.tables else self
 
-    def table(self, name: str | None = None) -> Path:
+    def table(self, name: str | None = None, *, by_option: bool = False) -> Path:
         """Return the path of the AnnData: a table of a SpatialData store, or else the path itself.
 
         Parameters
         ----------
         name
             The table; None for the only one.
+        by_option
+            Whether the user can name the table of this path by the option ``table``, for the advice of the error.
 
         Raises
         ------
@@ -110,7 +112,9 @@ class Location:
         raise InputError(
             f"the name of one table of {self.given!r}",
             found,
-            f"Name one of these with {option_named('table')}. Its folder names it, too: {example!r}.",
+            f"Name one of these with {option_named('table')}. Its folder names it, too: {example!r}."
+            if by_option
+            else f"Give the folder of one of these, for example {example!r}.",
         )
 
 
@@ -281,14 +285,16 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     Raises
     ------
     InputError
-        Where a path leads to nothing that can be read, a store does not have the table, or a table is named and none of
-        the paths has any.
+        Where a path leads to nothing that can be read, a store does not have the table, none is named of a store with
+        several, or one is named and none of the paths has any.
     """
     locations = locate_all(paths)
     for location in locations:
         if location.kind != "folder":
             check_readable(location.path)
     if table is None:
+        for location in locations:
+            location.table(by_option=True)
         return list(paths)
     if not any(location.tables for location in locations):
         raise InputError(
@@ -296,7 +302,7 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
             "none in the input",
             f"Leave out {option_named('table')}.",
         )
-    return [location.table(table) for location in locations]
+    return [location.table(table, by_option=True) for location in locations]
 
 
 def _kind(path: Path) -> str:
