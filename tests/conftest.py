@@ -32,17 +32,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # what small sections have by default where a test is not about it: a search or hundreds of restarts take seconds, and
 # some thousand fits are of toys with 400 to 1,000 spots
 OF_TOYS = {(states, "_SPOTS_EACH"): 50, (states, "_SETS"): 3, (stages, "_MOST_RESTARTS"): 6}
-# the command line in a process of its own, with the same defaults
-_PROCESS = """
+# the same defaults, for code that a process of its own runs, and the command line with them
+_SET = "; ".join(f"{where.__name__.rpartition('.')[2]}.{name} = {value}" for (where, name), value in OF_TOYS.items())
+SET_DEFAULTS = f"from spatialpdvi.options import stages, states; {_SET}\n"
+PROGRAM = f"""
 if __name__ == "__main__":
+    {SET_DEFAULTS}
     from spatialpdvi.cli import main
-    from spatialpdvi.options import stages, states
 
-    {}
     main(prog_name="spatialpdvi")
 """
-_SET = "; ".join(f"{where.__name__.rpartition('.')[2]}.{name} = {value}" for (where, name), value in OF_TOYS.items())
-_COMMAND = [sys.executable, "-c", _PROCESS.format(_SET)]
+COMMAND = [sys.executable, "-c", PROGRAM]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -148,7 +148,7 @@ def make_composition_toy(
 def interrupt_at(said: str, arguments, *, sent=signal.SIGINT) -> tuple[int, str, str]:
     """Run the command line until a line of its progress holds ``said``, send a signal; exit code, stdout, stderr."""
     process = subprocess.Popen(
-        [*_COMMAND, *map(str, arguments)],
+        [*COMMAND, *map(str, arguments)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -181,7 +181,7 @@ def run(*arguments: object, code: int = 0) -> click.testing.Result:
 
 def run_apart(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, where the number of threads has not been set yet."""
-    command = [*_COMMAND, *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=free)
     assert done.returncode == 0, done.stderr

@@ -78,7 +78,7 @@ def test_fits_that_failed_or_read_block_by_block_are_shown_and_not_fitted(load):
 
 def test_the_report_has_a_table_for_every_size(load):
     rows = [_row(), _row(spots=200, seconds=20.0, peak_bytes=3e9)]
-    found = {"machine": "2 cores, 8 GB", "threads": 2, "n_genes": 60, "by_spots": rows, "blocks": None}
+    found = {"machine": "2 cores, 8 GB", "threads": 2, "states": "off", "n_genes": 60, "by_spots": rows, "blocks": None}
     text = load("scaling").report(found | {"by_k": [_row(k=2), _row(k=8)], "by_n_pcs": []})
     assert "60 genes, of which a spot has 50 on average; K 4." in text
     assert "10000.0 s per 100,000 additional spots, 20,000,000 bytes per additional spot." in text

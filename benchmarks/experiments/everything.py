@@ -34,7 +34,7 @@ EXPERIMENTS = {
     ),
     "implicit": Experiment(("--iterations", "12", "--seeds", "1", "--regression-iterations", "5", "--draws", "20")),
     "autoencoder": Experiment(("--iterations", "8", "--seeds", "1", "--draws", "20")),
-    "rates": Experiment(("--samples", "1000", "--epochs", "8", "--seeds", "1")),
+    "rates": Experiment(("--samples", "1000", "--epochs", "4", "--seeds", "1")),
     "gaussian_process": Experiment(
         ("--only", "digits", "--passes", "12", "--pilot-passes", "1", "--seeds", "2"),
     ),

@@ -33,7 +33,7 @@ def evaluate(
         Column of ``obs`` with the known labels; spots may be unlabelled.
     domain_key
         Column of ``obs`` with the domains to score; each spot needs one. In the columns of a fit (``pdvi_domain``,
-        ``pdvi_domain_fitted``, ``pdvi_domain_L4``, ...) the spots that it has left out need none, and are not scored.
+        ``pdvi_domain_fitted``, ``pdvi_domain_L4``) the spots that it has left out need none, and are not scored.
     spatial_key
         Key in ``obsm`` of the coordinates, (n, 2) or (n, 3) in any unit; by default that of the fit whose domains are
         scored, and ``spatial`` for other domains.
@@ -107,7 +107,10 @@ def _evaluate(
     from spatialpdvi.io.section.labels import read_domains
     from spatialpdvi.io.section.section import read_section
     from spatialpdvi.metrics.section import scores_by_section
+    from spatialpdvi.options.validation import read_kind
 
+    for name, key in (("label_key", label_key), ("domain_key", domain_key)):
+        read_kind(name, key, str)
     keys = _fit_of(source, domain_key)
     summary: Any = {}
     if keys is not None:
@@ -128,7 +131,7 @@ def _fit_of(source: Source, domain_key: str) -> "Keys | None":
     """Return the keys of the fit that the column of domains belongs to; None where it is no column of a fit."""
     from spatialpdvi.io.results.keys import Keys, prefixes_in
 
-    fits = [Keys(prefix) for prefix in sorted(prefixes_in(source), key=len, reverse=True)]
-    found = [keys for keys in fits if domain_key == keys.domain]
-    found += [keys for keys in fits if domain_key.startswith(f"{keys.domain}_")]
-    return found[0] if found else None
+    for keys in map(Keys, prefixes_in(source)):
+        if domain_key in (keys.domain, keys.fitted_domain, *map(keys.level, keys.levels_in(source))):
+            return keys
+    return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spatialpdvi.errors import InputError, list_keys
 from spatialpdvi.io.storage.damage import reason_of
-from spatialpdvi.io.storage.paths import why_unreadable
+from spatialpdvi.io.storage.paths import locate, why_unreadable
 
 __all__ = ["read_names"]
 
@@ -28,7 +28,7 @@ def read_names(path: str | Path) -> dict[str, str]:
     {'0': 'Cortex'}
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        with locate(path).path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file, skipinitialspace=True) if row] or [[]]
     except OSError as error:
         # asked only now, because a pipe can be read

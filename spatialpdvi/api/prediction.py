@@ -178,6 +178,8 @@ def save_model(result: FitResult, path: str | Path) -> None:
     """
     from spatialpdvi.io.storage.archive import write_archive
 
+    if not isinstance(result, FitResult):
+        raise InputError("the result of a fit", f"an object of type {type(result).__name__}", option="result")
     if result.model is None:
         raise InputError(
             "the result of a fit with a model",

@@ -155,8 +155,9 @@ def check_table(output: str | Path) -> None:
     spatialpdvi.errors.InputError: Expected `output` to be a file that ends in .csv, .tsv or .parquet, found ...
     """
     from spatialpdvi.io.storage.outputs import check_writable
+    from spatialpdvi.io.storage.paths import locate
 
-    ending = Path(output).suffix.lower()
+    ending = locate(output).path.suffix.lower()
     if ending not in {*_BETWEEN, ".parquet"}:
         advice = "Its ending sets the format; give it one of these."
         raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option="output")

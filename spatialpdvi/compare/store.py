@@ -33,7 +33,7 @@ def identify(path: AnyPath, options: FitOptions) -> dict[str, Any]:
     }
 
 
-def check_folder(folder: str | os.PathLike[str]) -> Path:
+def check_folder(folder: str | Path) -> Path:
     """Return the folder; raise where results cannot be written into it. It need not exist, but its parent must."""
     found = check_output_folder(folder, "compare.json")
     check_is_folder(found / _RUNS)

@@ -238,8 +238,10 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
     names = section.gene_names
     used = names[names.isin(genes.counted)]
     if used.has_duplicates:
-        twice = str(used[used.duplicated()][0])
-        raise InputError("unique gene names, to match genes by", f"{twice!r} twice", "Rename it.")
+        twice = used[used.duplicated()].unique()
+        found = f"{str(twice[0])!r} twice" + (f", and so {len(twice) - 1:,} more" if len(twice) > 1 else "")
+        advice = "Which of them the model means is not known. Give each its own name: `adata.var_names_make_unique()`."
+        raise InputError("unique gene names, to match genes by", found, advice)
     n, missing = genes.genes.size, int((~np.isin(genes.genes, np.asarray(used, dtype=str))).sum())
     if _OTHER_NAMES * n <= n - missing < _FEWEST * n:
         raise InputError(

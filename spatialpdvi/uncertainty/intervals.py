@@ -174,14 +174,19 @@ def _pairs(contrasts: Sequence[tuple[str, str]], groups: _Groups) -> list[tuple[
     found = []
     for pair in contrasts:
         pair_names = [str(name) for name in listed(pair)]  # a text is one name, not a pair of letters
-        if len(set(pair_names)) != 2 or len(pair_names) != 2 or not set(pair_names) <= set(position):
+        unknown = [name for name in pair_names if name not in position]
+        if len(set(pair_names)) != 2 or len(pair_names) != 2 or unknown:
             example = "A pair is in brackets of its own, as in [('0', '1')]. " if len(pair_names) == 1 else ""
+            no_such = f", where {unknown[0]!r} is no domain" if unknown and not example else ""
             raise InputError(
                 "pairs of two domains",
-                list_keys(pair_names),
+                f"{list_keys(pair_names)}{no_such}",
                 f"{example}The names are {list_keys(list(groups.names))}.",
             )
-        found.append((position[pair_names[0]], position[pair_names[1]]))
+        positions = position[pair_names[0]], position[pair_names[1]]
+        if positions in found:
+            raise InputError("different contrasts", f"{list_keys(pair_names)} twice", "Name each contrast once.")
+        found.append(positions)
     return found
 
 

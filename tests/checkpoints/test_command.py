@@ -75,7 +75,7 @@ def test_a_fit_that_is_killed_goes_on_when_the_same_line_is_run_again(section, s
 def test_a_large_section_survives_kills_in_the_fit_and_in_writing(tmp_path):
     """Counts are read block by block, and the result goes into the user's own file."""
     section, straight = tmp_path / "section.h5ad", tmp_path / "straight.h5ad"
-    simulate_file(section, n_spots=40_000, n_genes=60, k=5, depth=200, easy=True)
+    simulate_file(section, n_spots=15_000, n_genes=60, k=5, depth=200, easy=True)
     fit = ["--k", "5", "--states", "off", "--memory", "1KB", "--n-init", "1"]
     run("fit", section, *fit, "-o", straight, "-q")
     before = hashlib.sha256(section.read_bytes()).digest()

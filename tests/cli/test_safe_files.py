@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import SET_DEFAULTS
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import common, main
@@ -91,6 +92,7 @@ def test_a_picture_never_replaces_the_section(fitted, tmp_path):
 def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
     before = _contents(tmp_path)
     code = (
+        f"{SET_DEFAULTS}"
         "import resource, sys\n"
         "import spatialpdvi.io.results.writing as writing\n"
         "from spatialpdvi.cli import main\n"

@@ -190,7 +190,7 @@ def test_what_needs_counts_says_where_they_are_or_takes_them(folder):
     shuffled[:7].copy().write_h5ad(folder / "few.h5ad")
     assert "found 7 spots instead of 400" in _run("markers", light, "--counts", folder / "few.h5ad", code=2)
     twice = ("--counts", folder / "section.h5ad") * 2
-    assert "given once for each of the 1 sections" in _run("markers", light, *twice, code=2)
+    assert "to be given once, found 2 times." in _run("markers", light, *twice, code=2)
 
 
 def test_one_path_of_counts_is_no_list_of_them(folder):

@@ -4,11 +4,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 
 import anndata
 import pytest
 from click.testing import CliRunner
+from conftest import COMMAND
 from holding import held
 from zarr_samples import files_of, write_zarr
 
@@ -97,7 +97,7 @@ def test_two_fits_into_one_file(toy_file):
         "-v",
     )
     before = toy_file.read_bytes()
-    command = [sys.executable, "-m", "spatialpdvi", "fit", str(toy_file), "--k", "4", *endless]
+    command = [*COMMAND, "fit", str(toy_file), "--k", "4", *endless]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         next(line for line in first.stderr if "fit: epoch 3" in line)
         second = CliRunner().invoke(main, ["fit", str(toy_file), "--k", "4"])

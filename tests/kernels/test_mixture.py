@@ -15,6 +15,8 @@ from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.kernels import mixture
 from spatialpdvi.problems.features import wrap_features
 
+INTERPRETED = bool(numba.config.DISABLE_JIT)  # loops take five hundred times as long then, in one thread
+THREADS = range(1, 2 if INTERPRETED else numba.config.NUMBA_NUM_THREADS + 1)
 SIZES = [(0, 3, 2), (1, 1, 2), (7, 4, 3), (1000, 6, 5)]
 
 
@@ -66,7 +68,7 @@ def test_serial_and_parallel_versions_have_the_same_bits_for_any_number_of_threa
     results = []
     before = numba.get_num_threads()
     runs = [(mixture.sweep.serial, before)]
-    runs += [(mixture.sweep.parallel, threads) for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1)]
+    runs += [(mixture.sweep.parallel, threads) for threads in THREADS]
     try:
         for run, threads in runs:
             numba.set_num_threads(threads)
@@ -94,7 +96,7 @@ def _posteriors(sweep, fixed, phi, threads):
 @pytest.mark.parametrize("k", [1, 3, 8, 22, 24, 31, 50])
 @pytest.mark.parametrize("beta", [1.0, 200.0])
 def test_a_sweep_with_relative_likelihoods_is_that_with_their_logarithms(k, beta):
-    patch, rng = _patch(side=60, n_patches=2, number=1), np.random.default_rng(k)
+    patch, rng = _patch(side=24 if INTERPRETED else 60, n_patches=2, number=1), np.random.default_rng(k)
     n = patch.stop - patch.start
     relative = np.exp(-np.abs(rng.normal(scale=300.0, size=(n, k))))
     relative[rng.random((n, k)) < 0.1] = 0.0
@@ -106,7 +108,7 @@ def test_a_sweep_with_relative_likelihoods_is_that_with_their_logarithms(k, beta
     expected = _posteriors(mixture.sweep.serial, (logs, *graph), phi, 1)
     found = _posteriors(mixture.sweep_relative.serial, (relative, *graph), phi, 1)
     np.testing.assert_allclose(found, expected, atol=1e-7 if beta > 1.0 else 1e-12)
-    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+    for threads in THREADS:
         again = _posteriors(mixture.sweep_relative.parallel, (relative, *graph), phi, threads)
         np.testing.assert_array_equal(again, found)
 
@@ -120,7 +122,7 @@ def test_cells_have_the_bits_of_a_sweep_by_colour(k):
     expected = _posteriors(mixture.sweep.serial, (*graph, patch.colour_start), phi, 1)
     assert k == 1 or not np.array_equal(expected, phi)
     np.testing.assert_allclose(expected.sum(axis=1), 1.0)
-    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+    for threads in THREADS:
         found = _posteriors(mixture.sweep_cells.parallel, (*graph, *patch.cells), phi, threads)
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(_posteriors(mixture.sweep_cells.serial, (*graph, *patch.cells), phi, 1), expected)

@@ -96,6 +96,21 @@ def test_the_longest_prefix_owns_a_column(joint):
     assert spv.evaluate(adata)["n_spots"] == 2 * (N - 20)
 
 
+def test_a_column_whose_name_begins_as_those_of_a_fit_do_is_the_users_own(joint):
+    adata = joint.copy()
+    adata.obs["pdvi_domain_mine"] = adata.obs["own"] = adata.obs["slice"]
+    of_sections = {"spatial_key": "xy", "sample_key": "slice"}
+    found = [spv.evaluate(adata, domain_key=key, **of_sections) for key in ("pdvi_domain_mine", "own")]
+    assert found[0] == found[1]
+    assert found[0]["n_spots"] == 2 * N
+
+
+@pytest.mark.parametrize("name", ["label_key", "domain_key"])
+def test_a_key_is_text(joint, name):
+    with pytest.raises(InputError, match=rf"^Expected `{name}` to be text, found None\.$"):
+        spv.evaluate(joint, **{name: None})
+
+
 def test_domains_of_no_fit_are_one_section_in_spatial(joint):
     adata = joint.copy()
     adata.obs["leiden"] = adata.obs["annotation"]

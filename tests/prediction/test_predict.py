@@ -211,13 +211,17 @@ def test_where_some_names_match_their_kind_is_not_blamed(section, fit, share, is
     assert ("At least 50% are needed. Give the section with all of its genes" in said) != is_kind_of_names
 
 
-@pytest.mark.filterwarnings("ignore:1 gene name repeats an earlier one:spatialpdvi.InputWarning")
+@pytest.mark.filterwarnings(r"ignore:\d gene names? repeats? an earlier one:spatialpdvi.InputWarning")
 @pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")
 def test_a_gene_named_twice_is_refused(section, fit):
     used = fit.model.space.genes.genes
     twice = section.copy()
     twice.var_names = [used[0] if name == used[1] else name for name in twice.var_names]
-    with pytest.raises(InputError, match=rf"Expected unique gene names, to match genes by, found '{used[0]}' twice"):
+    expected = "Expected unique gene names, to match genes by"
+    with pytest.raises(InputError, match=rf"{expected}, found '{used[0]}' twice\. "):
+        predict(twice, model=fit.model)
+    twice.var_names = [used[2] if name == used[3] else name for name in twice.var_names]
+    with pytest.raises(InputError, match=rf"found '{used[0]}' twice, and so 1 more\. .*`adata\.var_names_make_unique"):
         predict(twice, model=fit.model)
 
 

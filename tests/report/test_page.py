@@ -179,6 +179,7 @@ def test_sections_of_one_file(fitted, tmp_path):
 
 def test_a_selection_of_spots_has_scores_of_its_own(fitted, tmp_path):
     adata = anndata.read_h5ad(fitted)
+    spatialpdvi.intervals(adata, n_genes=1, method="mean-field", store=True)
     some = adata[adata.obsm["spatial"][:, 0] < np.median(adata.obsm["spatial"][:, 0])].copy()
     some.write_h5ad(tmp_path / "some.h5ad")
     page = report(tmp_path / "some.h5ad")
@@ -187,6 +188,8 @@ def test_a_selection_of_spots_has_scores_of_its_own(fitted, tmp_path):
     )
     assert f"of {some.n_obs} of {some.n_obs} spots" in page.words
     assert "The numbers describe the result of all spots that were fitted, of which this file has some." in page.words
+    told = "This file has some of the spots that were fitted; what is told here is of those that it had when this was "
+    assert told + "computed." in page.words
     assert "into a file beside this one, if it reads a file with all spots that were fitted." in page.words
     scores = spatialpdvi.evaluate_file(tmp_path / "some.h5ad")
     own = page.tables["section-1-scores"][0][1]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from conftest import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "workflows"
@@ -76,7 +77,9 @@ def snakemake(tmp_path_factory):
     ours = folder / "spatialpdvi"
     # $$ is the fit's own number: a test kills it as a cluster would
     note = 'if [ -n "$PID_FILE" ]; then echo $$ > "$PID_FILE"; fi'
-    ours.write_text(f'#!/bin/sh\n{note}\nexec "{sys.executable}" -m spatialpdvi "$@"\n')
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    ours.write_text(f'#!/bin/sh\n{note}\nexec "{sys.executable}" "{program}" "$@"\n')
     ours.chmod(0o755)
     environment = {
         **os.environ,

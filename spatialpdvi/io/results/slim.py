@@ -108,8 +108,10 @@ def check_number(paths: Sequence[Any], counts: Sequence[_Path]) -> list[_Path | 
     except InputError as error:
         raise error.but(option="counts") from error
     if len(counts) != len(paths):
-        wanted = f"given once for each of the {len(paths)} sections, in their order"
-        raise InputError(wanted, f"{len(counts)} times", option="counts")
+        several = len(paths) != 1
+        wanted = f"given once for each of the {len(paths)} sections, in their order" if several else "given once"
+        found = f"{len(counts)} time{'s' if len(counts) != 1 else ''}"
+        raise InputError(wanted, found, option="counts")
     return list(counts)
 
 

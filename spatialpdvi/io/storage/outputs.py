@@ -58,7 +58,7 @@ def check_writable(path: AnyPath, option: str | None = "output", *, as_store: bo
     check_makes_files(target.parent, location.given, option)
 
 
-def check_output_folder(path: str | os.PathLike[str], file: str, *, others: Sequence[AnyPath] = ()) -> Path:
+def check_output_folder(path: AnyPath, file: str, *, others: Sequence[AnyPath] = ()) -> Path:
     """Return the folder that the option ``output`` names, after a check that results can be written into it.
 
     Parameters
@@ -75,7 +75,7 @@ def check_output_folder(path: str | os.PathLike[str], file: str, *, others: Sequ
     InputError
         Where they cannot.
     """
-    folder = Path(path)
+    folder = locate(path).path
     check_is_folder(folder)
     check_distinct(folder, "output", others)
     check_writable(folder / file if folder.is_dir() else folder)
