@@ -171,11 +171,6 @@ def test_not_converged_is_loud_written_and_exit_3(toy_file):
     assert certificate["epochs"] == 2
 
 
-def test_quiet_says_nothing(toy_file):
-    result = run("fit", toy_file, *FIT, "--quiet")
-    assert result.stdout == result.stderr == ""
-
-
 def test_progress_is_on_stderr_with_a_line_per_stage(toy_file):
     result = run("fit", toy_file, *FIT)
     for stage in ("read", "genes", "PCA", "start", "graph", "fit", "scores", "write"):

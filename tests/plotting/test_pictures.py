@@ -826,19 +826,18 @@ class TestMissing:
 
 
 class TestSizes:
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("kind", MAPS)
     def test_sixty_spots(self, kind, tmp_path):
         position = lattice(10, 6)
         domains = (position[:, 0] // 4).astype(int)
         adata = _fitted(position, domains, annotation=np.array(["x", "y", "z"])[domains])
         axes = getattr(pl, kind)(adata)
         save_figure(axes.figure, tmp_path / "a.png", dpi=50)
-        if kind in MAPS:
-            box = axes.get_window_extent()
-            spots = axes.transData.transform(position)
-            side = box.width / 11.5 / 2
-            assert (spots - side >= [box.x0 - 1, box.y0 - 1]).all()
-            assert (spots + side <= [box.x1 + 1, box.y1 + 1]).all()
+        box = axes.get_window_extent()
+        spots = axes.transData.transform(position)
+        side = box.width / 11.5 / 2
+        assert (spots - side >= [box.x0 - 1, box.y0 - 1]).all()
+        assert (spots + side <= [box.x1 + 1, box.y1 + 1]).all()
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_one_spot_per_domain(self, kind, tmp_path):

@@ -81,7 +81,12 @@ def test_intervals_of_domains_that_were_renamed_in_python_are_not_drawn(section,
 
 def test_intervals_of_a_selection_that_has_lost_a_domain_are_drawn(section):
     spatialpdvi.intervals(section, store=True)
-    spatialpdvi.pl.intervals(section[section.obs["pdvi_domain"] != "1"].copy())
+    whole, selection = (
+        [label.get_text() for label in spatialpdvi.pl.intervals(adata).get_yticklabels()]
+        for adata in (section, section[section.obs["pdvi_domain"] != "1"].copy())
+    )
+    assert len(whole) > 1
+    assert selection == whole
 
 
 @pytest.mark.parametrize("names", [["0", "1", "2"], list("abc")])

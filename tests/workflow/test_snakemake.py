@@ -68,10 +68,6 @@ def test_a_clone_makes_everything_on_the_data_that_come_with_it(clone):
     assert "embryo_k8_seed1" not in page
 
 
-def test_a_second_run_does_nothing(clone, snakemake):
-    assert "Nothing to be done" in snakemake(clone, *SETTINGS, snakefile="Snakefile")
-
-
 @pytest.mark.parametrize(
     ("change", "again"),
     [
