@@ -76,8 +76,9 @@ def main(
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        found = labelled(files) or (sections() if n_spots is None else simulated(n_spots, Path(folder)))
-        for whole in chosen(found, only):
+        simulate = n_spots is not None and not files
+        wanted = simulated(n_spots, Path(folder), only) if simulate else chosen(labelled(files) or sections(), only)
+        for whole in wanted:
             fitted: Iterable[Section] = parts(whole, Path(folder)) if of_parts else [whole]
             if molecules is not None:
                 fitted = thinned(whole, molecules, Path(folder))

@@ -16,7 +16,7 @@ from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.section.counts import find_counts
 from spatialpdvi.synthetic import simulate_file
 
-__all__ = ["PEERS", "Section", "chosen", "labelled", "parts", "sections", "simulated", "thinned"]
+__all__ = ["PEERS", "Section", "among", "chosen", "labelled", "parts", "sections", "simulated", "thinned"]
 
 PCS = {"rep": "X_pca", "n_pcs": 15}
 _FEWEST = 200  # spots of a part
@@ -90,13 +90,17 @@ def labelled(paths: Sequence[Path]) -> list[Section]:
 
 def chosen(found: Iterable[Section], only: Sequence[str]) -> list[Section]:
     """The sections that `--only` names, or all of them where it names none."""
-    found = list(found)
-    names = [section.path.stem for section in found]
+    by_name = {section.path.stem: section for section in found}
+    return [by_name[name] for name in among(list(by_name), only)]
+
+
+def among(names: Sequence[str], only: Sequence[str]) -> list[str]:
+    """The names that `--only` has, or all of them where it has none."""
     unknown = [name for name in only if name not in names]
     if unknown:
         msg = f"Expected sections among {', '.join(names)}, found {', '.join(unknown)}."
         raise click.BadOptionUsage("--only", msg)
-    return [section for section in found if not only or section.path.stem in only]
+    return [name for name in names if not only or name in only]
 
 
 def parts(section: Section, folder: Path) -> Iterator[Section]:
@@ -142,10 +146,14 @@ def thinned(section: Section, share: float, folder: Path) -> Iterator[Section]:
     yield Section(path, section.k, section.options)
 
 
-def simulated(n_spots: int, folder: Path) -> Iterator[Section]:
+def simulated(n_spots: int, folder: Path, only: Sequence[str] = ()) -> Iterator[Section]:
     """Sections that are as hard as tissue, with 6 to 14 domains in two contrasts, written to a folder one by one."""
-    for seed, (k, signal) in enumerate(product((6, 10, 14), (1.5, 2.0))):
-        path = folder / f"simulated_{k}_{signal}.h5ad"
+    settings = {f"simulated_{k}_{signal}": (k, signal) for k, signal in product((6, 10, 14), (1.5, 2.0))}
+    wanted = among(list(settings), only)
+    for seed, (name, (k, signal)) in enumerate(settings.items()):
+        if name not in wanted:
+            continue
+        path = folder / f"{name}.h5ad"
         simulate_file(path, n_spots=n_spots, n_genes=2_000, k=k, signal=signal, seed=seed)
         yield Section(path, k, {})
 

@@ -42,7 +42,7 @@ class Method(NamedTuple):
 METHODS = (
     Method("spatialpdvi", None),
     Method("spatialpdvi, mean profiles (`--states off`)", None, ("--states", "off")),
-    Method("spatialpdvi, genes (`--n-pcs 0`)", None, ("--n-pcs", "0")),
+    Method("spatialpdvi, genes (`--n-pcs 0`)", None, ("--n-pcs", "0", "--states", "off")),
     Method("smoothed k-means", "smoothed_kmeans.py"),
     Method("squidpy, cellcharter niches", "squidpy_cellcharter.py"),
     Method("NichePCA, PCA first", "nichepca_kmeans.py", ("--pca-first",)),

@@ -62,6 +62,15 @@ def usual_defaults(defaults_of_toys, monkeypatch):
         monkeypatch.setattr(*where, value)
 
 
+@pytest.fixture
+def several_threads():
+    """For a test that compares one thread, in a process of its own, with all of this one."""
+    import numba
+
+    if numba.config.NUMBA_NUM_THREADS == 1:
+        pytest.skip("there is one thread here")
+
+
 class Toy(NamedTuple):
     """A small Potts mixture and all that it was made of, rows in patch order."""
 

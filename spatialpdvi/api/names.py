@@ -27,8 +27,9 @@ def read_names(path: str | Path) -> dict[str, str]:
     >>> spv.read_names("names.csv")
     {'0': 'Cortex'}
     """
+    location = locate(path, option="names")
     try:
-        with locate(path).path.open(encoding="utf-8-sig", newline="") as file:
+        with location.path.open(encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file, skipinitialspace=True) if row] or [[]]
     except OSError as error:
         # asked only now, because a pipe can be read

@@ -157,7 +157,7 @@ def check_table(output: str | Path) -> None:
     from spatialpdvi.io.storage.outputs import check_writable
     from spatialpdvi.io.storage.paths import locate
 
-    ending = locate(output).path.suffix.lower()
+    ending = locate(output, option="output").path.suffix.lower()
     if ending not in {*_BETWEEN, ".parquet"}:
         advice = "Its ending sets the format; give it one of these."
         raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option="output")

@@ -121,6 +121,7 @@ def test_files_that_were_replaced_before_a_failure_are_named(parts, tmp_path):
     assert {path.name for path in folder.iterdir()} == names
 
 
+@pytest.mark.usefixtures("several_threads")
 def test_the_same_bits_for_any_number_of_threads(parts, tmp_path):
     made = []
     for runner, threads in ((run_apart, ("--threads", 1)), (run, ())):  # here with as many as there are

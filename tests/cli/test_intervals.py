@@ -164,6 +164,7 @@ def test_wrong_options_leave_the_file_as_it_was(fitted, options, message):
     assert fitted.read_bytes() == before
 
 
+@pytest.mark.usefixtures("several_threads")
 def test_the_bits_do_not_depend_on_threads(fitted, tmp_path):
     found = []
     for runner, threads in ((run_apart, ("--threads", 1)), (run, ())):  # here with as many as there are

@@ -176,6 +176,7 @@ def test_places_that_cannot_be_written_are_refused_before_the_fit(toy_file, tmp_
     assert _contents(tmp_path) == before
 
 
+@pytest.mark.usefixtures("several_threads")
 def test_memory_and_threads_change_nothing(model, toy_file, tmp_path):
     line = ("predict", toy_file, "--model", model, "-q")
     run(*line, "-o", tmp_path / "a.h5ad")  # with as many threads as there are

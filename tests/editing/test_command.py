@@ -117,6 +117,7 @@ def test_the_table_of_names_is_not_replaced(path, tmp_path):
     assert names.read_text(encoding="utf-8") == "domain,name\n0,x\n"
 
 
+@pytest.mark.usefixtures("several_threads")
 def test_a_split_does_not_depend_on_threads(path, tmp_path):
     split = ("label", "split", path, "-d", "0", "--into", 2)
     run_apart(*split, "--threads", 1, "-o", tmp_path / "one.h5ad")

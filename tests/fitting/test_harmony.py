@@ -50,6 +50,7 @@ def test_sections_come_together(joint):
 
 
 @pytest.mark.cli
+@pytest.mark.usefixtures("several_threads")
 def test_a_seed_gives_the_same_bits_with_any_number_of_threads(joint, tmp_path):
     joint.write_h5ad(tmp_path / "joint.h5ad")
     arguments = ["fit", tmp_path / "joint.h5ad", "--k", "3", "--n-init", "1", "--sample-key", "slice", "--rep", "X_emb"]

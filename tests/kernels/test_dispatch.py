@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numba
@@ -78,18 +79,27 @@ def test_code_that_was_compiled_before_a_module_that_it_calls_changed_is_not_use
 
 def test_two_threads_may_start_openmp_at_once(monkeypatch):
     monkeypatch.setitem(dispatch._OPENMP, "started", False)
-    for name in dispatch._WAITING:
+    variables = dict(dispatch._WAITING)
+    for name in variables:
         monkeypatch.delenv(name, raising=False)
-    together, inside = threading.Barrier(2), []
+    looked, together, inside = threading.Barrier(2), threading.Barrier(2), []
+
+    class Waiting(dict):
+        def items(self):
+            yield from super().items()
+            with suppress(threading.BrokenBarrierError):
+                looked.wait(timeout=0.2)  # for the other, which would have seen that nothing is set either
+
+    monkeypatch.setattr(dispatch, "_WAITING", Waiting(variables))
 
     def start():
         with brief_spin():
             together.wait(timeout=10)
-            inside.append(dispatch._WAITING.items() <= os.environ.items())
+            inside.append(variables.items() <= os.environ.items())
             together.wait(timeout=10)
 
     with ThreadPoolExecutor(2) as pool:
         for started in [pool.submit(start) for _ in range(2)]:
             started.result()
     assert inside == [True, True]
-    assert not dispatch._WAITING.keys() & os.environ.keys()
+    assert not variables.keys() & os.environ.keys()

@@ -98,6 +98,18 @@ def test_intervals_of_a_selection_whose_domains_were_renamed_in_python_are_not_d
         spatialpdvi.pl.intervals(selection)
 
 
+@pytest.mark.parametrize("names", [["3", "1", "2", "0"], list("abcd")])
+def test_intervals_of_domains_that_were_renamed_before_are_drawn_of_a_selection(section, names):
+    section.rename_categories("pdvi_domain", names)
+    spatialpdvi.intervals(section, store=True)
+    selection = section[section.obs["pdvi_domain"] != names[1]].copy()
+    labels = [label.get_text() for label in spatialpdvi.pl.intervals(selection).get_yticklabels()]
+    assert labels[0].endswith(f"  {names[0]} / {names[1]}")
+    selection.rename_categories("pdvi_domain", names[:3])
+    with pytest.raises(InputError, match=r"^Expected uns\['pdvi_intervals'\] .*, found domains that were renamed"):
+        spatialpdvi.pl.intervals(selection)
+
+
 def test_markers_are_the_default_and_every_pair_is_compared(section):
     found = spatialpdvi.intervals(section, n_genes=1)
     markers = list(dict.fromkeys(spatialpdvi.markers(section, n=1)["gene"]))

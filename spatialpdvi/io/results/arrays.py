@@ -173,7 +173,7 @@ def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.nda
         Where the confidence of a spot is not the posterior of its domain.
     """
     confidence = read_number(source, keys.confidence, otherwise=_AGAIN)
-    other = np.abs(posterior[np.arange(codes.size), codes] - confidence) > _OF_OTHER
+    other = _of_others(posterior, codes, confidence)
     if other.any():
         raise InputError(
             f"obs[{keys.domain!r}] of {source.name} to have its categories in the order of the columns of "
@@ -200,9 +200,14 @@ def check_names(source: Source, keys: Keys, key: str) -> None:
     """
     names, summary = domain_names(source, keys), source.uns(keys.uns)
     k = len(np.atleast_1d(summary.get("domain_mean", ()))) if isinstance(summary, Mapping) else 0
-    has_lost = len(names) < k
-    have_moved = has_lost and _have_moved(source, keys, names, k, summary)
-    for listed in _listed(source.uns(key), key, keys):
+    lists = list(_listed(source.uns(key), key, keys))
+    has_lost, have_moved = len(names) < k, False
+    if has_lost and lists and "edits" not in summary:  # of the names that an edit gave, nothing tells
+        whole = [
+            every for every in (*lists, with_lost(names, k, summary)) if len(every) == k and set(names) < set(every)
+        ]
+        have_moved = not whole or _have_moved(source, keys, whole[0])
+    for listed in lists:
         known = [name for name in listed if name in names]
         in_order = known == [name for name in names if name in known]
         if not in_order or have_moved or (len(known) < len(listed) and not has_lost):
@@ -213,25 +218,16 @@ def check_names(source: Source, keys: Keys, key: str) -> None:
             )
 
 
-def _have_moved(source: Source, keys: Keys, names: list[str], k: int, summary: Mapping[str, Any]) -> bool:
-    """Whether domains, of which a selection has lost some, have other names than the fit gave them.
-
-    Of those that an edit has named, nothing tells.
-    """
-    if "edits" in summary:
-        return False
-    every = with_lost(names, k, summary)
-    if len(every) < k:
-        return True
+def _have_moved(source: Source, keys: Keys, every: list[str]) -> bool:
+    """Whether the domains of spots are others than those with these names (K,), in the order of the fit."""
     if keys.posterior not in source.obsm_keys() or keys.confidence not in source.obs_keys():
         return False
     posterior = as_table(source.obsm(keys.posterior), f"obsm[{keys.posterior!r}]")
     confidence = source.obs(keys.confidence)
-    if posterior.shape[1] != k or not pd.api.types.is_float_dtype(confidence.dtype):
+    if posterior.shape[1] != len(every) or not pd.api.types.is_float_dtype(confidence.dtype):
         return False  # which is told where they are read
-    codes = read_domains(source, keys.domain).set_categories(every).codes
-    own = np.flatnonzero(codes >= 0)  # a mask, or a limit of distance, leaves some without
-    return bool((np.abs(posterior[own, codes[own]] - confidence.to_numpy()[own]) > _OF_OTHER).any())
+    codes = np.asarray(read_domains(source, keys.domain).set_categories(every).codes, dtype=np.int64)
+    return bool(_of_others(posterior, codes, confidence.to_numpy()).any())
 
 
 def _in_order(names: Sequence[str]) -> str:
@@ -249,6 +245,11 @@ def _listed(stored: Any, key: str, keys: Keys) -> Iterator[list[str]]:
     sections = [str(name) for name in np.atleast_1d(table.get("section", [""] * len(domains)))]
     for section in dict.fromkeys(sections):
         yield list(dict.fromkeys(name for name, own in zip(domains, sections, strict=False) if own == section))
+
+
+def _of_others(posterior: np.ndarray, codes: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Whether the confidence of each spot (n,) is not the posterior (n, K) of its domain."""
+    return np.asarray(np.abs(posterior[np.arange(codes.size), codes] - confidence) > _OF_OTHER)
 
 
 def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:

@@ -75,7 +75,7 @@ def check_output_folder(path: AnyPath, file: str, *, others: Sequence[AnyPath] =
     InputError
         Where they cannot.
     """
-    folder = locate(path).path
+    folder = locate(path, option="output").path
     check_is_folder(folder)
     check_distinct(folder, "output", others)
     check_writable(folder / file if folder.is_dir() else folder)

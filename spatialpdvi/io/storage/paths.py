@@ -184,8 +184,15 @@ def is_same(path: Location, other: Location) -> bool:
     return False
 
 
-def locate(path: AnyPath) -> Location:
+def locate(path: AnyPath, *, option: str | None = None) -> Location:
     """Look up where a path leads; a `Location` is returned as it is, and a path that leads nowhere is no error.
+
+    Parameters
+    ----------
+    path
+        The path.
+    option
+        The option by which the user gave it, for the error; None for the section itself.
 
     Raises
     ------
@@ -195,8 +202,8 @@ def locate(path: AnyPath) -> Location:
     if isinstance(path, Location):
         return path
     if not isinstance(path, str | os.PathLike):
-        advice = "Functions for an object in memory have names without `_file`."
-        raise InputError("the path of a file", f"an object of type {type(path).__name__}", advice)
+        advice = "Functions for an object in memory have names without `_file`." if option is None else ""
+        raise InputError("the path of a file", f"an object of type {type(path).__name__}", advice, option=option)
     given, path = str(path), Path(path)
     try:
         if path.suffix == ".zarr" and not os.path.lexists(path) and path.parent.is_dir():
