@@ -188,6 +188,8 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
     if regrouped:
         section = edited.section or fitted_section(source, summary)
         summary = summary | {"scores": edited_scores(section, fit)}
+    if fit.colours is not None and list(before.colours or ()) == np.atleast_1d(summary.get("colours", ())).tolist():
+        summary = summary | {"colours": np.array(fit.colours, dtype=object)}  # still not the user's own
     summary = logged(before.summary, summary, action=action, detail=edited.detail, k=len(fit.names))
     elements = fit._replace(summary=summary).elements(keys)
     stored = [key for key in (keys.markers, keys.intervals, keys.description) if key in source.uns_keys()]

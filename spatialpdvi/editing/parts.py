@@ -168,10 +168,13 @@ def connected_parts(section: Section, own: np.ndarray, pattern: sp.csr_matrix, s
     large = np.argsort(-sizes, kind="stable")[: int((sizes >= smallest).sum())]
     if large.size < 2:
         listed = ", ".join(f"{size:,}" for size in np.sort(sizes)[::-1][:5]) + (", ..." if n_found > 5 else "")
+        several = n_found > 1
         raise InputError(
-            f"at least two connected parts with {smallest:,} spots or more",
-            f"parts with {listed} spots",
-            f"Lower {option('min_spots')}, or leave the domain as it is.",
+            f"at least two connected parts with {smallest:,} spot{'s' * (smallest > 1)} or more",
+            f"parts with {listed} spots" if several else f"one part, with {listed} spot{'s' * (spots.size > 1)}",
+            f"Lower {option('min_spots')}, or leave the domain as it is."
+            if several
+            else "Leave the domain as it is, or divide it with `spatialpdvi label split`.",
         )
     position = np.full(n_found, -1)
     position[large] = np.arange(large.size)

@@ -97,8 +97,8 @@ def select_genes(counts: Tally, n_top_genes: int) -> np.ndarray:
             continue
         try:
             variance = _standardised_variance(counts, expressed, moments, span=span)
-        except ValueError as error:  # raised by the Fortran loess where a fit is singular
-            _log.info("The variance trend of the genes is singular at span %s (%s); the span is widened.", span, error)
+        except ValueError:  # raised by the Fortran loess where a fit is singular
+            _log.info("The variance trend of the genes is singular at span %s; the span is widened.", span)
             continue
         return expressed[np.sort(np.argsort(-variance, kind="stable")[:n_top_genes])]
     raise InputError(

@@ -203,18 +203,24 @@ def _check_found(
 ) -> None:
     """Raise an error where no place has a domain; warn where few have, or where units or axes seem to differ."""
     fitted = np.asarray(tree.data)
-    share, factor = float((codes >= 0).mean()), _other_unit(fitted, places)
+    share, factor = float((codes >= 0).mean()), _other_unit(tree, places)
     right = "" if factor is None else f"{option('scale', float(f'{scale / factor:.3g}'))}, estimated from the extents"
     boxes = f"{_box(places)}, and of the fit {_box(fitted)}"
     if share == 0.0:
-        raise InputError(
-            f"spots{where} within {limit:.4g} of a fitted spot",
-            f"none: their coordinates are {boxes}",
-            f"They look like those of the fit in another unit, such as pixels and micrometres: try {right}."
-            if right
-            else "Are both of the same section, with the same origin and unit (pixels or micrometres)? "
-            f"{option('scale')} multiplies the coordinates to which domains are carried.",
-        )
+        if right:
+            advice = f"They look like those of the fit in another unit, such as pixels and micrometres: try {right}."
+        elif _are_other_planes(fitted, places, limit):
+            advice = (
+                "They lie in another plane. Other sections get their domains from a model, with `spatialpdvi predict`, "
+                f"or from the nearest plane with a larger {option('max_distance')}."
+            )
+        else:
+            advice = (
+                "Are both of the same section, with the same origin and unit (pixels or micrometres)? "
+                f"{option('scale')} multiplies the coordinates to which domains are carried."
+            )
+        expected = f"spots{where} within {limit:.4g} of a fitted spot"
+        raise InputError(expected, f"none: their coordinates are {boxes}", advice)
     if right:
         text = (
             f"The coordinates{where} extend over {factor:.3g} times the extent of the fit, along both axes, as if they "
@@ -250,8 +256,15 @@ def _factors(fitted: np.ndarray, places: np.ndarray) -> np.ndarray:
     return np.asarray(other[known] / extent[known])
 
 
-def _other_unit(fitted: np.ndarray, places: np.ndarray) -> float | None:
+def _are_other_planes(fitted: np.ndarray, places: np.ndarray, limit: float) -> bool:
+    """Whether the places lie beside the fit in x and y, and beyond the limit of it in z."""
+    low, high = np.maximum(fitted.min(axis=0), places.min(axis=0)), np.minimum(fitted.max(axis=0), places.max(axis=0))
+    return low.size > 2 and bool((low[:2] <= high[:2]).all() and low[2] > high[2] + limit)
+
+
+def _other_unit(tree: cKDTree, places: np.ndarray) -> float | None:
     """The factor by which the places lie where the fit does; None where there is none that is far from 1."""
+    fitted = np.asarray(tree.data)
     factors = _factors(fitted[:, :2], places[:, :2])
     if factors.size < 2 or factors.max() > _ALIKE * factors.min():
         return None
@@ -260,7 +273,14 @@ def _other_unit(fitted: np.ndarray, places: np.ndarray) -> float | None:
         return None
     extent = np.ptp(fitted[:, :2], axis=0)
     corners = [edge(fitted[:, :2], axis=0) - edge(places[:, :2], axis=0) / factor for edge in (np.min, np.max)]
-    return factor if (np.abs(corners) <= _AT_PLACE * extent).all() else None
+    if (np.abs(corners) > _AT_PLACE * extent).any():
+        return None
+    if fitted.shape[1] > 2:  # other sections of one tissue differ in extent as well, but lie in other planes
+        z, other = fitted[:, 2], places[:, 2] / factor
+        near = _AT_PLACE * np.ptp(z) + _neighbour(tree, 1)
+        if max(abs(z.min() - other.min()), abs(z.max() - other.max())) > near:
+            return None
+    return factor
 
 
 def _box(coordinates: np.ndarray) -> str:

@@ -288,7 +288,9 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
         low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
         note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"
         mean = "" if seeds is None else f", mean of {seeds:.0f} seeds"
-        rows.append((f"k-means on the smoothed features{mean}", trivial, note))
+        # which is stored of all sections together
+        of_more = isinstance(baseline, Mapping) and joint_samples(baseline) and not samples
+        rows.append((f"k-means on the smoothed features{mean}{' (all sections)' * bool(of_more)}", trivial, note))
     rows += [(name, scores_of_section(stored, i), "") for i, name in enumerate(samples)]
     used = [name for name in SCORES if any(number(scores.get(name)) is not None for _, scores, _ in rows)]
     noted = any(note for *_, note in rows)

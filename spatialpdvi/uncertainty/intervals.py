@@ -30,6 +30,7 @@ from spatialpdvi.version import library_versions
 __all__ = ["IntervalOptions", "intervals_of"]
 
 _MOST_GENES = 1000  # whose counts are dense in memory
+_OF_DOMAINS = ("linear-response", "implicit")  # methods that need the graph, and know no states
 _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 
@@ -120,7 +121,7 @@ def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: St
         sections=spots_by_section(samples, groups.codes.size),
         seed=options.seed,
     )
-    if options.method in {"linear-response", "implicit"}:
+    if options.method in _OF_DOMAINS:
         evidence = _with_response(evidence, source, keys, stored, options)
     found = estimate(evidence, options.method, stage)
     _warn_of_few(found, groups, options.of)
@@ -217,12 +218,13 @@ def _with_response(
     evidence: Evidence, source: Source, keys: Keys, stored: StoredFit, options: IntervalOptions
 ) -> Evidence:
     """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
+    others = ", ".join(name for name in METHODS if name not in _OF_DOMAINS)
     if options.of == "state":
-        raise InputError(f"a method for states, not {options.method!r}", "states", "Choose another method.")
+        wanted = f"one of {others} with {option('of', 'state')}"
+        raise InputError(wanted, repr(options.method), option="method")
     if options.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
-        raise InputError(
-            f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", "Choose another method."
-        )
+        advice = f"Give {option('method')} as one of {others}, or linear-response."
+        raise InputError(f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", advice)
     graph = read_connectivities(source, keys)
     summary = stored.summary
     mean = np.asarray(summary.get("domain_mean", ()))

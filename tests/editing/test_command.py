@@ -74,7 +74,10 @@ def test_a_session_of_edits(path, tmp_path):
         (["rename", "--names", "wrong.csv"], "Expected the columns domain and name in 'wrong.csv', found columns: 'a'"),
         (["rename", "--names", "twice.csv"], "Expected each domain once in 'twice.csv', found '0' twice."),
         (["split", "-d", "0", "--into", 999], "Expected `--into` to be at most half the number of spots of the domain"),
-        (["pieces", "-d", "0", "--min-spots", 999], "Lower --min-spots, or leave the domain as it is."),
+        (
+            ["pieces", "-d", "0", "--min-spots", 999],
+            "999 spots or more, found one part, with 199 spots. Leave the domain as it is, or divide it with",
+        ),
         (["levels", "--levels", "9"], "Expected `--levels` to be from 2 to 3, since 4 domains have spots, found 9."),
         (["levels", "--levels", "3", "--key-added", "x"], "Run `spatialpdvi fit` first, or name its --key-added."),
     ],
@@ -168,6 +171,8 @@ def test_a_file_of_a_joint_fit_stays_one_after_an_edit(tmp_path):
         run("report", paths[0], "-o", tmp_path / "a.html", "--no-markers", "-q")
         page = (tmp_path / "a.html").read_text(encoding="utf-8")
         assert "The sections were fitted together." in page
+        is_edited = "The domains were edited after the fit." in page
+        assert ("k-means on the smoothed features, mean of 5 seeds (all sections)" in page) == is_edited
         return re.search(r"<code>(.*?)</code>", page, flags=re.DOTALL)[1]
 
     before = command()

@@ -460,6 +460,16 @@ class TestPieces:
         with pytest.raises(InputError, match=r"^Expected a domain with spots, found one that has none"):
             spv.label(adata, Pieces("5"))
 
+    def test_a_domain_in_one_part_is_told(self, fits):
+        adata = fits["off"].copy()
+        own = np.flatnonzero(adata.obs["pdvi_domain"] == "1")
+        joined = np.zeros((adata.n_obs, adata.n_obs))
+        joined[own[:-1], own[1:]] = joined[own[1:], own[:-1]] = 1.0
+        adata.obsp["pdvi_connectivities"] = sp.csr_matrix(joined)
+        said = rf"with 1 spot or more, found one part, with {own.size} spots\. Leave the domain as it is, or divide it"
+        with pytest.raises(InputError, match=said):
+            spv.label(adata, Pieces("1", min_spots=1))
+
     def test_edges_of_the_stored_graph_decide(self, fits):
         adata = fits["off"].copy()
         own = np.flatnonzero(adata.obs["pdvi_domain"] == "1")
@@ -714,3 +724,15 @@ def test_a_table_of_names_is_read_line_by_line(tmp_path, text, names):
     else:
         with pytest.raises(InputError, match=names):
             read_names(path)
+
+
+@pytest.mark.parametrize("edit", [Merge(["1", "2"], name="1"), Split("0", 2), Rename({"0": "skin"})], ids=repr)
+def test_colours_of_an_edit_are_the_users_where_those_before_were(fits, edit):
+    """The next fit keeps the user's own."""
+    adata = fits["off"].copy()
+    spv.label(adata, edit)
+    assert list(adata.uns["pdvi"]["colours"]) == list(adata.uns["pdvi_domain_colors"])
+    chosen = fits["off"].copy()
+    chosen.uns["pdvi_domain_colors"] = list(reversed(chosen.uns["pdvi_domain_colors"]))
+    spv.label(chosen, edit)
+    assert list(chosen.uns["pdvi"]["colours"]) != list(chosen.uns["pdvi_domain_colors"])

@@ -288,6 +288,19 @@ def test_other_units_are_told():
         spv.transfer(low, other(lattice(5, spacing=33.0) + 700))  # a field of view
 
 
+def test_sections_in_other_planes_are_told():
+    """Their tissue differs in extent, as places in another unit would."""
+    flat, other_plane = lattice(20), lattice(24)
+    fitted = as_section(random_fit(np.column_stack([flat, np.full(len(flat), 1000.0)])))
+    places = np.column_stack([other_plane, np.full(len(other_plane), 3000.0)])
+    said = refused(fitted, other(places))
+    assert "They lie in another plane. Other sections get their domains from a model" in said
+    assert "scale" not in said
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (spv.transfer(fitted, other(places), max_distance=2500.0).domains >= 0).all()
+
+
 def test_wrong_options_are_named():
     fitted, adata = as_section(random_fit(lattice(5))), other(lattice(5))
     assert "`borders` to be one of spots, smooth, found 'round'" in refused(fitted, adata, borders="round")

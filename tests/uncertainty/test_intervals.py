@@ -208,6 +208,8 @@ def test_states_have_expression_and_are_the_composition_of_domains(toy_section):
     states = spatialpdvi.intervals(section, genes=["gene00001"], of="state", contrasts=[("0", "1")])
     assert next(iter(states.contrasts)) == "state"
     assert states.composition is None
+    with pytest.raises(InputError, match=r"one of blocks, bootstrap, mean-field with `of='state'`, found 'implicit'\."):
+        spatialpdvi.intervals(section, genes=["gene00001"], of="state", method="implicit")
     spatialpdvi.intervals(section, genes=["gene00001"], of="state", store=True)
     assert spatialpdvi.pl.intervals(section).get_yticklabels()[0].get_text().startswith("gene00001  0 / ")
 
