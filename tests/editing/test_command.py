@@ -76,7 +76,7 @@ def test_a_session_of_edits(path, tmp_path):
         (["split", "-d", "0", "--into", 999], "Expected `--into` to be at most half the number of spots of the domain"),
         (
             ["pieces", "-d", "0", "--min-spots", 999],
-            "999 spots or more, found one part, with 199 spots. Leave the domain as it is, or divide it with",
+            "found one part, with 199 spots. Leave the domain as it is, or",
         ),
         (["levels", "--levels", "9"], "Expected `--levels` to be from 2 to 3, since 4 domains have spots, found 9."),
         (["levels", "--levels", "3", "--key-added", "x"], "Run `spatialpdvi fit` first, or name its --key-added."),
