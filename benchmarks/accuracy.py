@@ -76,9 +76,8 @@ def main(
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
     with tempfile.TemporaryDirectory() as folder:
-        simulate = n_spots is not None and not files
-        wanted = simulated(n_spots, Path(folder), only) if simulate else chosen(labelled(files) or sections(), only)
-        for whole in wanted:
+        real = n_spots is None
+        for whole in chosen(labelled(files) or sections(), only) if real else simulated(n_spots, Path(folder), only):
             fitted: Iterable[Section] = parts(whole, Path(folder)) if of_parts else [whole]
             if molecules is not None:
                 fitted = thinned(whole, molecules, Path(folder))

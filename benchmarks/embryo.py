@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from processes import FIT_CODES, forget, run
+from processes import FIT_CODES, finished, forget, run
 
 _SHOWN = 0.005  # seconds: libraries whose imports take less are added up
 # Run in place of the command line: the processor seconds of each stage, and the files that the fit has loaded.
@@ -116,22 +116,17 @@ def _inside(arguments: list[str]) -> dict[str, Any]:
 
 def _imports(arguments: list[str]) -> Counter[str]:
     """Seconds that the modules of each library take to be imported, without those that they import in turn."""
-    command = [sys.executable, "-X", "importtime", "-m", "spatialpdvi", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode not in FIT_CODES:
-        raise SystemExit(done.stderr)
+    command: list[object] = [sys.executable, "-X", "importtime", "-m", "spatialpdvi", *arguments]
+    said = finished(command).stderr
     found: Counter[str] = Counter()
-    for micros, name in re.findall(r"^import time: +(\d+) \| +\d+ \| *(\S+)$", done.stderr, flags=re.MULTILINE):
+    for micros, name in re.findall(r"^import time: +(\d+) \| +\d+ \| *(\S+)$", said, flags=re.MULTILINE):
         found[name.partition(".")[0]] += int(micros) / 1e6
     return found
 
 
 def _timed(*arguments: object) -> float:
     began = time.perf_counter()
-    command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode not in FIT_CODES:
-        raise SystemExit(done.stderr)
+    finished([sys.executable, "-m", "spatialpdvi", *arguments])
     return time.perf_counter() - began
 
 

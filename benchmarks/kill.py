@@ -13,7 +13,7 @@ from typing import Any
 import anndata
 import click
 import numpy as np
-from processes import FIT_CODES, describe_machine
+from processes import FIT_CODES, describe_machine, finished
 
 from spatialpdvi import Checkpoint, FitOptions, fit_file
 from spatialpdvi.runtime.progress import PlainProgress
@@ -125,11 +125,7 @@ def _start(command: tuple[object, ...], after: float | None) -> tuple[dict[str, 
 
 
 def _run(*arguments: object) -> dict[str, float]:
-    command = [sys.executable, "-m", "spatialpdvi", *map(str, arguments)]
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode not in FIT_CODES:
-        raise SystemExit(done.stderr)
-    return _stages(done.stderr.splitlines())
+    return _stages(finished([sys.executable, "-m", "spatialpdvi", *arguments]).stderr.splitlines())
 
 
 def _stages(lines: list[str]) -> dict[str, float]:

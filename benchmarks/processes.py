@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import psutil
 
-__all__ = ["FIT_CODES", "Run", "apart", "describe_machine", "forget", "free_bytes", "run", "section_size"]
+__all__ = ["FIT_CODES", "Run", "apart", "describe_machine", "finished", "forget", "free_bytes", "run", "section_size"]
 
 FIT_CODES = (0, 3)  # exit codes of a fit that wrote its result; 3 means that it has not converged
 
@@ -92,6 +92,14 @@ def run(
             failure = _reason(process.returncode, errors)
     peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Run(seconds, used.ru_utime + used.ru_stime, peak, failure)
+
+
+def finished(command: list[object]) -> subprocess.CompletedProcess[str]:
+    """Run a command of spatialpdvi to its end, with what it said; where it failed, end with its error."""
+    done = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True)
+    if done.returncode not in FIT_CODES:
+        raise SystemExit(done.stderr)
+    return done
 
 
 def _excess(pid: int, seconds: float, *, limit: float, most_bytes: float) -> str | None:

@@ -90,8 +90,9 @@ def labelled(paths: Sequence[Path]) -> list[Section]:
 
 def chosen(found: Iterable[Section], only: Sequence[str]) -> list[Section]:
     """The sections that `--only` names, or all of them where it names none."""
-    by_name = {section.path.stem: section for section in found}
-    return [by_name[name] for name in among(list(by_name), only)]
+    found = list(found)
+    names = among([section.path.stem for section in found], only)
+    return [section for section in found if section.path.stem in names]
 
 
 def among(names: Sequence[str], only: Sequence[str]) -> list[str]:

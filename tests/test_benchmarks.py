@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import anndata
+import click
 import h5py
 import numpy as np
 import pandas as pd
@@ -198,6 +199,15 @@ def test_methods_are_chosen_by_a_part_of_their_name(peers, section):
     refused = CliRunner().invoke(peers.main, [*line, "--method", "nobody"])
     assert refused.exit_code == 2
     assert "The methods are: good; dies; short; silent." in refused.stderr
+
+
+def test_sections_are_chosen_by_name_and_two_of_one_name_are_two(load):
+    sections = load("sections")
+    found = [sections.Section(Path(folder) / f"{name}.h5ad", 3, {}) for folder, name in ("ax", "bx", "ay")]
+    assert sections.chosen(found, ()) == found
+    assert sections.chosen(found, ("x",)) == found[:2]
+    with pytest.raises(click.BadOptionUsage, match="among x, x, y, found z"):
+        sections.chosen(found, ("x", "z"))
 
 
 def test_labels_of_ours_are_scored_where_the_truth_is_known(load, section, tmp_path):

@@ -157,13 +157,14 @@ def check_table(output: str | Path) -> None:
     from spatialpdvi.io.storage.outputs import check_writable
     from spatialpdvi.io.storage.paths import locate
 
-    ending = locate(output, option="output").path.suffix.lower()
+    location = locate(output, option="output")
+    ending = location.path.suffix.lower()
     if ending not in {*_BETWEEN, ".parquet"}:
         advice = "Its ending sets the format; give it one of these."
         raise InputError("a file that ends in .csv, .tsv or .parquet", repr(str(output)), advice, option="output")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         raise missing_package("pyarrow", f"to write {str(output)!r}", "pyarrow. Or write a .csv file.")
-    check_writable(output)
+    check_writable(location)
 
 
 def _table(source: Source, keys: Keys, spatial_key: str | None, sample_key: str | None) -> "DataFrame":

@@ -135,7 +135,7 @@ def _print_differences(found: Any) -> None:
     table = found.differences
     shares = [name for name in table if name.startswith("share_")]
     conditions = found.sections.groupby("condition").size()
-    groups = (f"{name} ({n} section{'' if n == 1 else 's'})" for name, n in conditions.items())
+    groups = (f"{name} ({n} section{'s' * (n != 1)})" for name, n in conditions.items())
     echo(f"differences between {', '.join(groups)}")
     by_type = "type" in table
     heads = ["domain", *(["type"] if by_type else []), *(name.replace("_", " ", 1) for name in shares), "p", "q"]

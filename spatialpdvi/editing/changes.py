@@ -19,6 +19,7 @@ from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.arrays import RenamedError, check_names, given_graph, stored_graph
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import written_colours
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
 from spatialpdvi.io.results.summary import files_of_fit, label_key_of_fit, stored_params
 from spatialpdvi.io.section.labels import read_column, read_domains
@@ -188,7 +189,7 @@ def _written(source: Source, keys: Keys, before: StoredFit, edited: _Edited, *, 
     if regrouped:
         section = edited.section or fitted_section(source, summary)
         summary = summary | {"scores": edited_scores(section, fit)}
-    if fit.colours is not None and list(before.colours or ()) == np.atleast_1d(summary.get("colours", ())).tolist():
+    if fit.colours is not None and list(before.colours or ()) == written_colours(summary):
         summary = summary | {"colours": np.array(fit.colours, dtype=object)}  # still not the user's own
     summary = logged(before.summary, summary, action=action, detail=edited.detail, k=len(fit.names))
     elements = fit._replace(summary=summary).elements(keys)

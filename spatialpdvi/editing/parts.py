@@ -166,16 +166,14 @@ def connected_parts(section: Section, own: np.ndarray, pattern: sp.csr_matrix, s
     n_found, labels = connected_components(pattern[spots][:, spots], directed=False)
     sizes = np.bincount(labels, minlength=n_found)
     large = np.argsort(-sizes, kind="stable")[: int((sizes >= smallest).sum())]
+    expected = f"at least two connected parts with {smallest:,} spot{'s' * (smallest != 1)} or more"
+    if n_found == 1:
+        found = f"one part, with {spots.size:,} spot{'s' * (spots.size != 1)}"
+        raise InputError(expected, found, "Leave the domain as it is, or divide it with `spatialpdvi label split`.")
     if large.size < 2:
         listed = ", ".join(f"{size:,}" for size in np.sort(sizes)[::-1][:5]) + (", ..." if n_found > 5 else "")
-        several = n_found > 1
-        raise InputError(
-            f"at least two connected parts with {smallest:,} spot{'s' * (smallest > 1)} or more",
-            f"parts with {listed} spots" if several else f"one part, with {listed} spot{'s' * (spots.size > 1)}",
-            f"Lower {option('min_spots')}, or leave the domain as it is."
-            if several
-            else "Leave the domain as it is, or divide it with `spatialpdvi label split`.",
-        )
+        advice = f"Lower {option('min_spots')}, or leave the domain as it is."
+        raise InputError(expected, f"parts with {listed} spots", advice)
     position = np.full(n_found, -1)
     position[large] = np.arange(large.size)
     part = np.full(own.size, -1)

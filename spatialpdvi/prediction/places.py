@@ -271,16 +271,11 @@ def _other_unit(tree: cKDTree, places: np.ndarray) -> float | None:
     factor = float(np.sqrt(factors.prod()))
     if 1.0 / _OTHER_UNIT < factor < _OTHER_UNIT:
         return None
-    extent = np.ptp(fitted[:, :2], axis=0)
-    corners = [edge(fitted[:, :2], axis=0) - edge(places[:, :2], axis=0) / factor for edge in (np.min, np.max)]
-    if (np.abs(corners) > _AT_PLACE * extent).any():
-        return None
-    if fitted.shape[1] > 2:  # other sections of one tissue differ in extent as well, but lie in other planes
-        z, other = fitted[:, 2], places[:, 2] / factor
-        near = _AT_PLACE * np.ptp(z) + _neighbour(tree, 1)
-        if max(abs(z.min() - other.min()), abs(z.max() - other.max())) > near:
-            return None
-    return factor
+    near = _AT_PLACE * np.ptp(fitted, axis=0)
+    if near.size > 2:  # other sections of one tissue differ in extent as well, but lie in other planes
+        near[2] += _neighbour(tree, 1)
+    corners = [edge(fitted, axis=0) - edge(places, axis=0) / factor for edge in (np.min, np.max)]
+    return factor if (np.abs(corners) <= near).all() else None
 
 
 def _box(coordinates: np.ndarray) -> str:

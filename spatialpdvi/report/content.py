@@ -280,17 +280,18 @@ def score_table(material: Material) -> tuple[list[str], list[list[str]]]:
     samples = joint_samples(stored)
     rows = [("domains (all sections)" if samples else "domains", stored, "")]
     baseline, trivial = stored.get("baseline"), stored.get("trivial")
+    of_all = ""
     if isinstance(baseline, Mapping):
-        # an edit has scored one file of several alone, and is compared with the start of that one
+        # an edit has scored one file of several alone, and is compared with the start of that one; of k-means, the
+        # scores of all are stored
+        of_all = " (all sections)" if joint_samples(baseline) and not samples else ""
         start = baseline if samples else material.own_scores(baseline)
         rows.append(("start of the prediction" if material.is_predicted else "start of the fit", start, ""))
     if isinstance(trivial, Mapping):
         low, high, seeds = (number(trivial.get(name)) for name in ("ari_min", "ari_max", "n_seeds"))
         note = "" if low is None or high is None else f"ARI {low:.3f} to {high:.3f}"
         mean = "" if seeds is None else f", mean of {seeds:.0f} seeds"
-        # which is stored of all sections together
-        of_more = isinstance(baseline, Mapping) and joint_samples(baseline) and not samples
-        rows.append((f"k-means on the smoothed features{mean}{' (all sections)' * bool(of_more)}", trivial, note))
+        rows.append((f"k-means on the smoothed features{mean}{of_all}", trivial, note))
     rows += [(name, scores_of_section(stored, i), "") for i, name in enumerate(samples)]
     used = [name for name in SCORES if any(number(scores.get(name)) is not None for _, scores, _ in rows)]
     noted = any(note for *_, note in rows)

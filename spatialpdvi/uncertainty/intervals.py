@@ -31,6 +31,7 @@ __all__ = ["IntervalOptions", "intervals_of"]
 
 _MOST_GENES = 1000  # whose counts are dense in memory
 _OF_DOMAINS = ("linear-response", "implicit")  # methods that need the graph, and know no states
+_OF_ALL = ", ".join(name for name in METHODS if name not in _OF_DOMAINS)
 _UNRELIABLE = 5.0  # effective blocks of a domain, below which a warning says so
 
 
@@ -71,6 +72,8 @@ class IntervalOptions:
         repeated = [gene for position, gene in enumerate(self.genes) if gene in self.genes[:position]]
         if repeated:
             raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
+        if self.of == "state" and self.method in _OF_DOMAINS:
+            raise InputError(f"one of {_OF_ALL} with {option('of', 'state')}", repr(self.method), option="method")
         if self.by is not None and self.of == "state":
             wanted = f"no {option('by')} with {option('of', 'state')}"
             raise InputError(wanted, repr(self.by), "Shares are those of types in domains.")
@@ -218,12 +221,8 @@ def _with_response(
     evidence: Evidence, source: Source, keys: Keys, stored: StoredFit, options: IntervalOptions
 ) -> Evidence:
     """The evidence with what linear response needs besides: the graph, and the domains' means where there are any."""
-    others = ", ".join(name for name in METHODS if name not in _OF_DOMAINS)
-    if options.of == "state":
-        wanted = f"one of {others} with {option('of', 'state')}"
-        raise InputError(wanted, repr(options.method), option="method")
     if options.method == "implicit" and len(stored.names) > MOST_IMPLICIT:
-        advice = f"Give {option('method')} as one of {others}, or linear-response."
+        advice = f"Give {option('method')} as one of {_OF_ALL}, or linear-response."
         raise InputError(f"at most {MOST_IMPLICIT} domains for 'implicit'", f"{len(stored.names)}", advice)
     graph = read_connectivities(source, keys)
     summary = stored.summary

@@ -82,8 +82,8 @@ class Profile(NamedTuple):
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return -U (p,) and its gradients (p, v) at points (p, v)."""
-        graph, centre, shape = self.graph, self.centre, (len(points), self.phi.shape[1])
-        linear, square, sums, exposure = np.zeros((4, *shape))
+        graph, centre = self.graph, self.centre
+        linear, square, sums, exposure = np.zeros((4, len(points), self.phi.shape[1]))
         linear[:, self.varied] = (points - centre) / self.noise
         square[:, self.varied] = (points**2 - centre**2) / (2.0 * self.noise)
         inside = np.empty(len(points))

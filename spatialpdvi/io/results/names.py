@@ -20,6 +20,7 @@ __all__ = [
     "read_own_colours",
     "why_fewer",
     "with_lost",
+    "written_colours",
 ]
 
 _SELECTED = (
@@ -84,9 +85,12 @@ def read_own_colours(source: Source, keys: Keys) -> dict[str, str] | None:
         colours = read_colours(source, keys)
     except InputError:  # no fit, or nothing that could be kept
         return None
-    summary = source.uns(keys.uns)
-    written = np.atleast_1d(summary.get("colours", ())).tolist() if isinstance(summary, Mapping) else []
-    return None if colours is None or list(colours.values()) == written else colours
+    return None if colours is None or list(colours.values()) == written_colours(source.uns(keys.uns)) else colours
+
+
+def written_colours(summary: Any) -> list[Any]:
+    """Return the colours that the last fit, or an edit of its domains, wrote; none where they are the user's own."""
+    return np.atleast_1d(summary.get("colours", ())).tolist() if isinstance(summary, Mapping) else []
 
 
 def read_label_colours(source: Source, key: str) -> dict[str, str] | None:

@@ -108,10 +108,8 @@ def check_number(paths: Sequence[Any], counts: Sequence[_Path]) -> list[_Path | 
     except InputError as error:
         raise error.but(option="counts") from error
     if len(counts) != len(paths):
-        several = len(paths) != 1
-        wanted = f"given once for each of the {len(paths)} sections, in their order" if several else "given once"
-        found = f"{len(counts)} time{'s' if len(counts) != 1 else ''}"
-        raise InputError(wanted, found, option="counts")
+        of_each = f" for each of the {len(paths)} sections, in their order" if len(paths) != 1 else ""
+        raise InputError(f"given once{of_each}", f"{len(counts)} time{'s' * (len(counts) != 1)}", option="counts")
     return list(counts)
 
 
