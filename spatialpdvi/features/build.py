@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
@@ -20,7 +21,7 @@ from spatialpdvi.features.scaling import (
 )
 from spatialpdvi.features.selection import Tally, select_genes, tally
 from spatialpdvi.io.section.background import warn_of_background
-from spatialpdvi.io.section.counts import warn_of_empty
+from spatialpdvi.io.section.counts import warn_of_empty, warn_of_unmeasured
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.stages import FeatureSettings, are_tall
 from spatialpdvi.runtime.memory import fit_bytes, memory_limit, warn_of_limit
@@ -121,7 +122,7 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
         stage.note(f"{genes.size:,} of {counts.shape[1]:,} genes")
         scaled_counts = None
         if settings.transform != "pearson":
-            normalised = _normalised(counts, genes, tallied, settings, as_matrix=as_matrix)
+            normalised = _normalised(counts, genes, tallied, section.samples, settings, as_matrix=as_matrix)
             scaled_counts = scaled_genes(normalised, genes, clip=settings.clip)
         scaled = pearson_residuals(counts, genes) if scaled_counts is None else scaled_counts.values
     if scaled.shape[1] < 2 and genes.size == settings.n_top_genes < counts.shape[1]:  # there are more to select
@@ -148,7 +149,13 @@ def _from_counts(section: Section, settings: FeatureSettings, progress: Progress
 
 
 def _normalised(
-    counts: CountRows, genes: np.ndarray, tallied: Tally, settings: FeatureSettings, *, as_matrix: bool
+    counts: CountRows,
+    genes: np.ndarray,
+    tallied: Tally,
+    samples: pd.Categorical | None,
+    settings: FeatureSettings,
+    *,
+    as_matrix: bool,
 ) -> sp.csr_matrix | NormalisedRows:
     """The selected genes of each spot, in memory where there is room for them, or nothing else is possible."""
     recipe: dict[str, Any] = {"target_sum": settings.target_sum, "transform": settings.transform}
@@ -163,6 +170,8 @@ def _normalised(
             what = f"The fit of {n:,} spots with {n_values:,} values of {genes.size:,} selected genes"
             warn_of_limit(needed, settings.memory, what, f"Select fewer genes with {option('n_top_genes')}.")
     taken = take_genes(counts, genes, n_values)
+    if samples is not None and not isinstance(counts, sp.csr_matrix):  # for counts in memory the reader has warned
+        warn_of_unmeasured(taken, samples)
     totals = row_sums(taken) if totals is None else totals
     return normalised_genes(taken, totals, **recipe, in_place=True)
 

@@ -90,6 +90,23 @@ def test_the_same_bits_of_several_files_and_of_a_prediction(toy_file, tmp_path):
     assert predicted.certificate.converged
 
 
+def test_a_section_that_lacks_genes_of_others_is_told(toy_section, tmp_path):
+    section = toy_section.copy()
+    counts = section.X.toarray()
+    counts[:300, :40], counts[300:, :40] = 0, counts[300:, :40] + 1
+    section.X = sp.csr_matrix(counts)
+    section.obs["slice"] = pd.Categorical(np.repeat(["a", "b"], 300))
+    section.write_h5ad(tmp_path / "both.h5ad")
+    said = []
+    for limit in (None, "1KB"):
+        options = FitOptions(**(FAST | {"n_top_genes": 150}), sample_key="slice", memory=limit)
+        with pytest.warns(InputWarning, match=r"^Section 'a' has no count of \d+ of \d+ genes") as warned:
+            fit_file(tmp_path / "both.h5ad", options, output=tmp_path / "fitted.h5ad")
+        said.append([str(one.message) for one in warned if "has no count of" in str(one.message)])
+    assert said[0] == said[1]
+    assert len(said[0]) == 1
+
+
 def test_dense_residuals_are_not_made_of_what_memory_cannot_hold(toy_file, tmp_path):
     with pytest.raises(InputError, match=r"Expected counts that fit into memory with `transform='pearson'`"):
         fit_file(toy_file, FitOptions(**FAST, transform="pearson", memory="1KB"), output=tmp_path / "a.h5ad")
