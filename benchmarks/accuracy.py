@@ -5,7 +5,6 @@ fits sections whose domains are known. Files that are named are fitted instead o
 sections.
 """
 
-import json
 import tempfile
 import time
 import warnings
@@ -15,6 +14,7 @@ from typing import Any
 
 import click
 import numpy as np
+from processes import changes
 from sections import PEERS, Section, chosen, labelled, parts, sections, simulated, thinned
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
@@ -44,7 +44,7 @@ HEADER = (
 @click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
-@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, in JSON: smooth=18.")
+@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as smooth=18.")
 @click.option(
     "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
 )
@@ -71,7 +71,7 @@ def main(
         msg = "Expected --parts or --molecules, found both."
         raise click.UsageError(msg)
     warnings.simplefilter("ignore", InputWarning)
-    options = dict(_parse(text) for text in changed)
+    options = changes(changed, fixed=("k", "seed"))
     print(f"Seeds 0 to {seeds - 1}, {options or 'default settings'}. The ARI is a mean over seeds.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     means = []
@@ -88,18 +88,10 @@ def main(
     print(f"\nMean ARI over sections: {np.mean(means):.4f}")
 
 
-def _parse(text: str) -> tuple[str, Any]:
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
 def _row(section: Section, seeds: int, options: dict[str, Any], output: Path) -> tuple[list[str], float]:
     began = time.perf_counter()
     results = [
-        fit_file(section.path, FitOptions(k=section.k, seed=seed, **section.options, **options), output=output)
+        fit_file(section.path, FitOptions(k=section.k, seed=seed, **(section.options | options)), output=output)
         for seed in range(seeds)
     ]
     seconds = (time.perf_counter() - began) / seeds

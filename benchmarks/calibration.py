@@ -7,10 +7,12 @@ fit. The last columns compare the mean entropy of their calibrated posterior wit
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import anndata as ad
 import click
 import numpy as np
+from processes import changes
 from sections import Section, chosen, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
@@ -38,15 +40,18 @@ _LEAST = 1e-6  # keeps the log loss finite if a spot with a confidence of 1 is w
 @click.command()
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
-def main(seeds: int, only: tuple[str, ...]) -> None:
+@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as states=off.")
+def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
     """Print one row per section and the mean over sections."""
     warnings.simplefilter("ignore", InputWarning)
-    print(f"Seeds 0 to {seeds - 1}, default settings.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
+    options = changes(changed, fixed=("k", "seed"))
+    print(f"Seeds 0 to {seeds - 1}, {options or 'default settings'}.\n")
+    print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for section in chosen(sections(), only):
             output = Path(folder) / "out.h5ad"
-            rows.append(np.mean([_numbers(section, seed, output) for seed in range(seeds)], axis=0))
+            rows.append(np.mean([_numbers(section, seed, options, output) for seed in range(seeds)], axis=0))
             _show(section.path.stem, rows[-1])
     _show("mean", np.mean(rows, axis=0))
 
@@ -57,8 +62,9 @@ def _show(name: str, values: np.ndarray) -> None:
     print(f"| {' | '.join([name, *cells])} |", flush=True)
 
 
-def _numbers(section: Section, seed: int, output: Path) -> list[float]:
-    result = fit_file(section.path, FitOptions(k=section.k, seed=seed, **section.options), output=output)
+def _numbers(section: Section, seed: int, options: dict[str, Any], output: Path) -> list[float]:
+    own = FitOptions(k=section.k, seed=seed, **(section.options | options))
+    result = fit_file(section.path, own, output=output)
     assert result.calibration is not None  # the default start has restarts
     codes = ad.read_h5ad(section.path, backed="r").obs["annotation"].astype("category").cat.codes.to_numpy()
     scored = codes >= 0

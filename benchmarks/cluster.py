@@ -16,7 +16,7 @@ from typing import NamedTuple
 import click
 import numba
 import numpy as np
-from processes import describe_machine
+from processes import changes, describe_machine
 
 from spatialpdvi import FitOptions, fit_file
 from spatialpdvi.distributed import Cluster, connect
@@ -54,18 +54,24 @@ class _Run(NamedTuple):
     seconds: dict[str, float]
     sent: float  # MB per epoch
     received: float
+    is_killed: bool  # one of the workers
 
 
 @click.command()
-@click.option("--section", type=click.Path(path_type=Path), required=True, help="An h5ad file with counts.")
+@click.option(
+    "--section", type=click.Path(exists=True, path_type=Path), required=True, help="An h5ad file with counts."
+)
 @click.option("--k", default=22, show_default=True)
+@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as states=off.")
 @click.option("--workers", default="1,2,4", show_default=True)
 @click.option("--batch", default=2, show_default=True, help="Number of patches that are updated together.")
 @click.option("--kill-epoch", default=4, show_default=True, help="Epoch after which a worker is killed; 0 for none.")
-def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) -> None:
+def main(*, section: Path, k: int, changed: tuple[str, ...], workers: str, batch: int, kill_epoch: int) -> None:
     """Fit in this process, on each number of workers, and once more with a worker that is killed."""
-    options = FitOptions(k=k, batch_patches=batch)
-    print(f"{describe_machine()}; seed {options.seed}")
+    began = time.perf_counter()
+    others = changes(changed, fixed=("k", "batch_patches"))
+    options = FitOptions(k=k, batch_patches=batch, **others)
+    print(f"{describe_machine()}; seed {options.seed}; {others or 'default settings'}")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.h5ad"
         _fit(section, options, out)  # untimed, since the first fit may compile the loops
@@ -82,9 +88,13 @@ def main(*, section: Path, k: int, workers: str, batch: int, kill_epoch: int) ->
             with connect("local:2") as cluster, warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 pid = min(cluster.run(os.getpid, dict.fromkeys(cluster.workers(), ())).values())
-                _row("2 workers, one killed", _fit(section, options, out, cluster, kill=(kill_epoch, pid)), here)
+                run = _fit(section, options, out, cluster, kill=(kill_epoch, pid))
+                _row("2 workers, one killed" if run.is_killed else "2 workers, none killed", run, here)
             print("\n" + "\n".join(str(warning.message) for warning in caught))
+            if not run.is_killed:
+                print(f"The fit ended before epoch {kill_epoch}, after which a worker is killed.")
         _carry(here)
+    print(f"\n{time.perf_counter() - began:.0f} s in total")
 
 
 def _fit(
@@ -99,7 +109,8 @@ def _fit(
     result = fit_file(section, options, output=out, progress=watching, cluster=cluster)
     per_epoch = np.diff(np.array(watching.bytes), axis=0) / 1e6 if len(watching.bytes) > 1 else np.zeros((1, 2))
     sent, received = np.median(per_epoch, axis=0)
-    return _Run(result, watching.seconds, float(sent), float(received))
+    is_killed = kill is not None and watching.kill is None
+    return _Run(result, watching.seconds, float(sent), float(received), is_killed)
 
 
 def _row(name: str, run: _Run, here: _Run) -> None:
@@ -141,6 +152,4 @@ def _carry(here: _Run) -> None:
 
 
 if __name__ == "__main__":
-    began = time.perf_counter()
-    main(standalone_mode=False)
-    print(f"\n{time.perf_counter() - began:.0f} s in total")
+    main()

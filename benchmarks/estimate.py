@@ -20,6 +20,7 @@ import anndata
 import click
 import numpy as np
 import psutil
+from processes import FIT_CODES
 from scipy.optimize import nnls
 from sections import sections
 
@@ -54,6 +55,7 @@ def main(*, fit: bool, runs: Path | None, files: tuple[tuple[str, str], ...], la
 
 
 def _chosen(folder: Path, files: tuple[tuple[str, str], ...], *, largest: int, real: bool) -> Any:
+    real_ones = sections() if real else []  # where there are none, this is said before anything is fitted
     for n, genes, k in SIZES:
         if n <= largest:
             path = folder / f"simulated_{n}.h5ad"
@@ -69,9 +71,8 @@ def _chosen(folder: Path, files: tuple[tuple[str, str], ...], *, largest: int, r
             path.unlink()
     for path, k in files:
         yield Path(path), int(k), {}
-    if real:
-        for section in sections():
-            yield section.path, section.k, section.options
+    for section in real_ones:
+        yield section.path, section.k, section.options
 
 
 def measure(path: Path, k: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def _watch(process: "subprocess.Popen[str]") -> dict[str, dict[str, float]]:
     over.set()
     sampler.join()
     end("start-up")  # includes the work after the last stage
-    if code not in {0, 3}:
+    if code not in FIT_CODES:
         msg = f"Expected the fit to succeed, found exit code {code}."
         raise SystemExit(msg)
     return found

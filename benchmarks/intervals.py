@@ -29,6 +29,7 @@ from scipy.optimize import linear_sum_assignment
 
 import spatialpdvi as spv
 from spatialpdvi import InputWarning
+from spatialpdvi.fitting.result import FitResult
 from spatialpdvi.synthetic.truth import Truth, simulation_truth
 from spatialpdvi.uncertainty.linear_response import Coupling
 from spatialpdvi.uncertainty.methods import METHODS, Evidence, estimate
@@ -120,9 +121,8 @@ def sections(paths: tuple[Path, Path], *, k: int, tested: int, label_key: str, m
         raise click.UsageError(msg)
     genes = fitted[0].var_names.intersection(fitted[1].var_names)
     genes = genes[~(genes.duplicated() | genes.str.upper().str.startswith("MT-"))]
-    for section in fitted:
-        spv.fit(section, k=k, seed=0, save_graph=True)
-    sums = [np.asarray(_counts(section[:, genes]).sum(axis=0)).ravel() for section in fitted]
+    results = [spv.fit(section, k=k, seed=0, save_graph=True) for section in fitted]
+    sums = [np.asarray(_counts(section, genes).sum(axis=0)).ravel() for section in fitted]
     chosen = genes[np.argsort(-np.minimum(*sums), kind="stable")[:tested]]
     print("| domains | method | 90 % of differences | 95 % | 90 % of one section alone | between | median width |")
     print("|---|---|---|---|---|---|---|")
@@ -130,15 +130,18 @@ def sections(paths: tuple[Path, Path], *, k: int, tested: int, label_key: str, m
         for method in methods or USUAL:
             if what == "annotated" and method in {"linear-response", "implicit"}:
                 continue  # known domains do not respond
-            own = [_contrasts(section, chosen, label_key, method, what) for section in fitted]
+            own = [
+                _contrasts(section, result, chosen, label_key, method=method, what=what)
+                for section, result in zip(fitted, results, strict=True)
+            ]
             print(f"| {what} | {method} | {' | '.join(_compared(*own))} |", flush=True)
 
 
 def _contrasts(
-    section: ad.AnnData, genes: pd.Index, label_key: str, method: str, what: str
+    section: ad.AnnData, result: FitResult, genes: pd.Index, label_key: str, *, method: str, what: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log2 fold changes and the halves of 90 % intervals between all pairs of labels, (pairs, genes) each."""
-    counts = _counts(section[:, genes]).toarray().astype(np.float64)
+    counts = _counts(section, genes).toarray().astype(np.float64)
     totals = np.asarray(_counts(section).sum(axis=1)).ravel().astype(np.float64)
     labels = section.obs[label_key].astype("category").cat.remove_unused_categories()
     known = (labels.cat.codes >= 0).to_numpy()
@@ -165,6 +168,7 @@ def _contrasts(
         coordinates=np.asarray(section.obsm["spatial"], dtype=np.float64)[keep],
         sections=[np.arange(keep.size)],
         graph=graph,
+        coupling=None if what == "annotated" else _coupling(result),
     )
     found = estimate(evidence, method)
     if found.block_size:
@@ -174,10 +178,21 @@ def _contrasts(
     return change, (high - low) / 2.0
 
 
-def _counts(section: ad.AnnData) -> sp.csr_matrix:
-    """The counts where the fit found them."""
+def _counts(section: ad.AnnData, genes: pd.Index | None = None) -> sp.csr_matrix:
+    """The counts where the fit found them, of these genes or of all."""
     where = section.uns["pdvi"]["params"]["counts"]
-    return sp.csr_matrix(section.X if where == "X" else section.layers[where.split("'")[1]])
+    held = section.raw.to_adata() if where == "raw.X" else section
+    held = held if genes is None else held[:, genes]
+    return sp.csr_matrix(held.layers[where.split("'")[1]] if where.startswith("layers") else held.X)
+
+
+def _coupling(result: FitResult) -> Coupling | None:
+    """How means respond to posteriors, for `linear-response`; None where domains share states, whose means are held."""
+    if result.states is not None:
+        return None
+    features = np.asarray(result.features, dtype=np.float64)
+    noise = 1.0 / result.hyperparameters.noise_sd**2
+    return Coupling(features, result.domain_mean, result.log_variance, noise)
 
 
 def _compared(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> list[str]:
@@ -207,11 +222,6 @@ def draw(setting: str, seed: int, *, n_spots: int, n_genes: int) -> Replicate:
     common = overlap[rows, match]
     jaccard = common / (overlap.sum(axis=1)[rows] + overlap.sum(axis=0)[match] - common)
     assert result.calibration is not None  # the default start has restarts
-    coupling = None
-    if result.states is None:
-        noise = 1.0 / result.hyperparameters.noise_sd**2
-        features = np.asarray(result.features, dtype=np.float64)
-        coupling = Coupling(features, result.domain_mean, result.log_variance, noise)
     expression = Evidence(
         values=counts,
         exposure=counts.sum(axis=1),
@@ -221,7 +231,7 @@ def draw(setting: str, seed: int, *, n_spots: int, n_genes: int) -> Replicate:
         coordinates=np.asarray(section.obsm["spatial"]),
         sections=[np.arange(n_spots)],
         graph=result.graph,
-        coupling=coupling,
+        coupling=_coupling(result),
         seed=seed,
     )
     composition = expression._replace(values=_types(truth, seed), exposure=np.ones(n_spots), are_shares=True)

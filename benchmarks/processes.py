@@ -4,21 +4,34 @@ Linux counts the memory of the parent process towards the peak of a new process.
 import little themselves and call `apart` for everything else.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import click
 import psutil
 
-__all__ = ["FIT_CODES", "Run", "apart", "describe_machine", "finished", "forget", "free_bytes", "run", "section_size"]
+__all__ = [
+    "FIT_CODES",
+    "Run",
+    "apart",
+    "changes",
+    "describe_machine",
+    "finished",
+    "forget",
+    "free_bytes",
+    "run",
+    "section_size",
+]
 
 FIT_CODES = (0, 3)  # exit codes of a fit that wrote its result; 3 means that it has not converged
 
@@ -129,12 +142,29 @@ def apart(task: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def section_size(path: Path) -> tuple[int, int, int]:
-    """Spots, genes and stored values of an h5ad file with its counts in ``X``."""
+    """Spots, genes and stored values of the matrix ``X`` of an h5ad file, sparse or dense."""
     import h5py
 
     with h5py.File(path) as file:
-        spots, genes = file["X"].attrs["shape"]
-        return int(spots), int(genes), int(file["X/data"].shape[0])
+        matrix = file["X"]
+        is_sparse = isinstance(matrix, h5py.Group)
+        spots, genes = matrix.attrs["shape"] if is_sparse else matrix.shape
+        return int(spots), int(genes), int(matrix["data"].shape[0] if is_sparse else spots * genes)
+
+
+def changes(given: Iterable[str], *, fixed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The options of a fit that `--set NAME=VALUE` changes: values in JSON, or texts; ``fixed`` ones have their own."""
+    found = {}
+    for text in given:
+        name, is_given, value = text.partition("=")
+        if not is_given or name in fixed:
+            expected = "NAME=VALUE" + (f" of another option than {' and '.join(fixed)}" if fixed else "")
+            raise click.BadOptionUsage("--set", f"Expected {expected}, found {text!r}.")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
 
 
 def forget(path: Path) -> None:

@@ -109,13 +109,13 @@ def main(files: tuple[Path, ...], only: tuple[str, ...], seeds: int, searches: i
     warnings.simplefilter("ignore", InputWarning)
     print(f"Sets of states of seeds 0 to {seeds - 1}, {searches} searches each.\n")
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
-    found = {}
+    found: list[tuple[str, list[Searched]]] = []
     for section in chosen(labelled(files) or sections(), only):
         name = section.path.stem
         of_section = [one for seed in range(seeds) for one in searched(section, seed, searches)]
         if not of_section:  # domains have one mean each
             continue
-        found[name] = of_section
+        found.append((name, of_section))
         means = np.mean([one.row for one in of_section], axis=0)
         cells = [format(value, form) for value, form in zip(means, FORMATS, strict=True)]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
@@ -140,7 +140,7 @@ def searched(section: Section, seed: int, searches: int) -> list[Searched]:
     return [_one(landscape, codes, given, number) for number in range(searches)]
 
 
-def draw(found: dict[str, list[Searched]], path: Path) -> None:
+def draw(found: list[tuple[str, list[Searched]]], path: Path) -> None:
     """Draw the fits of the first search of each section, and the fit from the annotation."""
     from matplotlib.figure import Figure
 
@@ -150,7 +150,7 @@ def draw(found: dict[str, list[Searched]], path: Path) -> None:
     rows = -(-len(found) // columns)
     figure = Figure(figsize=(2.9 * columns, 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flat
-    for ax, (name, (first, *_)) in zip(axes, found.items(), strict=False):
+    for ax, (name, (first, *_)) in zip(axes, found, strict=False):
         least = first.neg_elbo.min()
         ax.plot(first.neg_elbo - least, first.ari, "o", markersize=3.5, color="#0b6e99", label="fits of a search")
         above = first.annotation - least

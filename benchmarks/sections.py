@@ -142,7 +142,7 @@ def thinned(section: Section, share: float, folder: Path) -> Iterator[Section]:
         return
     part = anndata.read_h5ad(section.path)
     _thin(part, share, np.random.default_rng(0))
-    path = folder / f"{section.path.stem}.h5ad"
+    path = folder / f"{section.path.stem}.{share:g}.h5ad"
     part[_counts(part).sum(axis=1).A1 > 0].write_h5ad(path)
     yield Section(path, section.k, section.options)
 

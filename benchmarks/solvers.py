@@ -31,9 +31,9 @@ def main(max_epochs: int, *, all_sections: bool, visits: int | None, seeds: int)
         if visits is not None:
             _compare_visits(Path(folder), visits, seeds, max_epochs)
             return
+        cases = [(s.path, s.k, s.options) for s in sections() if all_sections or s.path.stem == "dlpfc_151673"]
         embryo = Path(folder) / "embryo_20k.h5ad"
         simulate_file(embryo, n_spots=20_000, n_genes=8_000, k=20, seed=0, easy=True)
-        cases = [(s.path, s.k, s.options) for s in sections() if all_sections or s.path.stem == "dlpfc_151673"]
         for path, k, options in [*cases, (embryo, 20, {})]:
             print(f"\n{path.stem}, K {k}, seed 0, at most {max_epochs} epochs\n")
             print("| solver | edges | F | gap to the best | epochs | seconds | ARI | domains |")

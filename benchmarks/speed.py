@@ -89,11 +89,11 @@ def main(*, peers_python: Path, files: tuple[tuple[str, str], ...], names: tuple
             for method in methods:
                 measure(method, section, WARM_UP[-1], folder, **how, label_key=_LABELS)
         for path, k in _sections(folder, files):
-            rows = []
+            size, rows = _size(path), []
             for method in methods:
                 rows.append(measure(method, path, k, folder, **how, label_key=given["label_key"]))
                 print(_progress(rows[-1]), file=sys.stderr, flush=True)
-            found["sections"].append({"section": path.stem, "k": k, "size": _size(path), "methods": rows})
+            found["sections"].append({"section": path.stem, "k": k, "size": size, "methods": rows})
             if given["json_path"]:
                 given["json_path"].write_text(json.dumps(found, indent=2) + "\n")
     print(report(found))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from processes import apart, describe_machine, section_size
+from processes import apart, changes, describe_machine, section_size
 from scaling import exponent
 
 __all__ = ["fit_by_stages", "table"]
@@ -102,8 +102,10 @@ def _line(name: str, costs: list[tuple[float, float]], rows: list[dict[str, Any]
     shown = [f"{seconds:.1f} / {peak:.2f}" for seconds, peak in costs]
     if len(rows) > 1:
         sizes = [row["spots"] for row in rows]
+        differ = len(set(sizes)) > 1
         powers = [
-            f"{exponent(sizes, list(some)):.2f}" if min(some) > _LEAST else "–" for some in zip(*costs, strict=True)
+            f"{exponent(sizes, list(some)):.2f}" if differ and min(some) > _LEAST else "–"
+            for some in zip(*costs, strict=True)
         ]
         shown.append(" / ".join(powers))
     return f"| {name} | {' | '.join(shown)} |"
@@ -124,9 +126,7 @@ def _peak() -> int:
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="JSON file to which every fit is written.")
 def main(sections: tuple[Path, ...], k: int, changed: tuple[str, ...], json_path: Path | None, **how: Any) -> None:
     """Fit every section once, each in a process of its own, and print the table."""
-    options: dict[str, Any] = {"k": k}
-    for name, value in (text.split("=", 1) for text in changed):
-        options[name] = int(value) if value.isdigit() else value
+    options: dict[str, Any] = {"k": k} | changes(changed, fixed=("k",))
     rows = []
     for path in sections:
         spots, genes, values = apart(section_size, path)

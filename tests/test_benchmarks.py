@@ -42,6 +42,11 @@ def _row(**changed):
     return row | {"stages": stages | {"write": 0.01, "start-up": 2.0}} | changed
 
 
+@pytest.fixture
+def load_experiment(monkeypatch):
+    yield from load_from(BENCHMARKS / "experiments", monkeypatch)
+
+
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.7])
 def test_the_exponent_of_a_power_law_is_its_power(load, power):
     scaling = load("scaling")
@@ -418,6 +423,35 @@ def test_a_search_is_summed_up_by_its_lowest_f_and_by_ranks(load):
     assert row == pytest.approx((4, -0.8, 10.0, 0.1, 0.9, 0.5, 2, 0.6))
     same = search.Searched(neg_elbo, np.full(4, 0.7), np.zeros(4), **others).row
     assert np.isnan(same[1])
+
+
+def test_a_solver_that_is_lowest_in_every_seed_has_nothing_left_and_has_not_failed(load_experiment):
+    row = {"gap": 0.0, "n_converged": 1, "n_near_best": 1, "ari_mean": 0.5}
+    none = {"gap": None, "n_converged": 0, "n_near_best": 0, "ari_mean": None}
+    left = [[0.5, 0.1, 0.0, 0.0], [0.6, 0.2, 0.0, 0.0], [0.7, 0.3, 0.1, 0.0]]
+    rows = [row | {"left": values} for values in left]
+    solver_row = load_experiment("tissue")._solver_row
+    assert solver_row("p2dvi", rows, 3) == ["p2dvi", 3, "0.000", "0.00", 3, "60.0", "20.0", "0.0", "0.0", 3, "0.500"]
+    failed = solver_row("sgd", [*rows, none | {"left": [None] * 4}], 0)
+    assert failed[1:5] == [3, "failed", "failed", 3]
+    assert failed[5:] == ["65.0", "25.0", "5.0", "0.0", 0, "failed"]
+
+
+def test_changed_options_are_read_as_json_or_as_texts(load):
+    changes = load("processes").changes
+    given = ["smooth=18", "anisotropy=0.5", "detrend=false", "memory=4GB", "states=off"]
+    assert changes(given) == {"smooth": 18, "anisotropy": 0.5, "detrend": False, "memory": "4GB", "states": "off"}
+    with pytest.raises(click.BadOptionUsage, match=r"^Expected NAME=VALUE, found 'smooth'\.$"):
+        changes(["smooth"])
+    with pytest.raises(click.BadOptionUsage, match=r"of another option than k and seed, found 'seed=3'\.$"):
+        changes(["seed=3"], fixed=("k", "seed"))
+
+
+def test_the_size_of_a_section_is_that_of_its_matrix(load, section, tmp_path):
+    size = load("processes").section_size
+    assert size(section) == (300, 60, anndata.read_h5ad(section).X.nnz)
+    anndata.AnnData(np.ones((5, 4), dtype=np.float32)).write_h5ad(tmp_path / "dense.h5ad")
+    assert size(tmp_path / "dense.h5ad") == (5, 4, 20)
 
 
 @pytest.mark.slow

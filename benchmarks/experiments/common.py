@@ -21,7 +21,17 @@ from spatialpdvi.problems.base import Evaluation, Problem
 from spatialpdvi.solvers import SOLVERS, Solver, SolverSettings, make_solver
 from spatialpdvi.solvers.base import State
 
-__all__ = ["STEPS", "draw_families", "families", "needs_step", "print_table", "r_data", "run_epochs", "save"]
+__all__ = [
+    "STEPS",
+    "draw_families",
+    "families",
+    "first_true",
+    "needs_step",
+    "print_table",
+    "r_data",
+    "run_epochs",
+    "save",
+]
 
 STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # dimensionless; above 1 all of them diverge or are limited to 1
 REFERENCE = "p2dvi"  # the solver that is shown in every panel
@@ -58,6 +68,11 @@ def run_epochs(
     while np.isfinite((evaluation := engine.evaluate(shared.lam)).neg_elbo):
         yield engine.state(shared), evaluation
         shared = one_epoch(engine, solver, shared, evaluation, rng=rng)
+
+
+def first_true(found: np.ndarray) -> int | None:
+    """Index of the first true entry."""
+    return int(found.argmax()) if found.any() else None
 
 
 def families() -> dict[str, list[str]]:

@@ -28,16 +28,16 @@ class Experiment(NamedTuple):
 
 # the longest first, so that the others run beside it
 EXPERIMENTS = {
+    "implicit": Experiment(("--iterations", "12", "--seeds", "1", "--regression-iterations", "5", "--draws", "20")),
+    "gaussian_process": Experiment(
+        ("--only", "digits", "--passes", "12", "--pilot-passes", "1", "--seeds", "2"),
+    ),
+    "autoencoder": Experiment(("--iterations", "8", "--seeds", "1", "--draws", "20")),
     "mixture": Experiment(("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1")),
     "published_mixture": Experiment(
         ("--n", "4000", "--batch", "200", "--epochs", "3", "--seeds", "1"), script="mixture", always=("--published",)
     ),
-    "implicit": Experiment(("--iterations", "12", "--seeds", "1", "--regression-iterations", "5", "--draws", "20")),
-    "autoencoder": Experiment(("--iterations", "8", "--seeds", "1", "--draws", "20")),
     "rates": Experiment(("--samples", "1000", "--epochs", "4", "--seeds", "1")),
-    "gaussian_process": Experiment(
-        ("--only", "digits", "--passes", "12", "--pilot-passes", "1", "--seeds", "2"),
-    ),
     "first_answer": Experiment(("--n", "2000", "--batch", "100", "--epochs", "2", "--seeds", "1")),
     "quadratic": Experiment(("--samples", "1000", "--epochs", "12")),
     "random_scan": Experiment(("--seeds", "10", "--sweeps", "20")),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from common import print_table, r_data, run_epochs, save
+from common import first_true, print_table, r_data, run_epochs, save
 from matplotlib.figure import Figure
 from proximal import Bound, Dual, NaturalProblem, ProximalProblem, Root, RootProblem, logistic_expectations
 from sklearn.datasets import load_digits
@@ -259,8 +259,8 @@ def measure(setting: Setting, data: Data, *, passes: int, pilot_passes: int, see
                 {**dict(zip(method.names, point, strict=True)), "excess": pilot.excess[np.isfinite(pilot.excess)][-1]}
                 for point, pilot in zip(grid, pilots, strict=True)
             ],
-            "passes_to_1_%": [_first(one <= NEAR) for one in excess],
-            "passes_to_10_%": [_first(one <= ROUGHLY) for one in excess],
+            "passes_to_1_%": [first_true(one <= NEAR) for one in excess],
+            "passes_to_10_%": [first_true(one <= ROUGHLY) for one in excess],
             "after_10_passes": _at(excess, losses, min(10, passes)),
             "at_the_end": _at(excess, losses, passes),
             "excess": excess[:, _shown(passes)],
@@ -333,13 +333,8 @@ def _rank(pilot: Run) -> tuple[float, float]:
 
     Of equals, `min` takes the first of the grid, the published setting.
     """
-    arrived = _first(pilot.excess <= NEAR)
+    arrived = first_true(pilot.excess <= NEAR)
     return (np.inf if arrived is None else float(arrived)), float(pilot.excess[-1])
-
-
-def _first(found: np.ndarray) -> int | None:
-    """Index of the first true entry."""
-    return int(found.argmax()) if found.any() else None
 
 
 # Output

@@ -9,16 +9,13 @@ The published settings of a toy are those of Table 2. They are run as they are, 
 at most 0.9, which all rivals have. Fits of a regression start from that of mean field, which is their unit of length.
 """
 
-import io
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from common import print_table, save
+from common import print_table, r_data, save
 from implicit_rivals import METHODS, hmc, mean_field, steps
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -100,7 +97,9 @@ TOYS = {
 @click.option("--iterations", default=1000, show_default=True, help="Of each method on each toy density.")
 @click.option("--seeds", default=3, show_default=True, help="Number of runs of each method on each toy density.")
 @click.option("--regression-iterations", default=3000, show_default=True, help="At most; the paper has 600 and 3000.")
-@click.option("--draws", default=1000, show_default=True, help="Draws of each of 16 Markov chains.")
+@click.option(
+    "--draws", type=click.IntRange(4), default=1000, show_default=True, help="Draws of each of 16 Markov chains."
+)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("docs/experiments"), show_default=True)
 def main(*, iterations: int, seeds: int, regression_iterations: int, draws: int, output: Path) -> None:
     """Print divergences, marginals and seconds; write implicit.json, implicit.png and implicit_regression.png."""
@@ -122,7 +121,7 @@ def main(*, iterations: int, seeds: int, regression_iterations: int, draws: int,
 
 def _toy(toy: Toy, iterations: int, seeds: int) -> tuple[dict[str, Any], ImplicitPosterior]:
     """KL of every method by iteration, seconds per iteration, and the fit of CI-VI with the median KL at the end."""
-    at = sorted({*np.geomspace(10, iterations, 14).astype(int), min(toy.iterations, iterations)})
+    at = sorted({*np.geomspace(min(10, iterations), iterations, 14).astype(int), min(toy.iterations, iterations)})
     out: dict[str, Any] = {"at": at, "published_iterations": toy.iterations, "methods": {}}
     last: list[tuple[float, int, ImplicitPosterior]] = []
     common = {**toy.published, "step_covariance": toy.published["step"], "chunk": 2 * toy.published["pairs"]}
@@ -232,23 +231,25 @@ def _compare(drawn: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
 
 
 def _nodal() -> tuple[np.ndarray, np.ndarray, ImplicitOptions] | None:
-    table = _from_r("boot", "nodal")
-    if table is None:
+    table = r_data("boot", "nodal")
+    if isinstance(table, str):
+        print(table)
         return None
     names = ("aged", "stage", "grade", "xray", "acid")
     features = np.column_stack([np.ones(len(table)), *(table[name] for name in names)])
-    return features, table["r"].astype(float), ImplicitOptions(
+    return features, table["r"].to_numpy(dtype=float), ImplicitOptions(
         hidden=(200, 200), covariance="full", iterations=600, pairs=100, noises=1000, tracked=1000
     )  # fmt: skip
 
 
 def _spam() -> tuple[np.ndarray, np.ndarray, ImplicitOptions] | None:
     """The intercept and two words, those of the files that the authors of SIVI published; all 4,601 mails."""
-    table = _from_r("kernlab", "spam")
-    if table is None:
+    table = r_data("kernlab", "spam")
+    if isinstance(table, str):
+        print(table)
         return None
     features = np.column_stack([np.ones(len(table)), table["free"], table["num1999"]])
-    return features, (table["type"] == "spam").astype(float), ImplicitOptions(
+    return features, (table["type"] == "spam").to_numpy(dtype=float), ImplicitOptions(
         hidden=(200, 200), covariance="full", iterations=600, pairs=50, noises=500, tracked=500, chunk=50
     )  # fmt: skip
 
@@ -264,19 +265,6 @@ def _waveform() -> tuple[np.ndarray, np.ndarray, ImplicitOptions]:
     return features, labels, ImplicitOptions(
         hidden=(200, 200), noise_dimensions=10, covariance="full", iterations=3000, pairs=100, noises=1000, tracked=1000
     )  # fmt: skip
-
-
-def _from_r(package: str, name: str) -> np.ndarray | None:
-    """A table of an R package as a structured array; where there is none, say so in one sentence and go on."""
-    found = None
-    if shutil.which("Rscript"):
-        code = f"data({name}, package='{package}'); write.csv({name}, stdout(), row.names=FALSE)"
-        found = subprocess.run(["Rscript", "-e", code], capture_output=True, text=True, check=False)
-    if found is None or found.returncode:
-        print(f"The data set {name} is left out: R or its package {package} is missing (r-cran-{package} in Debian).")
-        return None
-    text = io.StringIO(found.stdout.replace('"', ""))
-    return np.genfromtxt(text, delimiter=",", names=True, dtype=None, encoding="utf-8")
 
 
 def _print_toys(toys: dict[str, Any]) -> None:

@@ -241,8 +241,9 @@ def hmc(
             step *= 1.02 if rate.min() > 0.7 else 0.98
         else:
             found[:, draw - draws] = w
-    halves = found.reshape(2 * chains, draws // 2, len(mean))
+    half = draws // 2
+    halves = found[:, : 2 * half].reshape(2 * chains, half, len(mean))
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = halves.mean(axis=1).var(axis=0, ddof=1)
-    rhat = np.sqrt((within * (1 - 2 / draws) + between) / within).max()
+    rhat = np.sqrt((within * (1 - 1 / half) + between) / within).max()
     return mean + found @ factor.T, float(rhat)

@@ -39,7 +39,7 @@ from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 PURITY = 0.9  # share of a batch that comes from one cluster
 SEPARATION = 1.5  # sd of the true means in each feature, where the noise has sd 1
-INFORMED = 0.15  # share of correct labels in the start; the others are random
+INFORMED = 0.15  # of the labels of the start are the true ones; the others are random, so that some are right too
 FACTORS = (0.5, 1.0, 3.0, 10.0)  # values of c of P2D-VI; the default is shown with the other solvers
 VARIED = ("#7b5ea7", "#3a9c5f", "#b3365b", "0.2")  # colours of other ways to run P2D-VI
 SMALLEST = 1e-12  # nats per spot above the lowest F: below is rounding
@@ -281,7 +281,7 @@ def _densities(size: dict[str, Any], epochs: int) -> Figure:
         panels = {"Truth": (data.true_mean, np.ones_like(data.true_mean))}
         for title, lam in _fitted(data, epochs).items():
             noise = data.start.hyperparameters.noise_sd
-            panels[f"{title}, {'k-means' if published else '15 % right'}"] = (
+            panels[f"{title}, {'k-means' if published else '85 % random'}"] = (
                 lam.m,
                 np.sqrt(noise**2 + np.exp(lam.rho)),
             )
@@ -330,9 +330,7 @@ def _draw(record: dict[str, Any]) -> Figure:
     axes[0, 0].set_ylim(top=ROOM)
     axes[0, 0].set_ylabel("2-Wasserstein distance to the true mixture", fontsize=9)
     axes[1, 0].set_ylabel("F above the lowest, nats per spot", fontsize=9)
-    start = (
-        "k-means start, noise and prior from it" if record["published"] else "15 % of the labels are right at the start"
-    )
+    start = "k-means start, noise and prior from it" if record["published"] else "85 % of the start's labels are random"
     figure.suptitle(
         f"Gaussian mixture, {record['n']:,} spots in {record['d']} features, {record['k']} clusters; mini-batches of "
         f"{record['batch']:,}, {record['purity']:.0%} of one cluster;\n{start}; median and range of {record['seeds']} "

@@ -26,6 +26,7 @@ from spatialpdvi.options.presets import PRESETS
 from spatialpdvi.synthetic import simulate_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from processes import section_size
 from sections import Section, chosen, sections
 
 EMBRYO = "simulated"
@@ -62,7 +63,7 @@ def main(
     with tempfile.TemporaryDirectory() as temporary:
         folder = work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        cases = chosen(_cases(folder, n_spots, is_alone=set(only) == {EMBRYO}), only)
+        cases = _cases(folder, n_spots, only)
         options = ["--seeds", str(seeds), "--max-epochs", str(max_epochs), "--threads", "1"]
         options += ["--tune-epochs", str(tune_epochs), *([] if preset is None else ["--preset", preset])]
         with ThreadPoolExecutor(workers) as pool:
@@ -82,12 +83,16 @@ def main(
     print(f"{time.perf_counter() - began:.0f} s")
 
 
-def _cases(folder: Path, n_spots: int, *, is_alone: bool) -> list[Section]:
-    """All sections, with the simulated one first because it takes longest; or this one alone, which needs no data."""
-    path = folder / f"{EMBRYO}.h5ad"
-    if not path.exists():
-        simulate_file(path, n_spots=n_spots, n_genes=n_spots * 2 // 5, k=20, seed=0, easy=True)
-    return [Section(path, 20, {}), *([] if is_alone else sections())]
+def _cases(folder: Path, n_spots: int, only: tuple[str, ...]) -> list[Section]:
+    """The chosen sections. The simulated one is first because it takes longest; alone, it needs no real ones."""
+    embryo = Section(folder / f"{EMBRYO}.h5ad", 20, {})
+    cases = chosen([embryo, *([] if set(only) == {EMBRYO} else sections())], only)
+    if embryo in cases and not embryo.path.exists():
+        simulate_file(embryo.path, n_spots=n_spots, n_genes=n_spots * 2 // 5, k=embryo.k, seed=0, easy=True)
+    if embryo in cases and (found := section_size(embryo.path)[0]) != n_spots:
+        msg = f"Expected {n_spots:,} spots in {embryo.path}, from which a comparison resumes, found {found:,}."
+        raise SystemExit(msg)
+    return cases
 
 
 def _compare(case: Section, folder: Path, options: list[str]) -> list[dict[str, Any]]:
@@ -145,7 +150,7 @@ def _print(record: dict[str, Any]) -> None:
     print("\nNumber of seeds that converged\n")
     print_table(["solver", *names], [[s, *(tables[n][s]["n_converged"] for n in names)] for s in SOLVERS])
     print("\nARI, mean over seeds\n")
-    print_table(["solver", *names], [[s, *(f"{tables[n][s]['ari_mean']:.3f}" for n in names)] for s in SOLVERS])
+    print_table(["solver", *names], [[s, *(_ari(tables[n][s]["ari_mean"]) for n in names)] for s in SOLVERS])
     print("\nSection by section: the mini-batch solver with the lowest mean F, P2D-VI above it and above coordinate")
     print("ascent in per cent, what P2D-VI, CAVI and memoised ascent have left after three epochs, ARI (of all)\n")
     heads = ["section", "K", "lowest", "P2D-VI above it", "above coordinate ascent", "left after 3", "ARI (all)"]
@@ -166,22 +171,33 @@ def _lowest(table: dict[str, dict[str, Any]]) -> str:
 
 def _section_row(name: str, k: int, table: dict[str, dict[str, Any]]) -> list[Any]:
     ours, best = table["p2dvi"], _lowest(table)
-    coordinate = min(table[solver]["gap"] for solver in FULL_BATCH)
+    coordinate = min(_or_infinite(table[solver]["gap"]) for solver in FULL_BATCH)
     after_three = [table[solver]["left"][EPOCHS.index(3)] for solver in ("p2dvi", "cavi", "memoized")]
     left = ", ".join(_per_cent(share, digits=1) for share in after_three)
-    scores = [row["ari_mean"] for row in table.values()]
-    ari = f"{ours['ari_mean']:.3f} ({min(scores):.3f} to {max(scores):.3f})"
-    above = [_per_cent(ours["gap"] - other) for other in (table[best]["gap"], coordinate)]
+    scores = [row["ari_mean"] for row in table.values() if row["ari_mean"] is not None]
+    ari = f"{_ari(ours['ari_mean'])} ({min(scores):.3f} to {max(scores):.3f})"
+    above = [_per_cent(_or_infinite(ours["gap"]) - other) for other in (table[best]["gap"], coordinate)]
     return [name, k, best, *above, left, ari]
 
 
 def _solver_row(solver: str, rows: list[dict[str, Any]], n_lowest: int) -> list[Any]:
-    gaps = [row["gap"] for row in rows]
-    left = [np.median([row["left"][place] or np.inf for row in rows]) for place in range(len(EPOCHS))]
+    """The row of a solver; where all its runs on a section failed, its mean and worst F say so."""
+    gaps = [_or_infinite(row["gap"]) for row in rows]
+    left = [np.median([_or_infinite(row["left"][place]) for row in rows]) for place in range(len(EPOCHS))]
     numbers = [sum(row["n_converged"] for row in rows), _per_cent(float(np.mean(gaps))), _per_cent(max(gaps), digits=2)]
     near = sum(row["n_near_best"] for row in rows)
-    ari = f"{np.mean([row['ari_mean'] for row in rows]):.3f}"
+    scores = [row["ari_mean"] for row in rows]
+    ari = _ari(None if None in scores else float(np.mean(scores)))
     return [solver, *numbers, near, *(_per_cent(share, digits=1) for share in left), n_lowest, ari]
+
+
+def _or_infinite(value: float | None) -> float:
+    """The value, or infinity where there is none, since all runs have failed."""
+    return float("inf") if value is None else value
+
+
+def _ari(value: float | None) -> str:
+    return "failed" if value is None else f"{value:.3f}"
 
 
 def _per_cent(gap: float | None, *, digits: int = 3) -> str:
