@@ -4,32 +4,44 @@ The rules call a `Plan`, which uses the standard library alone and does not depe
 """
 
 import csv
+import difflib
 import hashlib
 import json
 import math
 import shlex
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 JOINT = "joint"
 # columns of the table of samples that are not options of a fit
 COLUMNS = ("sample", "path", "k", "seeds", "label_key", "table", "bin_size", "evaluate")
-# options of `spatialpdvi fit` that the rules set, or that have their own key in the config
+# options of `spatialpdvi fit` that the rules set, or that have their own key in the config, with all their names
 RESERVED = (
     "k",
+    "n_domains",
     "seed",
     "label_key",
     "table",
     "output",
     "slim",
     "report",
+    "json",
     "save_model",
     "threads",
     "checkpoint",
     "resume",
     "quiet",
     "verbose",
+    "help_all",
+)
+# all other options: switches, numbers and texts
+SWITCHES = ("whiten", "detrend", "cross_patch_edges", "across_sections", "save_graph", "intervals")
+NUMBERS = (
+    *("min_genes", "n_top_genes", "target_sum", "clip", "n_pcs", "smooth", "n_init", "n_neighbors", "flow_neighbors"),
+    *("tau", "anisotropy", "beta", "search", "n_patches", "batch_patches", "inner_rounds", "step_factor", "step_size"),
+    *("step_mean", "step_log_variance", "max_epochs", "tol", "tol_objective", "checkpoint_every"),
 )
 # switches that are on by default, for which false becomes `--no-...`
 ON_BY_DEFAULT = ("whiten", "detrend", "cross_patch_edges", "markers")
@@ -52,12 +64,19 @@ ESTIMATED = (
     "memory",
     "save_graph",
 )
-# columns whose cells stay text: names such as 0012, and words
+# cells of these columns stay text: names such as 0012, and words
 TEXTS = (
-    *("label_key", "table", "layer", "spatial_key", "sample_key", "rep", "mask", "min_counts", "totals", "transform"),
-    *("correct", "init", "restarts", "graph", "states", "solver", "duals", "memory", "key_added", "preset", "labels"),
-    "dask",
+    *("layer", "spatial_key", "sample_key", "rep", "mask", "min_counts", "totals", "transform", "correct", "init"),
+    *("restarts", "graph", "states", "solver", "duals", "memory", "key_added", "preset", "labels", "dask"),
 )
+# what the columns hold that have their own key in the config
+_CELLS = {
+    "sample": "letters, digits, '.', '_' and '-', the first a letter or digit, and not joint, inputs or estimates,",
+    "k": "a number from 2, a range such as 4:15, auto, or a list of these with commas",
+    "seeds": "numbers with commas between them",
+    "bin_size": "a number or cell",
+    "evaluate": "true or false",
+}
 # options that do not change the result: a checkpoint made with other values of these can be resumed
 _SAME_FIT = ("max_epochs", "memory", "key_added", "save_graph", "checkpoint_every", "dask")
 # options of the fits that a report needs; it finds the others in the files
@@ -114,10 +133,30 @@ def read_samples(path: str) -> list[Sample]:
     except OSError as error:
         msg = f"Expected the table of samples in {path!r}, found {error.strerror.lower()}. Set `samples` in the config."
         raise PlanError(msg) from error
+    except UnicodeDecodeError as error:
+        msg = f"Expected a table in UTF-8 in {path!r}, found another encoding. Save it as text with tabs in UTF-8."
+        raise PlanError(msg) from error
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    header, *rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter="\t")] or [[]]
+    if lines and not {"sample", "path"} <= set(header):
+        msg = (
+            f"Expected columns sample and path, with tabs between them, in the first line of {path!r} that does not "
+            f"begin with #, found {lines[0]!r}."
+        )
+        raise PlanError(msg)
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice is not None:
+        msg = f"Expected every column once in {path!r}, found {twice} {header.count(twice)} times."
+        raise PlanError(msg)
     samples = []
-    for row in csv.DictReader(lines, delimiter="\t"):
-        cells = {name.strip(): value.strip() for name, value in row.items() if name and value and value.strip()}
+    for row in rows:
+        nameless = next((cell for cell, name in zip_longest(row, header, fillvalue="") if cell and not name), None)
+        if nameless is not None:
+            msg = (
+                f"Expected a name in the first line of {path!r} for every column, found none for {nameless!r} of {row}."
+            )
+            raise PlanError(msg)
+        cells = {name: cell for name, cell in zip(header, row, strict=False) if cell}
         missing = [name for name in ("sample", "path") if name not in cells]
         if missing:
             msg = f"Expected columns sample and path in every row of {path!r}, found no {missing[0]} in {cells}."
@@ -136,9 +175,10 @@ def read_samples(path: str) -> list[Sample]:
 def _value(column: str, text: str) -> Any:
     """Convert a cell as YAML would, except that 4:15 stays a range instead of a time of day."""
     if column in ("k", "seeds"):
-        parts = [int(part) if part.strip().isdigit() else part.strip() for part in text.split(",")]
-        return parts if len(parts) > 1 or column == "seeds" else parts[0]
-    if column.replace("-", "_") in TEXTS:
+        parts = [part.strip().removesuffix(".0") for part in text.split(",")]  # spreadsheets write 4.0 for 4
+        values = [int(part) if part.isdigit() else part for part in parts]
+        return values if len(values) > 1 or column == "seeds" else values[0]
+    if column.replace("-", "_") in (*TEXTS, "label_key", "table"):
         return text
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -176,11 +216,14 @@ class Plan:
     def _check(self) -> None:
         _check_k(self.config["k"], "`k` of the config")
         for sample in self.samples.values():
+            if set("{}") & set(sample.path):
+                msg = f"Expected a path without braces, which Snakemake fills in, found {sample.path!r}. Rename it."
+                raise PlanError(msg)
             _check_k(sample.own.get("k", 2), f"`k` of sample {sample.name}")
             _check_options(self.own_options(sample.name), f"in the table, for sample {sample.name},")
             if self.is_joint:
                 self._check_joint(sample)
-        _check_options(self.config["fit_options"], "in `fit_options`")
+        _check_options(self.config["fit_options"], "in `fit_options`,")
         self._check_report()
 
     def _check_report(self) -> None:
@@ -410,11 +453,44 @@ def _normal(options: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in options.items()}
 
 
+def unusable(path: str, sample: Sample, column: str, value: Any) -> PlanError:
+    """Return the error for a cell of the table, at this path, that the schema refuses."""
+    return PlanError(f"Expected {_CELLS[column]} as {column} of sample {sample.name!r} in {path!r}, found {value!r}.")
+
+
 def _check_options(options: dict[str, Any], where: str) -> None:
-    taken = [name for name in _normal(options) if name in RESERVED]
-    if taken:
-        msg = f"Expected options that the workflow does not set itself {where} found {taken[0]}. Leave it out."
+    for name, value in _normal(options).items():
+        if name in RESERVED:
+            msg = f"Expected options that the workflow does not set itself {where} found {name}. Leave it out."
+            raise PlanError(msg)
+        if name not in (*SWITCHES, *NUMBERS, *TEXTS):
+            near = difflib.get_close_matches(name, (*SWITCHES, *NUMBERS, *TEXTS), 1)
+            advice = f"Did you mean {near[0]}?" if near else "`spatialpdvi fit --help-all` lists them."
+            msg = f"Expected options of `spatialpdvi fit` {where} found {name}. {advice}"
+            raise PlanError(msg)
+        if value is not None:
+            _check_value(name, value, where)
+
+
+def _check_value(name: str, value: Any, where: str) -> None:
+    is_switch = isinstance(value, bool)
+    if name in SWITCHES and not is_switch:
+        msg = f"Expected true or false for {name} {where} found {value!r}."
         raise PlanError(msg)
+    if name in NUMBERS and (is_switch or not _is_number(value)):
+        msg = f"Expected a number for {name} {where} found {value!r}."
+        raise PlanError(msg)
+    if name in TEXTS and is_switch:
+        msg = f'Expected a text for {name} {where} found {str(value).lower()}. Quote words like "off" or "no" in YAML.'
+        raise PlanError(msg)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_k(asked: Any, where: str) -> None:

@@ -71,6 +71,16 @@ def test_a_missing_column_lists_the_others(adata, source_of, read, option) -> No
     )
 
 
+def test_columns_of_a_fit_are_not_offered_as_labels(adata, source_of) -> None:
+    adata.obs["mine_domain"] = adata.obs["region"] = "a"
+    adata.uns["mine"] = {"params": {"k": 2}}
+    with pytest.raises(InputError, match=r"found columns: 'region'\. Name one of these with `label_key`\.$"):
+        read_labels(source_of(adata), "regions")
+    del adata.obs["region"]
+    with pytest.raises(InputError, match=r"found columns: none\. Add such a column first\.$"):
+        read_labels(source_of(adata), "regions")
+
+
 @pytest.mark.parametrize("value", [0.5, np.inf])
 def test_measurements_are_no_labels(adata, source_of, value) -> None:
     adata.obs["depth"] = [1.0, value] * 6

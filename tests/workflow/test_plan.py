@@ -41,8 +41,19 @@ def test_the_largest_number_of_domains_is_that_of_the_scan():
     assert plan._MOST_DOMAINS == _WIDEST
 
 
+def test_every_option_of_a_fit_is_known():
+    options = [p for p in main.commands["fit"].params if isinstance(p, click.Option)]
+    names = {text.lstrip("-").replace("-", "_") for p in options for text in p.opts if text.startswith("--")}
+    of_kinds = {
+        "switches": {p.name for p in options if p.is_flag},
+        "numbers": {p.name for p in options if p.type in (click.INT, click.FLOAT)},
+    }
+    assert set(plan.SWITCHES) == of_kinds["switches"] - set(plan.RESERVED)
+    assert set(plan.NUMBERS) == of_kinds["numbers"] - set(plan.RESERVED)
+    assert names == {*plan.SWITCHES, *plan.NUMBERS, *plan.TEXTS, *plan.RESERVED}
+
+
 def test_what_the_plan_says_of_options_is_so_in_the_commands():
-    assert set(plan.RESERVED) <= options_of("fit")
     assert set(plan._SAME_FIT) <= options_of("fit")
     shared = options_of("estimate") & options_of("fit") - {*plan.RESERVED}
     assert set(plan.ESTIMATED) == shared
@@ -52,15 +63,6 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
     schema = json.loads((WORKFLOWS / "schemas" / "config.schema.json").read_text())
     assert {"counts"} <= options_of("report")
     assert {*plan._OF_FITS, *schema["properties"]["report_options"]["properties"]} <= options_of("report")
-
-
-def test_columns_that_stay_text_are_the_options_that_are_no_numbers_or_switches():
-    words = {
-        p.name
-        for p in main.commands["fit"].params
-        if isinstance(p, click.Option) and not p.is_flag and p.type not in (click.INT, click.FLOAT)
-    }
-    assert set(plan.TEXTS) == words - set(plan.RESERVED) | {"label_key", "table"}
 
 
 @pytest.mark.parametrize("restarts", ["merge", "best"])
@@ -172,6 +174,13 @@ def test_a_store_that_changed_below_has_another_checkpoint(tmp_path):
         ({"k": 4, "kk": 4}, "'kk' was unexpected"),
         ({"k": 4, "bin_size": "cells"}, "^'cells' "),
         ({"k": 4, "fit_options": {"output": "x"}}, "found output. Leave it out."),
+        ({"k": 4, "fit_options": {"n-domains": 5}}, "in `fit_options`, found n_domains. Leave it out."),
+        ({"k": 4, "fit_options": {"n_top_gene": 50}}, "in `fit_options`, found n_top_gene. Did you mean n_top_genes?"),
+        ({"k": 4, "fit_options": {"Q": 50}}, "found Q. `spatialpdvi fit --help-all` lists them"),
+        ({"k": 4, "fit_options": {"whiten": "no"}}, "Expected true or false for whiten in `fit_options`, found 'no'"),
+        ({"k": 4, "fit_options": {"beta": "high"}}, "Expected a number for beta in `fit_options`, found 'high'"),
+        ({"k": 4, "fit_options": {"beta": True}}, "Expected a number for beta in `fit_options`, found True"),
+        ({"k": 4, "fit_options": {"states": False}}, "a text for states in `fit_options`, found false. Quote words li"),
         ({"k": 4, "report_options": {"output": "x"}}, "'output' was unexpected"),
     ],
 )
@@ -186,6 +195,14 @@ def test_a_config_that_cannot_be_used_is_refused(config, said):
         (["sample\tpath", "one\ta.h5ad", "one\tb.h5ad"], {}, "found one twice"),
         (["sample\tpath", "../one\ta.h5ad"], {}, "does not match"),
         (["sample\tpath", "one"], {}, "found no path"),
+        (["sample,path", "one,a.h5ad"], {}, "Expected columns sample and path, with tabs between them, in the first "),
+        (["#sample\tpath", "one\ta.h5ad"], {}, "that does not begin with #, found 'one\\\\ta.h5ad'"),
+        (["# nothing else"], {}, "each with its own name, found none"),
+        (["sample\tpath\tk\tk", "one\ta.h5ad\t3\t4"], {}, "Expected every column once in .*, found k 2 times"),
+        (["sample\tpath", "one\ta.h5ad\t3"], {}, "found none for '3' of"),
+        (["sample\tpath\t", "one\ta.h5ad\t3"], {}, "found none for '3' of"),
+        (["sample\tpath\tbta", "one\ta.h5ad\t3"], {}, "in the table, for sample one, found bta. Did you mean beta?"),
+        (["sample\tpath", "one\t{a}.h5ad"], {}, "Expected a path without braces, which Snakemake fills in, found '{a}"),
         (["sample\tpath\tseed", "one\ta.h5ad\t3"], {}, "found seed. Leave it out."),
         (["sample\tpath\tk", "one\ta.h5ad\t3"], {"mode": "joint"}, "one value of k for all samples of a joint fit"),
         (
@@ -210,8 +227,31 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path, lines, config, said):
 
 def test_a_table_as_spreadsheets_write_it_is_read(tmp_path):
     path = tmp_path / "samples.tsv"
-    path.write_text("sample\tpath\none\ta.h5ad\n", encoding="utf-8-sig")
-    assert plan.read_samples(str(path)) == [plan.Sample("one", "a.h5ad", {})]
+    path.write_text("sample\tpath\tk\t\none\ta.h5ad\t4.0\t\n", encoding="utf-8-sig")
+    assert plan.read_samples(str(path)) == [plan.Sample("one", "a.h5ad", {"k": 4})]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_table_in_another_encoding_is_refused(tmp_path, encoding):
+    path = tmp_path / "samples.tsv"
+    path.write_text("sample\tpath\none\tMäuse.h5ad\n", encoding=encoding)
+    with pytest.raises(plan.PlanError, match=r"^Expected a table in UTF-8 in .*, found another encoding\. Save it as "):
+        plan.read_samples(str(path))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("sample", "s 1"), ("sample", "joint"), ("k", "4.5"), ("seeds", "a"), ("evaluate", "no")]
+)
+def test_a_cell_that_the_schema_refuses_is_named(tmp_path, column, cell):
+    path, cells = tmp_path / "samples.tsv", {"sample": "one", "path": "a.h5ad"} | {column: cell}
+    path.write_text("\t".join(cells) + "\n" + "\t".join(cells.values()) + "\n")
+    (sample,) = plan.read_samples(str(path))
+    row = {"sample": sample.name, "path": sample.path, **sample.own}
+    with pytest.raises(jsonschema.ValidationError) as caught:
+        check(row, "samples")
+    assert caught.value.absolute_path[0] == column
+    said = str(plan.unusable("samples.tsv", sample, column, row[column]))
+    assert said.endswith(f"as {column} of sample {sample.name!r} in 'samples.tsv', found {row[column]!r}.")
 
 
 def test_a_report_finds_what_the_fits_wrote_under_their_own_key():

@@ -72,6 +72,7 @@ def test_a_clone_makes_everything_on_the_data_that_come_with_it(clone):
     ("change", "again"),
     [
         (["dpi=60"], {"plot": 2}),
+        (["accept_not_converged=true"], {}),
         (["report_options={n_genes: 3}"], {"report": 1}),
         (["fit_options={beta: 0.9}"], {"evaluate": 2, "plot": 2, "fit": 2, "summary": 1, "report": 1}),
         (
@@ -256,6 +257,14 @@ def test_a_job_that_is_killed_goes_on_where_it_was(project, snakemake):
 def test_a_config_that_cannot_be_used_is_refused_before_any_job(project, snakemake, config, said):
     project.config(**config)
     assert said in snakemake(project.folder, code=1)
+    assert not (project / "results").exists()
+
+
+def test_a_cell_of_the_table_that_cannot_be_used_is_named_before_any_job(project, snakemake):
+    project.config(k=4)
+    project.samples("sample\tpath\tk", "one\ta/section.h5ad\t4.5")
+    expected = "Expected a number from 2, a range such as 4:15, auto, or a list of these with commas as k of sample 'one'"
+    assert expected in " ".join(snakemake(project.folder, code=1).split())
     assert not (project / "results").exists()
 
 

@@ -1,21 +1,27 @@
 # Reads and checks the config and the table of samples, and defines functions that the rules share.
+import json
 import re
 import sys
+from pathlib import Path
 
+from jsonschema import Draft202012Validator
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import validate
 
 sys.path.insert(0, str(workflow.basedir))
-from plan import Plan, PlanError, read_samples, read_switches
+from plan import Plan, PlanError, read_samples, read_switches, unusable
 
 
 def make_plan():
     """Return the plan; an error in the config or in the samples becomes a WorkflowError with its message."""
+    schema = json.loads((Path(workflow.basedir) / "schemas" / "samples.schema.json").read_text(encoding="utf-8"))
     try:
         samples = read_samples(config["samples"])
         for sample in samples:
             row = {"sample": sample.name, "path": sample.path, **sample.own}
-            validate(row, "../schemas/samples.schema.json")
+            for error in Draft202012Validator(schema).iter_errors(row):
+                column = error.absolute_path[0]
+                raise unusable(config["samples"], sample, column, row[column])
         return Plan(config, samples)
     except PlanError as error:
         raise WorkflowError(str(error)) from error
@@ -26,14 +32,12 @@ def any_of(names):
     return "|".join(map(re.escape, names)) or "(?!)"
 
 
-def accepted():
-    """Return the end of a fit's command line, which accepts exit code 3 (not converged) if the config says so."""
-    return "|| [ $? -eq 3 ]" if config["accept_not_converged"] else ""
-
-
 read_switches(config)
 validate(config, "../schemas/config.schema.json")
 plan = make_plan()
+# the end of a fit's command line, which accepts exit code 3 (not converged) if the config says so. Rules have it as a
+# resource: another value of a parameter would repeat the fits that have converged
+ENDING = "|| [ $? -eq 3 ]" if config["accept_not_converged"] else ""
 
 
 wildcard_constraints:

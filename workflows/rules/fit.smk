@@ -12,11 +12,11 @@ rule fit:
     params:
         options=lambda wildcards: plan.fit_flags(**wildcards),
         checkpoint=lambda wildcards, output: f"{os.path.dirname(output.section)}/{plan.checkpoint(**wildcards)}",
-        accepted=accepted(),
     threads: config["threads"]
     resources:
         mem_mb=lambda wildcards, input, attempt: plan.memory_mb(list(input.get("estimates", [])), attempt),
         runtime=config["runtime"],
+        ending=ENDING,
     log:
         "logs/fit/{sample}_k{k}_seed{seed}.log",
     benchmark:
@@ -25,4 +25,4 @@ rule fit:
         "../environment.yaml"
     shell:
         "spatialpdvi fit {input.section:q} -o {output.section:q} --report {output.report:q} {params.options}"
-        " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {params.accepted}"
+        " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {resources.ending}"

@@ -14,11 +14,11 @@ rule fit:
         # one section is written to a file, several into a folder
         out=lambda wildcards, output: os.path.dirname(output.report) if len(plan.samples) > 1 else output.sections[0],
         checkpoint=lambda wildcards, output: f"{os.path.dirname(output.report)}/{plan.checkpoint(first, **wildcards)}",
-        accepted=accepted(),
     threads: config["threads"]
     resources:
         mem_mb=lambda wildcards, input, attempt: plan.memory_mb(list(input.get("estimates", [])), attempt),
         runtime=config["runtime"],
+        ending=ENDING,
     log:
         "logs/fit/joint_k{k}_seed{seed}.log",
     benchmark:
@@ -27,4 +27,4 @@ rule fit:
         "../environment.yaml"
     shell:
         "spatialpdvi fit {input.sections:q} -o {params.out:q} --report {output.report:q} {params.options}"
-        " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {params.accepted}"
+        " --threads {threads} --checkpoint {params.checkpoint:q} --resume > {log:q} 2>&1 {resources.ending}"

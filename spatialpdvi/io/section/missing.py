@@ -17,6 +17,8 @@ def missing(source: Source, group: str, key: str, advice: str) -> InputError:
 def misnamed(source: Source, group: str, key: str, name: str, *, also: Sequence[str] = ()) -> InputError:
     """Return the error for an element that the user has named, which says what there is.
 
+    Columns of a fit are no labels to score it against, and are left out where these are wanted.
+
     Parameters
     ----------
     source
@@ -30,6 +32,10 @@ def misnamed(source: Source, group: str, key: str, name: str, *, also: Sequence[
     also
         What the option may name besides.
     """
-    keys = list_keys([*getattr(source, f"{group}_keys")(), *also])
-    found = f"{'columns' if group == 'obs' else 'keys'}: {keys}"
-    return InputError(f"{group}[{key!r}] in {source.name}", found, f"Name one of these with {option(name)}.")
+    there = [*getattr(source, f"{group}_keys")(), *also]
+    if name == "label_key":  # a fit would be scored against itself
+        own = tuple(f"{fit}_" for fit in source.uns_keys() if "params" in source.uns_fields(fit))
+        there = [column for column in there if not column.startswith(own)]
+    found = f"{'columns' if group == 'obs' else 'keys'}: {list_keys(there)}"
+    advice = f"Name one of these with {option(name)}." if there else "Add such a column first."
+    return InputError(f"{group}[{key!r}] in {source.name}", found, advice)
