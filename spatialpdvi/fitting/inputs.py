@@ -132,7 +132,7 @@ def _check_start_labels(section: Section, options: FitOptions) -> None:
 def _check_several(section: Section, needed_by: str) -> None:
     if section.samples is None or len(section.samples.categories) < 2:
         raise InputError(
-            f"several sections with {needed_by}", "one", f"Name {option('sample_key')}, or give more files."
+            f"several sections with {needed_by}", "one", f"Name {option('sample_key')}, or fit several files together."
         )
 
 

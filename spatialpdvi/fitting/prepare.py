@@ -308,7 +308,7 @@ def prepare_start(
         n_neighbors = default_n_neighbors(features.found["smooth"] if averaged else None)
         settings = replace(settings, n_neighbors=n_neighbors)
     prepared = prepare(section, features, start, settings, progress)
-    warn_of_places(section, raw.fitted, prepared.graph.patching.graph)
+    warn_of_places(section, raw.fitted, prepared.graph.patching.graph, settings)
     return prepared
 
 
@@ -345,9 +345,9 @@ def _warn_of_idle(options: FitOptions, *, with_states: bool) -> None:
 def _warn_of_collapse(agreed: Consensus, k: int) -> None:
     if agreed.collapsed is not None:
         text = (
-            f"The restarts agree on {agreed.collapsed} domains at most, not on {k}, which have "
-            f"{agreed.labels.size / k:,.1f} spots each on average. The fit starts from the restart that is most "
-            f"similar to all others instead. Lower {option('k')} to fit domains on which restarts agree."
+            f"The restarts agree on {agreed.collapsed} domain{'s' if agreed.collapsed > 1 else ''} at most, not on {k}, "
+            f"which have {agreed.labels.size / k:,.1f} spots each on average. The fit starts from the restart that is "
+            f"most similar to all others instead. Lower {option('k')} to fit domains on which restarts agree."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
 

@@ -4,6 +4,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
@@ -27,6 +28,9 @@ _ALIKE = 0.15
 _COMPARED = 20_000  # spots of a section, at most, that are compared with their neighbours
 _FEWEST = 1_000  # spots of a section: of fewer, chance alone can make such a correlation, or hide it
 _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
+_NUMBERED = (
+    0.25  # of the spacing of spots: whole numbers for z that lie closer number the planes instead of placing them
+)
 
 
 class SpatialGraph(NamedTuple):
@@ -71,7 +75,7 @@ def build_graph(
     with progress.stage("graph") as stage:
         pattern = join_spots(section, settings) if weights is None else weights
         if settings.beta > 0.0:
-            _warn_of_isolated(pattern, "choose another graph" if section.graph is not None else advice)
+            _warn_of_isolated(pattern, xy, samples, "choose another graph" if section.graph is not None else advice)
         if weights is None:
             weights = weigh_edges(pattern, xy, borders.normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
@@ -123,11 +127,14 @@ def layered_edges(
     return weigh_by_layers(pattern, section.coordinates, forms, anisotropy=settings.anisotropy, beta=settings.beta)
 
 
-def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: sp.csr_matrix) -> None:
+def warn_of_places(
+    section: Section, features: np.ndarray | sp.spmatrix, graph: sp.csr_matrix, settings: GraphSettings
+) -> None:
     """Warn of sections in which spots are hardly more like their neighbours than like any others.
 
     Their places are wrong, or their molecules too few. Nothing else says so: a fit of shuffled coordinates, or of
-    fields of view that lie over each other, converges.
+    fields of view that lie over each other, converges. So does one of planes that are numbered instead of placed along
+    z, of which the user is warned too.
 
     Parameters
     ----------
@@ -137,7 +144,12 @@ def warn_of_places(section: Section, features: np.ndarray | sp.spmatrix, graph: 
         (n, d) of single spots; sparse ones are not looked at.
     graph
         (n, n) the spots that are joined.
+    settings
+        Of the graph.
     """
+    if section.graph is None:
+        for spots in section.neighbourhood_groups(across=settings.across_sections):
+            _warn_of_numbered_planes(section.coordinates[spots])
     if not isinstance(features, np.ndarray):
         return
     found = {}
@@ -208,14 +220,43 @@ def _within_samples(graph: sp.csr_matrix, codes: np.ndarray) -> sp.csr_matrix:
     return only_edges(graph, ~crossing)
 
 
-def _warn_of_isolated(pattern: sp.csr_matrix, advice: str) -> None:
-    isolated = int((np.diff(pattern.indptr) == 0).sum())
+def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.ndarray], advice: str) -> None:
+    lonely = np.diff(pattern.indptr) == 0
+    isolated = int(lonely.sum())
     if not isolated:
+        return
+    shared = np.zeros(len(xy), dtype=bool)
+    for spots in samples:
+        shared[spots] = pd.DataFrame(xy[spots]).duplicated(keep=False)
+    if shared[lonely].sum() > isolated / 2:
+        text = (
+            f"{isolated:,} spots have no neighbour, most of which share their place with others: more lie there than "
+            f"a spot has neighbours. Correct these places, or leave such spots out with {option('mask')}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
         return
     text = "1 spot has no neighbour; its domain follows from its features alone. To join it, "
     if isolated > 1:
         text = f"{isolated:,} spots have no neighbour; their domains follow from their features alone. To join them, "
     warnings.warn(InputWarning(f"{text}{advice}."), stacklevel=2)
+
+
+def _warn_of_numbered_planes(coordinates: np.ndarray) -> None:
+    """Warn of spots (n, 3) that are joined, and whose z seems to be the number of their plane."""
+    if coordinates.shape[1] < 3:
+        return
+    planes = np.unique(coordinates[:, 2])
+    if planes.size < 2 or planes[0] not in {0.0, 1.0} or (np.diff(planes) != 1.0).any():
+        return
+    spacing = _spacing([coordinates[coordinates[:, 2] == z, :2] for z in planes])
+    if _NUMBERED * spacing < 1.0:
+        return
+    text = (
+        f"The third axis of {option('spatial_key')} has the numbers {planes[0]:g} to {planes[-1]:g}, while "
+        f"neighbouring spots of a plane are {spacing:.3g} apart (median), so that spots of several planes count as if "
+        "they lay at the same place. If it numbers the sections, multiply it by their distance in the unit of x and y."
+    )
+    warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _count_across(section: Section, graph: sp.csr_matrix) -> int:
@@ -240,9 +281,14 @@ def _count_across(section: Section, graph: sp.csr_matrix) -> int:
 def _spacings(section: Section) -> tuple[float, float]:
     """Median distance of a spot to the nearest other one of its section, and to the nearest of another section."""
     xyz, parts = section.coordinates, section.spots_of_samples()
-    own = [nearest(cKDTree(xyz[spots]), xyz[spots], 2)[0][:, 1] for spots in parts if spots.size > 1]
     other = []
     for spots in parts:
         rest = np.setdiff1d(np.arange(xyz.shape[0]), spots, assume_unique=True)
         other.append(nearest(cKDTree(xyz[rest]), xyz[spots], 1)[0][:, 0])
-    return float(np.median(np.concatenate(own))) if own else 0.0, float(np.median(np.concatenate(other)))
+    return _spacing([xyz[spots] for spots in parts]), float(np.median(np.concatenate(other)))
+
+
+def _spacing(parts: list[np.ndarray]) -> float:
+    """Median distance of a spot to the nearest other one of its part, (m, d) each; 0 where none has two."""
+    own = [nearest(cKDTree(places), places, 2)[0][:, 1] for places in parts if len(places) > 1]
+    return float(np.median(np.concatenate(own))) if own else 0.0

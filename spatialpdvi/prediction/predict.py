@@ -150,7 +150,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
         weights=edges,
     )
     patching = graph.patching
-    warn_of_places(section, raw, patching.graph)
+    warn_of_places(section, raw, patching.graph, settings)
     prior_weight = None if model.states is None else model.states.prior_weight
     start = Start(labels, model.lam, model.hyperparameters, prior_weight)
     problem = start.problem(wrap_features(features[patching.order]), patching.patches)

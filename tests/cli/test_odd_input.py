@@ -80,6 +80,17 @@ def test_isolated_spots(section):
 
 
 @pytest.mark.cli
+def test_many_spots_at_one_place(section):
+    section.obsm["spatial"][:100] = section.obsm["spatial"][0]
+    with pytest.warns(InputWarning) as caught:
+        _fit(section)
+    said = [str(w.message) for w in caught]
+    assert len(said) == 2
+    assert said[0].startswith("99 of 600 spots have the same coordinates")
+    assert said[1].endswith("Correct these places, or leave such spots out with `mask`.")
+
+
+@pytest.mark.cli
 @pytest.mark.parametrize(
     "labels",
     [

@@ -184,7 +184,9 @@ def test_every_command_asks_for_one_table_of_several(toy_section, tmp_path, comm
     sdata = write_spatialdata(tmp_path / "s.zarr", {"bins": toy_section, "cells": toy_section[:50].copy()}, 2)
     assert "found 2: 'bins', 'cells'. Name one of these with --table." in refusal(*command, sdata)
     assert "found no 'spots', but 'bins', 'cells'." in refusal(*command, sdata, "--table", "spots")
-    assert "found none in the input. Leave out --table." in refusal(*command, "a.h5ad", "--table", "bins")
+    assert "found none among the sections: 'a.h5ad'. Leave out --table." in refusal(
+        *command, "a.h5ad", "--table", "bins"
+    )
 
 
 def test_tables_of_several_spatialdata_stores(toy_section, tmp_path):

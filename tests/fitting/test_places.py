@@ -7,6 +7,10 @@ import scipy.sparse as sp
 
 from spatialpdvi import InputWarning, fit, predict
 from spatialpdvi.graph.build import warn_of_places
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.section import read_section
+from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.options.stages import GraphSettings
 from spatialpdvi.synthetic import simulate
 
 FAST = {"k": 3, "n_init": 1, "n_top_genes": 60, "states": "off"}
@@ -53,4 +57,28 @@ def test_a_given_graph_that_joins_others_is_named(section):
 
 def test_few_spots_and_sparse_features_say_nothing(section):
     fit(_shuffled(section)[:900].copy(), **FAST)
-    warn_of_places(None, sp.csr_matrix((5, 5)), sp.csr_matrix((5, 5)))
+    read = read_section(AnnDataSource(_shuffled(section)))
+    graph = sp.csr_matrix((section.n_obs, section.n_obs))
+    warn_of_places(read, sp.csr_matrix(graph), graph, GraphSettings.of(FitOptions(**FAST)))
+
+
+def _planes(section, z, *, step=1.0):
+    """The section in five planes, one above the other, and the name of each spot's plane."""
+    plane = np.arange(section.n_obs) % 5
+    adata = section.copy()
+    adata.obsm["spatial"] = np.column_stack([step * section.obsm["spatial"], np.asarray(z)[plane]])
+    adata.obs["plane"] = [f"plane {number}" for number in plane]
+    return adata
+
+
+def test_planes_that_are_numbered_instead_of_placed_are_warned_of(section):
+    numbered = r"^The third axis of `spatial_key` has the numbers 0 to 4, while neighbouring spots of a plane are \d"
+    fit(_planes(section, range(5), step=0.04), **FAST)  # as far apart as the spots
+    fit(_planes(section, range(5)), **FAST, sample_key="plane")  # no spot has neighbours in another plane
+    fit(_planes(section, np.arange(5) * 25.0), **FAST)
+    with pytest.warns(InputWarning, match=numbered):
+        result = fit(_planes(section, range(5)), **FAST)
+    with pytest.warns(InputWarning, match=numbered):
+        fit(_planes(section, range(5)), **FAST, sample_key="plane", across_sections=True)
+    with pytest.warns(InputWarning, match=numbered):
+        predict(_planes(section, range(5)), model=result.model)

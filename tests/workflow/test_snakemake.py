@@ -263,7 +263,9 @@ def test_a_config_that_cannot_be_used_is_refused_before_any_job(project, snakema
 def test_a_cell_of_the_table_that_cannot_be_used_is_named_before_any_job(project, snakemake):
     project.config(k=4)
     project.samples("sample\tpath\tk", "one\ta/section.h5ad\t4.5")
-    expected = "Expected a number from 2, a range such as 4:15, auto, or a list of these with commas as k of sample 'one'"
+    expected = (
+        "Expected a number from 2, a range such as 4:15, auto, or a list of these with commas as k of sample 'one'"
+    )
     assert expected in " ".join(snakemake(project.folder, code=1).split())
     assert not (project / "results").exists()
 

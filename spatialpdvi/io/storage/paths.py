@@ -306,8 +306,9 @@ def choose_tables(paths: Sequence[Path], table: str | None) -> list[Path]:
     if not any(location.tables for location in locations):
         raise InputError(
             f"a SpatialData store with {option_named('table', table)}",
-            "none in the input",
-            f"Leave out {option_named('table')}.",
+            f"none among the sections: {list_keys(map(str, paths))}",
+            f"Leave out {option_named('table')}. Of another input, give the folder of the table: "
+            f"{str(Path('cells.zarr') / 'tables' / table)!r}.",
         )
     return [location.table(table, by_option=True) for location in locations]
 
