@@ -4,7 +4,6 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
@@ -225,10 +224,12 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
     isolated = int(lonely.sum())
     if not isolated:
         return
-    shared = np.zeros(len(xy), dtype=bool)
+    n_shared = 0
     for spots in samples:
-        shared[spots] = pd.DataFrame(xy[spots]).duplicated(keep=False)
-    if shared[lonely].sum() > isolated / 2:
+        if lonely[spots].any() and spots.size > 1:
+            distance, _ = nearest(cKDTree(xy[spots]), xy[spots[lonely[spots]]], 2)
+            n_shared += int((distance[:, 1] == 0.0).sum())
+    if n_shared > isolated / 2:
         text = (
             f"{isolated:,} spots have no neighbour, most of which share their place with others: more lie there than "
             f"a spot has neighbours. Correct these places, or leave such spots out with {option('mask')}."
