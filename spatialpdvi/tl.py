@@ -234,10 +234,10 @@ def transfer(
         "spots": each spot has the domain of the nearest fitted spot. "smooth": it has the domain with the largest
         interpolated posterior.
     max_distance
-        Spots farther from every fitted spot have no domain, in the unit of the fit's coordinates; by default the median
-        distance of a fitted spot to its fourth neighbour.
+        Largest distance from the nearest fitted spot, in the unit of the fit's coordinates; spots that are farther have
+        no domain. By default it is the median distance of a fitted spot to its fourth neighbour.
     scale
-        What the coordinates of ``adata`` are multiplied by to be in the unit of the fit.
+        Factor that brings the coordinates of ``adata`` to the unit of the fit, such as pixels per micrometre.
     spatial_key
         Coordinates of ``adata``; by default under the name that the fit was given.
     label_key

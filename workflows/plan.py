@@ -214,12 +214,11 @@ class Plan:
         self.fitted = {found.name: found for found in self._all_fitted()}
 
     def _check(self) -> None:
-        _check_k(self.config["k"], "`k` of the config")
+        _check_k(self.config["k"])
         for sample in self.samples.values():
             if set("{}") & set(sample.path):
                 msg = f"Expected a path without braces, which Snakemake fills in, found {sample.path!r}. Rename it."
                 raise PlanError(msg)
-            _check_k(sample.own.get("k", 2), f"`k` of sample {sample.name}")
             _check_options(self.own_options(sample.name), f"in the table, for sample {sample.name},")
             if self.is_joint:
                 self._check_joint(sample)
@@ -493,12 +492,12 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _check_k(asked: Any, where: str) -> None:
+def _check_k(asked: Any) -> None:
     # YAML 1.1 reads 4:15 as a number to base 60: 255
     wrong = [k for k in (asked if isinstance(asked, list) else [asked]) if isinstance(k, int) and k >= 60]
     if wrong:
         msg = (
-            f'Expected {where} to be below 60 or quoted, found {wrong[0]}. Quote a range ("4:15"), which YAML takes '
-            "for a time of day, and numbers from 60 on."
+            f'Expected `k` of the config to be below 60 or quoted, found {wrong[0]}. Quote a range ("4:15"), which YAML '
+            "takes for a time of day, and numbers from 60 on."
         )
         raise PlanError(msg)

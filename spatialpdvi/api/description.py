@@ -180,7 +180,7 @@ def describe_files(
     from spatialpdvi.io.storage.locks import claimed
 
     if not paths:
-        raise InputError("at least one fitted file", "none")
+        raise InputError("at least one fitted file", "none", "Give the path of one.")
     progress = progress_of(progress)
     options = DescribeOptions(
         keys=Keys(key_added),

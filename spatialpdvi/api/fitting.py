@@ -263,7 +263,7 @@ def fit_files(
         raise InputError(
             f"no {option('sample_key')} with several files",
             repr(chosen.sample_key),
-            "Each file is a section by itself.",
+            "Leave it out: each file is a section by itself.",
         )
     with made_folder(output, n_files=len(paths)):
         result = _fit_located(

@@ -109,7 +109,7 @@ def report_files(
 
 def _distinct(paths: Sequence[str | Path]) -> list[Location]:
     if not paths:
-        raise InputError("at least one fitted file", "none")
+        raise InputError("at least one fitted file", "none", "Give the path of one.")
     # a path like "." has no name that the section could be called by
     files = [file if file.path.name not in {"", ".."} else locate(file.real) for file in locate_all(paths)]
     check_once(files)

@@ -96,7 +96,7 @@ def write_domain_table(
     check_table(output)
     files = locate_all(paths)
     if not files:
-        raise InputError("at least one fitted file", "none")
+        raise InputError("at least one fitted file", "none", "Give the path of one.")
     tables = {}
     for name, file in zip(different_names(files), files, strict=True):
         with H5adSource(file) as source:

@@ -50,10 +50,11 @@ def transfer(
         "spots": each spot has the domain of the nearest fitted spot, which for a bin of the fit is the bin that it lies
         in. "smooth": it has the domain with the largest interpolated posterior, so that borders run between spots.
     max_distance
-        Spots farther from every fitted spot have no domain, in the unit of the fit's coordinates; by default the median
-        distance of a fitted spot to its fourth neighbour, which is the spacing of a lattice.
+        Largest distance from the nearest fitted spot, in the unit of the fit's coordinates; spots that are farther have
+        no domain. By default it is the median distance of a fitted spot to its fourth neighbour, which is the spacing
+        of a lattice.
     scale
-        What the coordinates of ``adata`` are multiplied by to be in the unit of the fit.
+        Factor that brings the coordinates of ``adata`` to the unit of the fit, such as pixels per micrometre.
     spatial_key, sample_key
         Coordinates of ``adata``, and its column of ``obs`` with the section of each spot; by default under the names
         that the fit was given. Sections are matched by name.

@@ -25,7 +25,9 @@ __all__ = ["describe"]
 
 @click.command()
 @click.argument("sections", type=FILE, nargs=-1, required=True, metavar="SECTION...")
-@click.option("--by", help="Column of obs whose share in each domain is counted, such as cell_type. Default: none.")
+@click.option(
+    "--by", help="Column of obs with types, such as cell_type, whose shares in each domain are counted. Default: none."
+)
 @click.option(
     "--condition",
     help="Column of obs with the condition of each section. Shares are compared between conditions, with the sections "

@@ -86,7 +86,8 @@ _MOST_SECTIONS, _WIDEST = 12, 100  # rows and letters of the table of sections t
     "--checkpoint",
     type=FILE,
     help="Folder in which the state of the fit is saved while it runs, so that it can be resumed. It is removed when "
-    "all results are written. Default: no checkpoint.",
+    "all results are written, unless the fit stopped at --max-epochs and can be resumed with more. Default: no "
+    "checkpoint.",
 )
 @click.option("--checkpoint-every", type=int, help="Number of epochs between two checkpoints. Default: 10.")
 @click.option(

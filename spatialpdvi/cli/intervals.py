@@ -31,7 +31,9 @@ _MOST = 40  # rows that are printed
 @click.option(
     "--gene", "genes", multiple=True, help="Name of a gene; may be given repeatedly. Default: marker genes (-n)."
 )
-@click.option("--n-genes", "-n", default=3, show_default=True, help="Marker genes of each domain, without --gene.")
+@click.option(
+    "--n-genes", "-n", default=3, show_default=True, help="Number of marker genes of each domain, without --gene."
+)
 @click.option(
     "--contrast",
     "contrasts",
@@ -41,8 +43,8 @@ _MOST = 40  # rows that are printed
 )
 @click.option(
     "--by",
-    help="Column of obs whose share in each domain is given, such as cell_type. Default: the cell states, if domains "
-    "share any.",
+    help="Column of obs with types, such as cell_type, whose shares in each domain are given. Default: the cell "
+    "states, if domains share any.",
 )
 @click.option(
     "--of",
@@ -60,7 +62,9 @@ _MOST = 40  # rows that are printed
     "The last three are for comparison, since they are too sure; linear-response and implicit need a fit with "
     "--save-graph, and implicit at most 20 domains and up to a minute for each gene.",
 )
-@click.option("--level", default=0.9, show_default=True, help="Probability of the intervals.")
+@click.option(
+    "--level", default=0.9, show_default=True, help="Probability with which an interval is to contain the true value."
+)
 @click.option(
     "--output",
     "-o",

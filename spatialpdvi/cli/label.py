@@ -57,7 +57,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
     help="Column of obs, such as annotation, whose most frequent value in a domain becomes its name; equal names are "
     "numbered. Default: not used.",
 )
-@click.option("--merge", is_flag=True, help="Unite domains that would share a name. Default: off.")
+@click.option("--merge", is_flag=True, help="Merge domains that would share a name. Default: off.")
 @_shared
 def rename(section: Path, *, names: Path | None, from_key: str | None, merge: bool, **shared: Any) -> None:
     """Rename the domains of SECTION, from a table or from an annotation.
@@ -88,7 +88,7 @@ def rename(section: Path, *, names: Path | None, from_key: str | None, merge: bo
 @click.option("--name", help="Name of the union. Default: the names of the domains, joined by +.")
 @_shared
 def merge(section: Path, *, domain: tuple[str, ...], name: str | None, **shared: Any) -> None:
-    """Unite domains of SECTION.
+    """Merge domains of SECTION.
 
     Their posteriors add. The union takes the place and the colour of the first of them.
 
@@ -116,7 +116,7 @@ def merge(section: Path, *, domain: tuple[str, ...], name: str | None, **shared:
 def split(
     section: Path, *, domain: str, into: int, seed: int, memory: str | None, threads: int | None, **shared: Any
 ) -> None:
-    """Cut one domain of SECTION into parts, by a fit inside it with the options of the fit.
+    """Split one domain of SECTION into parts, by a fit inside it with the options of the fit.
 
     The parts of 3 are called 3.1, 3.2 and so on, the largest first. Their posteriors sum to that of the domain. All
     other domains stay as they are.
@@ -142,7 +142,7 @@ def split(
     "--min-spots",
     default=30,
     show_default=True,
-    help="Smallest part that becomes a domain; the spots of smaller ones go to the nearest that does.",
+    help="Fewest spots of a part that becomes a domain; those of smaller parts go to the nearest that does.",
 )
 @_shared
 def pieces(section: Path, *, domain: str, min_spots: int, **shared: Any) -> None:

@@ -115,7 +115,7 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     )
     certificate = result.certificate
     echo(
-        f"certificate: {certificate.reason} {certificate.epochs} sweeps; posteriors within "
+        f"certificate: {certificate.reason} {certificate.epochs} epochs; posteriors within "
         f"{certificate.stationarity_posterior:.1e} (tolerance {certificate.tolerance:.0e})."
     )
     print_written([written], key)

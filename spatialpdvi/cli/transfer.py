@@ -37,14 +37,15 @@ __all__ = ["transfer"]
 @click.option(
     "--max-distance",
     type=float,
-    help="Spots farther from every fitted spot have no domain; in the unit of SECTION. Default: the median distance of "
-    "a fitted spot to its fourth neighbour, which is the spacing of a lattice.",
+    help="Largest distance from the nearest fitted spot, in the unit of SECTION; spots that are farther have no "
+    "domain. Default: the median distance of a fitted spot to its fourth neighbour, which is the spacing of a "
+    "lattice.",
 )
 @click.option(
     "--scale",
     default=1.0,
     show_default=True,
-    help="What the coordinates of --to are multiplied by to be in the unit of SECTION, such as micrometres and pixels.",
+    help="Factor that brings the coordinates of --to to the unit of SECTION, such as pixels per micrometre.",
 )
 @click.option("--spatial-key", help="Key in obsm of the coordinates in --to, or columns. Default: as in the fit.")
 @click.option("--sample-key", help="Column of obs in --to that names the section of each spot. Default: as in the fit.")

@@ -308,7 +308,7 @@ def _start(n_workers: int, name: str) -> Iterator[Cluster]:
     from distributed import Client, LocalCluster
 
     if n_workers < 1:
-        raise InputError("a Dask cluster local:N with at least one worker", repr(name))
+        raise InputError("a Dask cluster local:N with at least one worker", repr(name), "Give local:2, for example.")
     # no memory limit, which would kill workers although the computer has memory left; the dashboard takes a free port
     with (
         LocalCluster(
@@ -340,7 +340,7 @@ def _client(where: str) -> Any:
                 "Start the scheduler with a scheduler file, then run again.",
             ) from error
     else:
-        raise InputError(f"the Dask cluster to be {_FORMS}", repr(where))
+        raise InputError(f"the Dask cluster to be {_FORMS}", repr(where), "Give local:2, for example.")
     try:
         return Client(**arguments, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError) as error:

@@ -70,11 +70,12 @@ def majority_names(
         ties = [repr(label_names[int(label)]) for label in np.flatnonzero(row == top)]
         if top and len(ties) > 1:
             listed = " and ".join(_first(ties))
-            text = f"Domain {name!r} has as many spots with the labels {listed}. It is named {new!r}."
+            text = f"Domain {name!r} has equally many spots with the labels {listed}. It is named {new!r}."
             warnings.warn(InputWarning(text), stacklevel=2)
     alone = [repr(name) for name, top in zip(names, most, strict=True) if not top]
     if alone:
-        text = f"No spot of domain {', '.join(_first(alone))} has a label. It keeps its name."
+        which, keeps = ("domain", "It keeps its name") if len(alone) == 1 else ("domains", "They keep their names")
+        text = f"No spot of {which} {', '.join(_first(alone))} has a label. {keeps}."
         warnings.warn(InputWarning(text), stacklevel=2)
     return found
 

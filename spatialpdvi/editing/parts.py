@@ -169,7 +169,7 @@ def connected_parts(section: Section, own: np.ndarray, pattern: sp.csr_matrix, s
     expected = f"at least two connected parts with {smallest:,} spot{'s' * (smallest != 1)} or more"
     if n_found == 1:
         found = f"one part, with {spots.size:,} spot{'s' * (spots.size != 1)}"
-        raise InputError(expected, found, "Leave the domain as it is, or divide it with `spatialpdvi label split`.")
+        raise InputError(expected, found, "Leave the domain as it is, or split it with `spatialpdvi label split`.")
     if large.size < 2:
         listed = ", ".join(f"{size:,}" for size in np.sort(sizes)[::-1][:5]) + (", ..." if n_found > 5 else "")
         advice = f"Lower {option('min_spots')}, or leave the domain as it is."

@@ -122,8 +122,8 @@ class FitOptions:
         default=None,
         metadata={
             "help": "Fewest counts of a spot that is fitted, or auto to leave out the spots off the tissue: those that "
-            "lie together at the outside and whose counts are a mode of their own, several times lower than that of "
-            "the tissue. Default: no limit.",
+            "lie together at the outside and whose counts form a peak of their own, at less than about a quarter of "
+            "the counts of the tissue. Default: no limit.",
             "group": "Input",
             "type": str,
         },
@@ -146,7 +146,10 @@ class FitOptions:
         group="Features",
     )
     clip: float = _option(
-        10.0, "Upper limit of scaled expression values. Larger values are set to it.", group="Features"
+        10.0,
+        "Upper limit of scaled expression values, in standard deviations of the gene from 0. Larger values are set to "
+        "it.",
+        group="Features",
     )
     n_pcs: int | None = _option(
         None,
@@ -159,7 +162,7 @@ class FitOptions:
         None,
         "Number of nearest spots over which features are averaged; 0 turns smoothing off. Default: the number that "
         "best predicts the features of a spot from its neighbours. Where domains share cell states, only the restarts "
-        "see averages.",
+        "use averaged features.",
         group="Features",
     )
     correct: str = _option(
@@ -191,13 +194,13 @@ class FitOptions:
         None,
         "Number of Gaussian mixture restarts at each of three smoothing scales. A third as many k-means restarts are "
         "added. Default: 6 where domains share cell states; otherwise 192 up to 781 spots, then fewer (48 at 3,125 "
-        "spots), and 6 from 25,000 spots on or where the best restart is kept.",
+        f"spots), and 6 from 25,000 spots on or with {option('restarts', 'best')}.",
         group="Start",
     )
     restarts: str = _option(
         "merge",
         "merge fits once, from the consensus of the restarts; best also fits from each restart and keeps the fit with "
-        "the lowest F.",
+        "the lowest objective F.",
         group="Start",
     )
 
@@ -209,8 +212,8 @@ class FitOptions:
     )
     flow_neighbors: int = _option(
         100,
-        f"Number of nearest spots of a flow direction. With {option('states')}, only {option('save_graph', True)} "
-        "needs flow directions.",
+        "Number of nearest spots from which the flow direction of a spot, that of the border near it, is computed. "
+        f"With {option('states')}, only {option('save_graph', True)} needs flow directions.",
         group="Graph",
     )
     across_sections: bool = _option(
@@ -225,11 +228,15 @@ class FitOptions:
         "Default: the graph is built from the coordinates.",
         group="Graph",
     )
-    tau: float = _option(1.0, "Weight of feature similarity in the edge weights.", group="Graph")
+    tau: float = _option(
+        1.0,
+        "Weight of feature similarity in the edge weights; without effect where domains share cell states.",
+        group="Graph",
+    )
     anisotropy: float = _option(
         0.8,
         f"With {option('states')}, how much the weight of an edge depends on its direction: along the layers of the "
-        "tissue it gains up to this part, across them it loses as much. 0 to 1.",
+        "tissue it is larger by up to this fraction, across them smaller. 0 to 1.",
         group="Graph",
     )
     beta: float = _option(
@@ -240,35 +247,40 @@ class FitOptions:
         default="auto",
         metadata={
             "help": "Number of cell states that domains share, 2 to 1,000: a domain is then a composition of states, "
-            "and features are fitted without smoothing. auto has 20 or more, and none where there are too few spots or "
-            "molecules, or spots tell no states apart; off fits a mean profile of averaged features for each domain.",
+            "and features are fitted without smoothing. auto takes 20 or more, and none where there are too few spots "
+            "or molecules, or where features of single spots do not tell states apart; off fits a mean profile of "
+            "averaged features for each domain.",
             "group": "Model",
             "type": str,
         },
     )
     search: int | None = _option(
         None,
-        f"Rounds of the search for the lowest F with {option('states')}. Each proposes changes of the best domains so "
-        "far and fits the most promising ones; 0 takes the best of the starts. Default: 10, and 3 from 20,000 "
-        "spots on, of which a sample is searched.",
+        f"Rounds of the search for the lowest objective F with {option('states')}. Each proposes changes of the best "
+        "domains so far and fits the most promising ones; 0 takes the best of the starts. Default: 10, and 3 from "
+        "20,000 spots on, of which a sample is searched.",
         group="Start",
     )
 
     n_patches: int | None = _option(
         None,
-        "Number of patches that the spots are divided into. Default: 30 for 150,000 spots. The default grows with the "
-        f"cube root of the number of spots, and is multiplied by {option('batch_patches')}.",
+        "Number of patches that the spots are divided into; the solver visits one after the other. Default: "
+        "30 for 150,000 spots. The default grows with the cube root of the number of spots, and is multiplied by "
+        f"{option('batch_patches')}.",
         group="Patches",
     )
     cross_patch_edges: bool = _option(True, "Keep the edges between spots of different patches.", group="Patches")
 
     solver: str = _option("p2dvi", f"Algorithm that fits the model, one of {', '.join(SOLVERS)}.", group="Solver")
     batch_patches: int | None = _option(
-        None, "Number of patches updated at once (mini-batch solvers only). Default: 1.", group="Solver"
+        None,
+        "Number of patches updated at once (all solvers but cavi, rs-cavi and memoized). Default: 1.",
+        group="Solver",
     )
     inner_rounds: int | None = _option(
         None,
-        "Number of rounds of local updates in each visit of a patch (mini-batch solvers only). Default: 3.",
+        "Number of rounds of local updates in each visit of a patch (all solvers but cavi, rs-cavi and "
+        "memoized). Default: 3.",
         group="Solver",
     )
     duals: str | None = _option(

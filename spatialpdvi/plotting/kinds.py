@@ -202,7 +202,7 @@ KINDS = {
     ),
     "confidence": Kind(
         _confidence,
-        "Draw the confidence of each spot: the largest probability of its posterior.",
+        "Draw the confidence of each spot: the posterior of its domain.",
         options=(*_MAP, "calibrated"),
     ),
     "entropy": Kind(_entropy, "Draw the entropy of each spot's posterior, in nats."),
@@ -213,7 +213,7 @@ KINDS = {
     ),
     "flow": Kind(
         _flow,
-        """Draw flow directions as strokes over the domains; for a section in space, border normals as arrows.
+        """Draw flow directions as strokes over the domains; for a section in 3-D, border normals as arrows.
 
         There is one stroke for each square of a grid: that of the spot nearest to its middle. Strokes have no head,
         because the directions g and -g give the same edge weights. An arrow is as long as the part of its normal in

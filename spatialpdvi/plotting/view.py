@@ -156,6 +156,5 @@ def check_alpha(alpha: float | None, *, image: bool) -> None:
     if alpha is not None and not 0 < read_kind("alpha", alpha, float) <= 1:
         raise InputError("above 0 and at most 1", f"{alpha}", "Give 0.6, for example.", option="alpha")
     if alpha is not None and not image:
-        raise InputError(
-            f"{option('image')} with {option('alpha')}", "none", "Spots are opaque where no image is below them."
-        )
+        advice = f"Leave {option('alpha')} out: spots are opaque where no image is below them."
+        raise InputError(f"{option('image')} with {option('alpha')}", "none", advice)

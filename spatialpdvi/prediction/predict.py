@@ -54,7 +54,7 @@ _SHOWN = (
 _MORE_NEIGHBORS = f"fit a model with a larger {option('n_neighbors')}"
 _REASONS = {
     Stop.CONVERGED: "Converged: the domains are the model's, and every posterior is stationary within the tolerance.",
-    Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} sweeps.",
+    Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} epochs.",
     Stop.NOT_FINITE: "Not converged: the objective is not finite; the features are too large.",
 }
 
@@ -259,7 +259,7 @@ def _check_genes(section: Section, genes: GeneProjection) -> int:
     if missing > _MISSED * n:
         text = (
             f"The section lacks {missing:,} of the model's {n:,} genes ({missing / n:.0%}); they count as 0 in every "
-            "spot."
+            "spot. Give the section with all genes that it has, or fit a model on the genes that both have."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
     return missing

@@ -160,7 +160,7 @@ def _section(material: Material, anchor: str, paths: Mapping[str, Path], most: i
         path=str(material.path),
         spots=spots,
         domains=filled,
-        epochs=f"{certificate.epochs} {'sweeps' if material.is_predicted else 'epochs'}{_whose(material)}",
+        epochs=f"{certificate.epochs} epochs{_whose(material)}",
         converged=certificate.converged,
         row=[f"{spots:,}", f"{filled}", *_summary(material), mean, f"{certificate.epochs}"],
         body=body,

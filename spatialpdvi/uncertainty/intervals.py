@@ -73,7 +73,10 @@ class IntervalOptions:
         if repeated:
             raise InputError("different genes", f"{repeated[0]!r} twice", "Name each gene once.")
         if self.of == "state" and self.method in _OF_DOMAINS:
-            raise InputError(f"one of {_OF_ALL} with {option('of', 'state')}", repr(self.method), option="method")
+            advice = f"Choose one of these, or {option('of', 'domain')}."
+            raise InputError(
+                f"one of {_OF_ALL} with {option('of', 'state')}", repr(self.method), advice, option="method"
+            )
         if self.by is not None and self.of == "state":
             wanted = f"no {option('by')} with {option('of', 'state')}"
             raise InputError(wanted, repr(self.by), "Shares are those of types in domains.")

@@ -254,7 +254,7 @@ class TestRename:
         with pytest.warns(InputWarning) as caught:
             table = spv.label(adata, Rename(from_key="organ"))
         assert [str(one.message) for one in caught] == [
-            "Domain '4' has as many spots with the labels 'a' and 'b'. It is named 'a'.",
+            "Domain '4' has equally many spots with the labels 'a' and 'b'. It is named 'a'.",
             "No spot of domain '3' has a label. It keeps its name.",
         ]
         assert table["domain"].tolist() == ["0", "1", "2", "3", "a"]
@@ -267,7 +267,7 @@ class TestRename:
         own = np.flatnonzero(adata.obs["pdvi_domain_fitted"] == "0")
         listed = " and ".join(f"'cell{number:03}'" for number in own[:3])
         assert str(caught[0].message) == (
-            f"Domain '0' has as many spots with the labels {listed} and {own.size - 3} others. It is named "
+            f"Domain '0' has equally many spots with the labels {listed} and {own.size - 3} others. It is named "
             f"'cell{own[0]:03}'."
         )
 

@@ -91,12 +91,13 @@ def test_cells_of_the_table(tmp_path):
     path = tmp_path / "samples.tsv"
     path.write_text(
         "# a note\nsample\tpath\tk\tseeds\tevaluate\tbeta\trep\tn_init\n"
-        "one\tx y.h5ad\t4:15\t0,1\tFALSE\t.5\tX_pca\t3\n\ntwo\tb.h5ad\t6, 7\t\t\t\t\t\n"
+        "one\tx y.h5ad\t4:15\t0,1\tFALSE\t.5\tX_pca\t3\n\ntwo\tb.h5ad\t6, 70\t\t\t\t\t\n"
     )
     one, two = plan.read_samples(str(path))
     own = {"k": "4:15", "seeds": [0, 1], "evaluate": False, "beta": 0.5, "rep": "X_pca", "n_init": 3}
     assert (one.name, one.path, one.own) == ("one", "x y.h5ad", own)
-    assert two.own == {"k": [6, 7]}
+    assert two.own == {"k": [6, 70]}
+    assert make_plan([one, two], k=4, seeds=[0]).ks("two") == ["6", "70"]
 
 
 def test_names_in_the_table_stay_text(tmp_path):

@@ -102,7 +102,9 @@ def read_sections(source: Source, keys: Keys, chosen: DescribedKeys, *, name: st
     for code, of_section in enumerate(names):
         spots = np.flatnonzero((codes == code) & (domains.codes >= 0))
         if not spots.size:
-            raise InputError(f"spots with a domain in section {of_section!r} of {source.name}", "none")
+            raise InputError(
+                f"spots with a domain in section {of_section!r} of {source.name}", "none", "Leave this section out."
+            )
         found.append(
             SectionDomains(
                 name=of_section,

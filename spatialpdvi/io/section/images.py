@@ -109,7 +109,8 @@ def _read(source: Source, name: str, library: Mapping[str, Any]) -> TissueImage:
         raise InputError(
             f"a number above 0 under {key!r} in {where}['scalefactors'] of {source.name}",
             f"{factors.get(key)!r:.60}" if key in factors else "no such key",
-            "It says how many pixels of the image a unit of the coordinates has.",
+            "It says how many pixels of the image a unit of the coordinates has. Read the section with "
+            "its scale factors.",
         )
     pixels = _pixels(np.asarray(images[size]))
     if pixels is None:

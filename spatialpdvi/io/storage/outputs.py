@@ -90,7 +90,7 @@ def check_is_folder(folder: Path) -> None:
 
 def not_a_folder(path: Path) -> InputError:
     """Return the error for a file in the place of a folder of the option ``output``."""
-    return InputError("a folder", f"the file {str(path)!r}", option="output")
+    return InputError("a folder", f"the file {str(path)!r}", "Choose another one, or remove the file.", option="output")
 
 
 def check_space(path: AnyPath, n_bytes: int) -> None:

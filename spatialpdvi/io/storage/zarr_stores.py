@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,10 +94,9 @@ def _format() -> Literal[2, 3]:
     """The format in which the installed anndata writes: 2 or 3."""
     import anndata
 
-    # the setting came with anndata 0.12, is deprecated in 0.13 and ends with 0.14, which writes format 3
-    unset = 2 if version("anndata").startswith("0.11.") else 3
+    # the setting is deprecated in anndata 0.13 and ends with 0.14, which writes format 3
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        return 3 if getattr(anndata.settings, "zarr_write_format", unset) == 3 else 2
+        return 3 if getattr(anndata.settings, "zarr_write_format", 3) == 3 else 2
 
 
 def consolidate(group: Any) -> None:

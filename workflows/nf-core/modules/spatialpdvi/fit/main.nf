@@ -2,7 +2,7 @@ process SPATIALPDVI_FIT {
     tag "${meta.id}"
     label 'process_medium'
 
-    // there is no container until the package is on bioconda
+    // there is no container until the package is on conda-forge
     conda "${moduleDir}/environment.yml"
 
     input:
@@ -26,7 +26,7 @@ process SPATIALPDVI_FIT {
     def target  = several ? "${prefix}" : "${prefix}/${prefix}.h5ad"
     """
     # folders that are writable in a container
-    export NUMBA_CACHE_DIR=./tmp/numba
+    export NUMBA_CACHE_DIR=\${NUMBA_CACHE_DIR:-./tmp/numba}
     export MPLCONFIGDIR=./tmp/matplotlib
     mkdir -p ${prefix}
 
