@@ -497,7 +497,7 @@ def _check_k(asked: Any) -> None:
     wrong = [k for k in (asked if isinstance(asked, list) else [asked]) if isinstance(k, int) and k >= 60]
     if wrong:
         msg = (
-            f'Expected `k` of the config to be below 60 or quoted, found {wrong[0]}. Quote a range ("4:15"), which YAML '
-            "takes for a time of day, and numbers from 60 on."
+            f'Expected `k` of the config to be below 60 or quoted, found {wrong[0]}. Quote a range ("4:15"), which '
+            "YAML takes for a time of day, and numbers from 60 on."
         )
         raise PlanError(msg)
