@@ -136,7 +136,7 @@ def test_coordinates_of_any_form(section, form):
 
 @pytest.mark.cli
 def test_coordinates_in_space(section):
-    section.obsm["spatial"] = np.column_stack([section.obsm["spatial"], np.arange(600) % 3])
+    section.obsm["spatial"] = np.column_stack([section.obsm["spatial"], 25.0 * (np.arange(600) % 3)])
     _fit(section, save_graph=True)
     assert section.obsm["pdvi_flow"].shape == (600, 3)
 

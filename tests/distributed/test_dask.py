@@ -237,9 +237,9 @@ def test_an_input_error_on_a_worker_is_raised_here_and_says_where_it_arose(pair)
 @pytest.mark.parametrize(
     ("where", "found"),
     [
-        ("local", r"^Expected the Dask cluster to be local:N .*, found 'local'\.$"),
-        ("local:0", r"^Expected a Dask cluster local:N with at least one worker, found 'local:0'\.$"),
-        ("127.0.0.1:8786", r"^Expected the Dask cluster to be local:N .*, found '127\.0\.0\.1:8786'\.$"),
+        ("local", r"^Expected the Dask cluster to be local:N .*, found 'local'\. Give local:2, for example\.$"),
+        ("local:0", r"^Expected a Dask cluster local:N with at least one worker, found 'local:0'\. Give local:2, "),
+        ("127.0.0.1:8786", r"^Expected the Dask cluster to be local:N .*, found '127\.0\.0\.1:8786'\. Give "),
         ("nothing.json", r"^Expected a scheduler file of Dask at 'nothing\.json', found FileNotFoundError: "),
         ("tcp://127.0.0.1:1", r"^Expected a Dask scheduler at 'tcp://127\.0\.0\.1:1', found .* Check its address, "),
     ],

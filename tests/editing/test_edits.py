@@ -466,7 +466,7 @@ class TestPieces:
         joined = np.zeros((adata.n_obs, adata.n_obs))
         joined[own[:-1], own[1:]] = joined[own[1:], own[:-1]] = 1.0
         adata.obsp["pdvi_connectivities"] = sp.csr_matrix(joined)
-        said = rf"with 1 spot or more, found one part, with {own.size} spots\. Leave the domain as it is, or divide it"
+        said = rf"with 1 spot or more, found one part, with {own.size} spots\. Leave the domain as it is, or split it"
         with pytest.raises(InputError, match=said):
             spv.label(adata, Pieces("1", min_spots=1))
 

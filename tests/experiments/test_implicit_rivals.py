@@ -89,7 +89,7 @@ def test_a_missing_package_of_r_is_named_and_the_others_go_on(rivals, monkeypatc
     experiment = importlib.import_module("implicit")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert experiment._nodal() is None
-    said = "The data set nodal is left out: R or its package boot is missing (r-cran-boot in Debian).\n"
+    said = "nodal is skipped: it needs R and its package boot (Debian: apt-get install r-cran-boot).\n"
     assert capsys.readouterr().out == said
     features, labels, _ = experiment._waveform()
     assert features.shape == (400, 22)

@@ -160,7 +160,7 @@ def aligned(toy_section):
     x, y = section.obsm["spatial"].T
     upper = x > np.median(x)
     section.obs["slice"] = np.where(upper, "upper", "lower")
-    section.obsm["xyz"] = np.column_stack([x - np.median(x) * upper, y, upper.astype(float)])
+    section.obsm["xyz"] = np.column_stack([x - np.median(x) * upper, y, 25.0 * upper])  # as far apart as spots
     return section
 
 
