@@ -286,8 +286,10 @@ def test_genes_that_a_subset_of_them_takes_away_are_told():
     [
         (
             ["--sample-key", "slice"],
-            "Expected no --sample-key with several files, found 'slice'. Leave it out: each file is a section by "
-            "itself.",
+            (
+                "Expected no --sample-key with several files, found 'slice'. Leave it out: each file is a section by "
+                "itself."
+            ),
         ),
         (
             ["-o", "no/where"],
