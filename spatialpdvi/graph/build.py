@@ -27,9 +27,7 @@ _ALIKE = 0.15
 _COMPARED = 20_000  # spots of a section, at most, that are compared with their neighbours
 _FEWEST = 1_000  # spots of a section: of fewer, chance alone can make such a correlation, or hide it
 _FEW_ACROSS = 0.1  # of the spots: where fewer have an edge into another section there is a warning
-_NUMBERED = (
-    0.25  # of the spacing of spots: whole numbers for z that lie closer number the planes instead of placing them
-)
+_NUMBERED = 0.25  # of the spacing of spots: planes that are 1 apart, and closer than this, seem to be numbered
 
 
 class SpatialGraph(NamedTuple):
@@ -229,7 +227,7 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
         if lonely[spots].any() and spots.size > 1:
             distance, _ = nearest(cKDTree(xy[spots]), xy[spots[lonely[spots]]], 2)
             n_shared += int((distance[:, 1] == 0.0).sum())
-    if n_shared > isolated / 2:
+    if n_shared > max(1, isolated / 2):
         text = (
             f"{isolated:,} spots have no neighbour, most of which share their place with others: more lie there than "
             f"a spot has neighbours. Correct these places, or leave such spots out with {option('mask')}."
