@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 import numpy as np
-from processes import changes
+from processes import changes, set_option
 from sections import PEERS, Section, chosen, labelled, parts, sections, simulated, thinned
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
@@ -44,7 +44,7 @@ HEADER = (
 @click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
-@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as smooth=18.")
+@set_option
 @click.option(
     "--parts", "of_parts", is_flag=True, help="Fit parts: halves of each section, of its spots and of its molecules."
 )

@@ -12,7 +12,7 @@ from typing import Any
 import anndata as ad
 import click
 import numpy as np
-from processes import changes
+from processes import changes, set_option
 from sections import Section, chosen, sections
 
 from spatialpdvi import FitOptions, InputWarning, fit_file
@@ -40,7 +40,7 @@ _LEAST = 1e-6  # keeps the log loss finite if a spot with a confidence of 1 is w
 @click.command()
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--only", multiple=True, help="Name of a section; repeatable. Default: all.")
-@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as states=off.")
+@set_option
 def main(seeds: int, only: tuple[str, ...], changed: tuple[str, ...]) -> None:
     """Print one row per section and the mean over sections."""
     warnings.simplefilter("ignore", InputWarning)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import click
 import numba
 import numpy as np
-from processes import changes, describe_machine
+from processes import changes, describe_machine, set_option
 
 from spatialpdvi import FitOptions, fit_file
 from spatialpdvi.distributed import Cluster, connect
@@ -62,7 +62,7 @@ class _Run(NamedTuple):
     "--section", type=click.Path(exists=True, path_type=Path), required=True, help="An h5ad file with counts."
 )
 @click.option("--k", default=22, show_default=True)
-@click.option("--set", "changed", multiple=True, help="An option of all fits as name=value, such as states=off.")
+@set_option
 @click.option("--workers", default="1,2,4", show_default=True)
 @click.option("--batch", default=2, show_default=True, help="Number of patches that are updated together.")
 @click.option("--kill-epoch", default=4, show_default=True, help="Epoch after which a worker is killed; 0 for none.")
@@ -89,10 +89,9 @@ def main(*, section: Path, k: int, changed: tuple[str, ...], workers: str, batch
                 warnings.simplefilter("always")
                 pid = min(cluster.run(os.getpid, dict.fromkeys(cluster.workers(), ())).values())
                 run = _fit(section, options, out, cluster, kill=(kill_epoch, pid))
-                _row("2 workers, one killed" if run.is_killed else "2 workers, none killed", run, here)
+                killed = "one killed" if run.is_killed else f"none killed, as the fit ended before epoch {kill_epoch}"
+                _row(f"2 workers, {killed}", run, here)
             print("\n" + "\n".join(str(warning.message) for warning in caught))
-            if not run.is_killed:
-                print(f"The fit ended before epoch {kill_epoch}, after which a worker is killed.")
         _carry(here)
     print(f"\n{time.perf_counter() - began:.0f} s in total")
 

@@ -31,6 +31,7 @@ __all__ = [
     "free_bytes",
     "run",
     "section_size",
+    "set_option",
 ]
 
 FIT_CODES = (0, 3)  # exit codes of a fit that wrote its result; 3 means that it has not converged
@@ -150,6 +151,11 @@ def section_size(path: Path) -> tuple[int, int, int]:
         is_sparse = isinstance(matrix, h5py.Group)
         spots, genes = matrix.attrs["shape"] if is_sparse else matrix.shape
         return int(spots), int(genes), int(matrix["data"].shape[0] if is_sparse else spots * genes)
+
+
+set_option = click.option(
+    "--set", "changed", multiple=True, metavar="NAME=VALUE", help="An option of all fits, such as states=off."
+)
 
 
 def changes(given: Iterable[str], *, fixed: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from processes import apart, changes, describe_machine, section_size
+from processes import apart, changes, describe_machine, section_size, set_option
 from scaling import exponent
 
 __all__ = ["fit_by_stages", "table"]
@@ -120,7 +120,7 @@ def _peak() -> int:
 @click.command()
 @click.argument("sections", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--k", default=20, show_default=True, help="Domains.")
-@click.option("--set", "changed", multiple=True, metavar="NAME=VALUE", help="An option of the fit, such as memory=4GB.")
+@set_option
 @click.option("--markers", is_flag=True, help="Find marker genes as well.")
 @click.option("--dask", help="Cluster of the fit, such as local:2.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="JSON file to which every fit is written.")

@@ -69,6 +69,7 @@ TEXTS = (
     *("layer", "spatial_key", "sample_key", "rep", "mask", "min_counts", "totals", "transform", "correct", "init"),
     *("restarts", "graph", "states", "solver", "duals", "memory", "key_added", "preset", "labels", "dask"),
 )
+_OPTIONS = (*SWITCHES, *NUMBERS, *TEXTS)
 # what the columns hold that have their own key in the config
 _CELLS = {
     "sample": "letters, digits, '.', '_' and '-', the first a letter or digit, and not joint, inputs or estimates,",
@@ -462,8 +463,8 @@ def _check_options(options: dict[str, Any], where: str) -> None:
         if name in RESERVED:
             msg = f"Expected options that the workflow does not set itself {where} found {name}. Leave it out."
             raise PlanError(msg)
-        if name not in (*SWITCHES, *NUMBERS, *TEXTS):
-            near = difflib.get_close_matches(name, (*SWITCHES, *NUMBERS, *TEXTS), 1)
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, _OPTIONS, 1)
             advice = f"Did you mean {near[0]}?" if near else "`spatialpdvi fit --help-all` lists them."
             msg = f"Expected options of `spatialpdvi fit` {where} found {name}. {advice}"
             raise PlanError(msg)

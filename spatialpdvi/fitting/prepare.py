@@ -344,11 +344,10 @@ def _warn_of_idle(options: FitOptions, *, with_states: bool) -> None:
 
 def _warn_of_collapse(agreed: Consensus, k: int) -> None:
     if agreed.collapsed is not None:
-        found = "1 domain" if agreed.collapsed == 1 else f"{agreed.collapsed} domains"
         text = (
-            f"The restarts agree on {found} at most, not on {k}, which have {agreed.labels.size / k:,.1f} spots each "
-            "on average. The fit starts from the restart that is most similar to all others instead. Lower "
-            f"{option('k')} to fit domains on which restarts agree."
+            f"The restarts agree on {agreed.collapsed} domain{'s' * (agreed.collapsed != 1)} at most, not on {k}, "
+            f"which have {agreed.labels.size / k:,.1f} spots each on average. The fit starts from the restart that is "
+            f"most similar to all others instead. Lower {option('k')} to fit domains on which restarts agree."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
 

@@ -144,7 +144,7 @@ def warn_of_places(
     settings
         Of the graph.
     """
-    if section.graph is None:
+    if section.graph is None and section.coordinates.shape[1] > 2:
         for spots in section.neighbourhood_groups(across=settings.across_sections):
             _warn_of_numbered_planes(section.coordinates[spots])
     if not isinstance(features, np.ndarray):
@@ -222,12 +222,11 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
     isolated = int(lonely.sum())
     if not isolated:
         return
-    n_shared = 0
+    n_shared = 0  # at the place of another of them
     for spots in samples:
-        if lonely[spots].any() and spots.size > 1:
-            distance, _ = nearest(cKDTree(xy[spots]), xy[spots[lonely[spots]]], 2)
-            n_shared += int((distance[:, 1] == 0.0).sum())
-    if n_shared > max(1, isolated / 2):
+        _, at_place = np.unique(xy[spots[lonely[spots]]], axis=0, return_counts=True)
+        n_shared += int(at_place[at_place > 1].sum())
+    if n_shared > isolated / 2:
         text = (
             f"{isolated:,} spots have no neighbour, most of which share their place with others: more lie there than "
             f"a spot has neighbours. Correct these places, or leave such spots out with {option('mask')}."
@@ -242,8 +241,6 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
 
 def _warn_of_numbered_planes(coordinates: np.ndarray) -> None:
     """Warn of spots (n, 3) that are joined, and whose z seems to be the number of their plane."""
-    if coordinates.shape[1] < 3:
-        return
     planes = np.unique(coordinates[:, 2])
     if planes.size < 2 or planes[0] not in {0.0, 1.0} or (np.diff(planes) != 1.0).any():
         return

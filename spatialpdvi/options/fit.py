@@ -49,6 +49,7 @@ SOLVERS = (
     "adam",
     "cv",
 )
+_OF_BATCHES = "all solvers but cavi, rs-cavi and memoized"  # those of mini-batches, of which options speak
 
 
 def _option(default: Any, text: str, *, group: str) -> Any:
@@ -274,13 +275,12 @@ class FitOptions:
     solver: str = _option("p2dvi", f"Algorithm that fits the model, one of {', '.join(SOLVERS)}.", group="Solver")
     batch_patches: int | None = _option(
         None,
-        "Number of patches updated at once (all solvers but cavi, rs-cavi and memoized). Default: 1.",
+        f"Number of patches updated at once ({_OF_BATCHES}). Default: 1.",
         group="Solver",
     )
     inner_rounds: int | None = _option(
         None,
-        "Number of rounds of local updates in each visit of a patch (all solvers but cavi, rs-cavi and "
-        "memoized). Default: 3.",
+        f"Number of rounds of local updates in each visit of a patch ({_OF_BATCHES}). Default: 3.",
         group="Solver",
     )
     duals: str | None = _option(

@@ -59,7 +59,7 @@ def test_few_spots_and_sparse_features_say_nothing(section):
     fit(_shuffled(section)[:900].copy(), **FAST)
     read = read_section(AnnDataSource(_shuffled(section)))
     graph = sp.csr_matrix((section.n_obs, section.n_obs))
-    warn_of_places(read, sp.csr_matrix(graph), graph, GraphSettings.of(FitOptions(**FAST)))
+    warn_of_places(read, graph, graph, GraphSettings.of(FitOptions(**FAST)))
 
 
 def _planes(section, z, *, step=1.0):

@@ -174,9 +174,8 @@ def test_one_of_several_tables_is_asked_for(tmp_path, make, version):
 
 def test_a_table_of_what_has_none(tmp_path, path, make, version):
     plain = write_zarr(tmp_path / "plain.zarr", make(), version)
-    with pytest.raises(
-        InputError, match=r"Expected a SpatialData store with `table='cells'`, found none among the sec"
-    ):
+    said = r"Expected a SpatialData store with `table='cells'`, found none among the sections: "
+    with pytest.raises(InputError, match=said):
         choose_tables([path, plain], "cells")
     for table in ("cells", None):
         with pytest.raises(InputError, match=r"Expected .* to be an h5ad file, found no such file"):

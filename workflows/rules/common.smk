@@ -14,12 +14,14 @@ from plan import Plan, PlanError, read_samples, read_switches, unusable
 
 def make_plan():
     """Return the plan; an error in the config or in the samples becomes a WorkflowError with its message."""
-    schema = json.loads((Path(workflow.basedir) / "schemas" / "samples.schema.json").read_text(encoding="utf-8"))
+    schema = Path(workflow.basedir) / "schemas" / "samples.schema.json"
+    rows = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
     try:
         samples = read_samples(config["samples"])
         for sample in samples:
             row = {"sample": sample.name, "path": sample.path, **sample.own}
-            for error in Draft202012Validator(schema).iter_errors(row):
+            error = next(rows.iter_errors(row), None)
+            if error is not None:
                 column = error.absolute_path[0]
                 raise unusable(config["samples"], sample, column, row[column])
         return Plan(config, samples)
