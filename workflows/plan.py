@@ -177,7 +177,7 @@ def _value(column: str, text: str) -> Any:
     """Convert a cell as YAML would, except that 4:15 stays a range instead of a time of day."""
     if column in ("k", "seeds"):
         parts = [part.strip().removesuffix(".0") for part in text.split(",")]  # spreadsheets write 4.0 for 4
-        values = [int(part) if part.isdigit() else part for part in parts]
+        values = [int(part) if part.isdecimal() else part for part in parts]
         return values if len(values) > 1 or column == "seeds" else values[0]
     if column.replace("-", "_") in (*TEXTS, "label_key", "table"):
         return text

@@ -16,7 +16,6 @@ from spatialpdvi.io.section.counts import warn_of_other_features
 from spatialpdvi.io.section.section import Section, read_section
 from spatialpdvi.options.fit import KMEANS, FitOptions
 from spatialpdvi.options.idle import idle_options, option_as_set
-from spatialpdvi.options.k_range import candidates
 from spatialpdvi.runtime.memory import SPOT_BYTES, fit_bytes, memory_limit, warn_of_limit
 
 if TYPE_CHECKING:
@@ -93,18 +92,12 @@ def check_section(section: Section, options: FitOptions) -> None:
     Raises
     ------
     InputError
-        Where the solver does not have an option, there are more domains, patches or neighbours than spots, the start
-        labels name more domains than K, or the options need several sections, a third coordinate or a package that are
-        missing.
+        Where the solver does not have an option, there are more domains, states, patches or neighbours than spots, the
+        start labels name more domains than K, or the options need several sections, a third coordinate or a package
+        that are missing.
     """
     SolverRun.of(options)
-    n = section.coordinates.shape[0]
-    for name in ("k", "n_patches", "smooth", "n_neighbors"):
-        value = getattr(options, name)
-        if value is not None and not isinstance(value, str) and value > n:
-            raise InputError(f"at most the number of spots, {n}", str(value), "Lower it.", option=name)
-    if isinstance(options.k, str):
-        candidates(options.k, n)  # raises where the range goes beyond the spots
+    options.check_spots(section.coordinates.shape[0])
     _check_start_labels(section, options)
     if options.correct != "none":
         _check_several(section, option("correct", options.correct))

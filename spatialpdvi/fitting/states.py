@@ -47,10 +47,10 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
     Raises
     ------
     InputError
-        Where there are more states than spots, or the features are sparse and states were requested.
+        Where the features are sparse and states were requested.
     """
-    n, is_dense = section.coordinates.shape[0], isinstance(raw.fitted, np.ndarray)
-    wanted = wanted_states(options.states, n, options.n_domains)
+    is_dense = isinstance(raw.fitted, np.ndarray)
+    wanted = wanted_states(options.states, section.coordinates.shape[0], options.n_domains)
     if options.states == "auto":
         return wanted if is_dense else 0
     if wanted and not is_dense:
@@ -59,8 +59,6 @@ def number_of_states(section: Section, raw: RawFeatures, options: FitOptions) ->
             "sparse ones",
             f"{COMPONENTS}, or leave {option('states')} out.",
         )
-    if wanted > n:
-        raise InputError(f"at most the number of spots, {n}", str(options.states), "Lower it.", option="states")
     return wanted
 
 

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from spatialpdvi.errors import InputError, as_argument, as_flag, in_words, option
-from spatialpdvi.options.k_range import read_k
+from spatialpdvi.options.k_range import candidates, read_k
 from spatialpdvi.options.validation import check_choice, check_range, kind_of, read_min_counts, read_states, read_value
 from spatialpdvi.runtime.memory import parse_size
 
@@ -400,6 +400,21 @@ class FitOptions:
         """
         stored = {f.name: params[f.name] for f in fields(cls) if f.name in params}
         return cls(**{"k": None} | stored | given)
+
+    def check_spots(self, n_spots: int) -> None:
+        """Check that a section has no fewer spots than a fit has domains, states, patches or neighbours.
+
+        Raises
+        ------
+        InputError
+            Where it has fewer, or too few to choose a number of domains.
+        """
+        for name in ("k", "states", "n_patches", "smooth", "n_neighbors"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str) and value > n_spots:
+                raise InputError(f"at most the number of spots, {n_spots}", str(value), "Lower it.", option=name)
+        if isinstance(self.k, str):
+            candidates(self.k, n_spots)  # raises where the range goes beyond the spots
 
     def components_of(self, k: int) -> int:
         """Return the number of principal components to fit for k domains.

@@ -59,7 +59,7 @@ def n_threads() -> int:
     The command line sets NUMBA_NUM_THREADS to the number of threads that the user chose.
     """
     chosen = os.environ.get("NUMBA_NUM_THREADS", "")
-    if chosen.isdigit() and int(chosen) > 0:
+    if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

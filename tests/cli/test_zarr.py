@@ -169,6 +169,16 @@ def test_a_table_of_spatialdata(toy_section, reference, tmp_path):
     assert_same(load(reference), load(sdata / "tables" / "table"))
 
 
+@pytest.fixture(scope="module")
+def several(toy_section, tmp_path_factory):
+    """A folder with a store of two tables, a fitted h5ad, and the model of that; no test here changes it."""
+    folder = tmp_path_factory.mktemp("several")
+    run("simulate", folder / "a.h5ad", "--n-spots", "60", "--n-genes", "30", "--k", "3", "-q")
+    run("fit", folder / "a.h5ad", "--k", "3", "--n-init", "2", "--save-model", folder / "m.npz", "-q")
+    write_spatialdata(folder / "s.zarr", {"bins": toy_section, "cells": toy_section[:50].copy()}, 2)
+    return folder
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -177,16 +187,15 @@ def test_a_table_of_spatialdata(toy_section, reference, tmp_path):
     ],
     ids=lambda command: command[0],
 )
-def test_every_command_asks_for_one_table_of_several(toy_section, tmp_path, command, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run("simulate", "a.h5ad", "--n-spots", "60", "--n-genes", "30", "--k", "3", "-q")
-    run("fit", "a.h5ad", "--k", "3", "--n-init", "2", "--save-model", "m.npz", "-q")
-    sdata = write_spatialdata(tmp_path / "s.zarr", {"bins": toy_section, "cells": toy_section[:50].copy()}, 2)
-    assert "found 2: 'bins', 'cells'. Name one of these with --table." in refusal(*command, sdata)
-    assert "found no 'spots', but 'bins', 'cells'." in refusal(*command, sdata, "--table", "spots")
+def test_every_command_asks_for_one_table_of_several(several, command, monkeypatch):
+    monkeypatch.chdir(several)
+    before = files_of(several)
+    assert "found 2: 'bins', 'cells'. Name one of these with --table." in refusal(*command, "s.zarr")
+    assert "found no 'spots', but 'bins', 'cells'." in refusal(*command, "s.zarr", "--table", "spots")
     assert "found none among the sections: 'a.h5ad'. Leave out --table." in refusal(
         *command, "a.h5ad", "--table", "bins"
     )
+    assert files_of(several) == before
 
 
 def test_tables_of_several_spatialdata_stores(toy_section, tmp_path):

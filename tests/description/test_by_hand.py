@@ -19,9 +19,13 @@ from spatialpdvi.description.sizes import spot_area
 from spatialpdvi.description.summary import summary_rows
 from spatialpdvi.io.results.described import SectionDomains
 
-sq = load_squidpy()
-
 QUIET = pytest.mark.filterwarnings("ignore")  # of squidpy, which is called without ours around it
+
+
+@pytest.fixture(scope="module")
+def sq():
+    """Squidpy, which takes seconds to import: only the process that runs a test with it does."""
+    return load_squidpy()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def adjusted(z, *, diagonal):
 
 @QUIET
 @pytest.mark.parametrize("name", ["left", "right"])
-def test_contacts_are_squidpys(pair, described, name):
+def test_contacts_are_squidpys(sq, pair, described, name):
     section = alone(pair, name)
     table = described.contacts[described.contacts["section"] == name]
     assert table["domain"].unique().tolist() == list(section.obs["pdvi_domain"].cat.categories)
@@ -84,7 +88,7 @@ def test_contacts_are_squidpys(pair, described, name):
 
 @QUIET
 @pytest.mark.parametrize("name", ["left", "right"])
-def test_genes_are_squidpys_morans_i_of_the_most_variable(pair, described, name):
+def test_genes_are_squidpys_morans_i_of_the_most_variable(sq, pair, described, name):
     section = alone(pair, name)
     sc.pp.normalize_total(section, target_sum=1e4)
     sc.pp.log1p(section)

@@ -157,9 +157,12 @@ def test_states_that_auto_would_look_for_are_an_assumption(toy_file, monkeypatch
         ({"rep": "X_no"}, r"Expected obsm\['X_no'\] in .*, found keys: 'X', 'X_pca', 'spatial'"),
         ({"label_key": "no"}, r"'no'"),
         ({"memory": "much"}, "to be a size such as 8GB"),
+        ({"k": 601}, "Expected `k` to be at most the number of spots, 600, found 601"),
+        ({"n_neighbors": 601}, "Expected `n_neighbors` to be at most the number of spots, 600, found 601"),
+        ({"k": "590:601"}, "Expected `k` to be at most the number of spots, 600, found 590:601"),
     ],
 )
-def test_wrong_keys_are_refused_as_by_the_fit(toy_file, options, said):
+def test_options_that_the_fit_refuses_are_refused(toy_file, options, said):
     with pytest.raises(InputError, match=said):
         plan(toy_file, **options)
 

@@ -182,7 +182,11 @@ def test_a_table_of_what_has_none(tmp_path, path, make, version):
             choose_tables([path, tmp_path / "gone"], table)
     assert choose_tables([path, plain], None) == [path, plain]
     empty = write_spatialdata(tmp_path / "empty.zarr", {}, version)
-    with pytest.raises(InputError, match="found a SpatialData store without a table"):
+    found = r"found a SpatialData store without a table\. Add one with the counts of its spots or cells"
+    with pytest.raises(InputError, match=found):
+        H5adSource(empty)
+    shutil.rmtree(empty / "tables")
+    with pytest.raises(InputError, match=found):
         H5adSource(empty)
 
 

@@ -241,7 +241,8 @@ def test_a_table_in_another_encoding_is_refused(tmp_path, encoding):
 
 
 @pytest.mark.parametrize(
-    ("column", "cell"), [("sample", "s 1"), ("sample", "joint"), ("k", "4.5"), ("seeds", "a"), ("evaluate", "no")]
+    ("column", "cell"),
+    [("sample", "s 1"), ("sample", "joint"), ("k", "4.5"), ("k", "²"), ("seeds", "a"), ("evaluate", "no")],
 )
 def test_a_cell_that_the_schema_refuses_is_named(tmp_path, column, cell):
     path, cells = tmp_path / "samples.tsv", {"sample": "one", "path": "a.h5ad"} | {column: cell}

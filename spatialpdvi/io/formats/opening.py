@@ -96,8 +96,9 @@ def _check_anndata(file: Any, path: Path) -> None:
     advice = f"Write your data with AnnData.write_{'h5ad' if is_hdf5(file) else 'zarr'}."
     if "mod" in file:
         found, advice = "a MuData of several modalities", "Write one modality as h5ad."
-    elif "tables" in file:
+    elif "tables" in file or "spatialdata_attrs" in file.attrs:
         found = "a SpatialData store without a table"
+        advice = "Add one with the counts of its spots or cells, such as `spatialdata.aggregate` makes of transcripts."
     elif "matrix" in file:
         found, advice = "another kind of HDF5 file (10x or loom)", f"Read it with scanpy. {advice}"
     elif {"geneExp", "cellBin"} & set(file):
