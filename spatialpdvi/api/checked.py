@@ -1,6 +1,6 @@
 """What is checked, opened and locked before a result is made: where it goes, the checkpoint and the cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from spatialpdvi.errors import InputError
 from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys, check_free
-from spatialpdvi.io.storage.paths import AnyPath, Location
+from spatialpdvi.io.storage.paths import AnyPath, Location, locate_all
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.version import library_versions
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spatialpdvi.distributed import Cluster
 
-__all__ = ["checked_adata", "checked_file", "checked_fit", "exclusive_run"]
+__all__ = ["checked_adata", "checked_file", "checked_fit", "exclusive_run", "fitted_files"]
 
 
 def checked_adata(adata: "AnnData", keys: Keys, of_file: str, *, store: bool = True) -> AnnDataSource:
@@ -59,6 +59,13 @@ def checked_fit(location: Location, counts: AnyPath | None, keys: Keys, *, store
             check_free(source, keys)
             check_output(location, location)
         yield source
+
+
+def fitted_files(paths: Sequence[AnyPath]) -> list[Location]:
+    """Return the locations of fitted files, of which there must be at least one."""
+    if not paths:
+        raise InputError("at least one fitted file", "none", "Give the path of one.")
+    return locate_all(paths)
 
 
 @contextmanager

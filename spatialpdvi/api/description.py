@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.api.checked import checked_adata, checked_fit
-from spatialpdvi.errors import InputError
+from spatialpdvi.api.checked import checked_adata, checked_fit, fitted_files
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import locate_all
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -179,8 +177,7 @@ def describe_files(
     from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
 
-    if not paths:
-        raise InputError("at least one fitted file", "none", "Give the path of one.")
+    locations = fitted_files(paths)
     progress = progress_of(progress)
     options = DescribeOptions(
         keys=Keys(key_added),
@@ -193,7 +190,6 @@ def describe_files(
         store=store,
         memory=memory_limit(memory),
     )
-    locations = locate_all(paths)
     others = check_number(locations, counts)
     folder = None if output is None else check_folder(output, locations, command="describe")
     with claimed(*(locations if store else ()), folder):

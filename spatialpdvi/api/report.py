@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.api.checked import fitted_files
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import Location, check_once, file_names, locate, locate_all
+from spatialpdvi.io.storage.paths import Location, check_once, file_names, locate
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -108,10 +108,8 @@ def report_files(
 
 
 def _distinct(paths: Sequence[str | Path]) -> list[Location]:
-    if not paths:
-        raise InputError("at least one fitted file", "none", "Give the path of one.")
     # a path like "." has no name that the section could be called by
-    files = [file if file.path.name not in {"", ".."} else locate(file.real) for file in locate_all(paths)]
+    files = [file if file.path.name not in {"", ".."} else locate(file.real) for file in fitted_files(paths)]
     check_once(files)
     return files
 

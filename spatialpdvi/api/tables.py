@@ -5,10 +5,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spatialpdvi.api.checked import fitted_files
 from spatialpdvi.errors import InputError, missing_package
 from spatialpdvi.io.formats.sources import AnnDataSource, Source
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import different_names, locate_all, resolve
+from spatialpdvi.io.storage.paths import different_names, resolve
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -94,9 +95,7 @@ def write_domain_table(
     from spatialpdvi.io.formats.h5ad import H5adSource
 
     check_table(output)
-    files = locate_all(paths)
-    if not files:
-        raise InputError("at least one fitted file", "none", "Give the path of one.")
+    files = fitted_files(paths)
     tables = {}
     for name, file in zip(different_names(files), files, strict=True):
         with H5adSource(file) as source:
