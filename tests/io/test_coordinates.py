@@ -176,7 +176,8 @@ def test_spots_of_two_sections_may_share_a_place_and_those_of_one_are_told_witho
     adata.obsm["spatial"][8] = adata.obsm["spatial"][7]
     with pytest.warns(InputWarning) as caught:
         read_coordinates(source_of(adata), "spatial", samples=samples)
-    assert str(caught[0].message) == (
+    (message,) = [str(one.message) for one in caught if one.category is InputWarning]
+    assert message == (
         "1 of 12 spots has the same coordinates in obsm['spatial'] as an earlier spot of their section (first: "
         "'spot8'). All of them are used."
     )
@@ -204,7 +205,8 @@ def test_coordinates_that_are_too_near_each_other_are_refused(adata):
 
 def test_a_table_with_a_repeated_column_of_texts_is_refused(adata) -> None:
     adata.obsm["spatial"] = pd.DataFrame([["a", "b"]] * 12, index=adata.obs_names, columns=["x", "x"])
-    assert "found column 'x' of type object (first value: 'a')" in refusal(AnnDataSource(adata))
+    kind = adata.obsm["spatial"].dtypes.iloc[0]  # str from pandas 3 on, object before
+    assert f"found column 'x' of type {kind} (first value: 'a')" in refusal(AnnDataSource(adata))
 
 
 @pytest.mark.parametrize("key", ["library_id", "Sample", "batch", "SliceID", "region"])
