@@ -807,7 +807,7 @@ class TestMissing:
             ("flow", "obsm", "pdvi_flow", np.full((120, 2), np.nan), "NaN or infinity"),
             ("flow", "obsm", "pdvi_flow", np.ones((120, 5)), "5 columns"),
             ("edges", "obsp", "pdvi_connectivities", np.ones((120, 120)), "an object of type ndarray"),
-            ("entropy", "obs", "pdvi_entropy", "high", "values of type object"),
+            ("entropy", "obs", "pdvi_entropy", "high", f"values of type {pd.Series(['high']).dtype}"),
         ],
     )
     def test_what_is_not_a_fits_own_is_refused(self, adata, kind, group, key, value, found):
