@@ -60,7 +60,7 @@ def plan_fit(path: str | Path, options: FitOptions, *, markers: bool = False) ->
     location = locate(path)
     with H5adSource(location) as source:
         check_spots(source)
-        options.check_spots(source.n_obs)
+        options.check_numbers(source.n_obs)
         labelled = read_labels(source, options.label_key)[0] is not None
         if options.init is not None and options.init != KMEANS:
             read_initial(source, options.init)

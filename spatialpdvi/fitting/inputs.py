@@ -97,7 +97,7 @@ def check_section(section: Section, options: FitOptions) -> None:
         that are missing.
     """
     SolverRun.of(options)
-    options.check_spots(section.coordinates.shape[0])
+    options.check_numbers(section.coordinates.shape[0])
     _check_start_labels(section, options)
     if options.correct != "none":
         _check_several(section, option("correct", options.correct))

@@ -401,17 +401,17 @@ class FitOptions:
         stored = {f.name: params[f.name] for f in fields(cls) if f.name in params}
         return cls(**{"k": None} | stored | given)
 
-    def check_spots(self, n_spots: int) -> None:
-        """Check that a section has no fewer spots than a fit has domains, states, patches or neighbours.
+    def check_numbers(self, n_spots: int) -> None:
+        """Check that there are no more domains, states, patches or neighbours than a section has spots.
 
         Raises
         ------
         InputError
-            Where it has fewer, or too few to choose a number of domains.
+            Where there are more, or too few spots to choose a number of domains.
         """
         for name in ("k", "states", "n_patches", "smooth", "n_neighbors"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str) and value > n_spots:
+            if isinstance(value, int) and value > n_spots:
                 raise InputError(f"at most the number of spots, {n_spots}", str(value), "Lower it.", option=name)
         if isinstance(self.k, str):
             candidates(self.k, n_spots)  # raises where the range goes beyond the spots
