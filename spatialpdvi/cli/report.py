@@ -80,7 +80,7 @@ def report(
                 label_key=label_key,
                 spatial_key=spatial_key,
                 sample_key=sample_key,
-                n_genes=n_genes if markers else 0,
+                n_genes=n_genes if markers else min(n_genes, 0),  # a negative number is refused either way
                 layer=layer,
                 gene_key=gene_key,
                 memory=memory,

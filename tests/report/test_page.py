@@ -420,6 +420,14 @@ def test_no_files_a_file_twice_and_fewer_than_no_genes_are_refused(fitted):
             spatialpdvi.report_files(files, **options)
 
 
+@pytest.mark.parametrize("words", [(), ("--no-markers",)])
+def test_the_command_refuses_fewer_than_no_genes(fitted, tmp_path, words):
+    page = tmp_path / "page.html"
+    done = run("report", fitted, "-o", page, "-n", -3, *words, code=2)
+    assert done.stderr == "Error: Expected `--n-genes` to be at least 0, found -3.\n"
+    assert not page.exists()
+
+
 @pytest.mark.parametrize(
     ("part", "value"),
     [("certificate", {"converged": True}), ("certificate", "fine"), ("trace", {"epoch": np.arange(2)})],
