@@ -306,6 +306,19 @@ def test_spots_of_many_counts_among_empty_ones_are_kept():
         assert not off[~empty].any()
 
 
+def test_what_lies_apart_from_the_rest_is_no_background():
+    """A poor core of a tissue array was left out as a whole; what lies around a core still is."""
+    rng = np.random.default_rng(0)
+    core = _lattice(16)
+    around = np.hypot(*(core - 7.5).T) >= 8.0
+    place = np.concatenate([core + np.array([column, row]) * 30.0 for row in range(3) for column in range(4)])
+    level = np.repeat(np.where(np.arange(12) == 5, 1 / 8, 1.0), core.shape[0])
+    assert not off_tissue(rng.poisson(3000 * level), place).any()
+    off = np.tile(around, 12)
+    found = off_tissue(rng.poisson(3000 * level * np.where(off, 0.02, 1.0)), place)
+    np.testing.assert_array_equal(found, off)
+
+
 def test_too_few_spots_say_nothing():
     place = _lattice(9)
     assert not off_tissue(np.where(place[:, 0] < 4, 1.0, 1000.0), place).any()

@@ -207,15 +207,36 @@ def off_tissue(totals: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
     limit = _between_modes(averaged)
     if limit is None:
         return nothing
-    low = averaged < limit
     spot, other = np.repeat(np.arange(n), _NEAR), near[:, 1 : _NEAR + 1].ravel()
+    limits = _limits(averaged, limit, _pieces(spot, other, n))
+    low = averaged < limits
     joined = low[spot] & low[other]
-    graph = sp.csr_matrix((np.ones(joined.sum(), dtype=bool), (spot[joined], other[joined])), shape=(n, n))
-    piece = connected_components(graph, directed=False)[1]
+    piece = _pieces(spot[joined], other[joined], n)
     off = low & np.isin(piece, piece[low & _is_outside(place, near[:, 1:])])
     # where the two meet neighbours say little, and a spot of many counts is no empty one wherever it lies
-    off = off[ring].any(axis=1) & (counts < limit)
+    off = off[ring].any(axis=1) & (counts < limits)
     return off if off.mean() >= _SHARE else nothing
+
+
+def _pieces(spot: np.ndarray, other: np.ndarray, n: int) -> np.ndarray:
+    """The connected piece of each of n spots, (n,), where each ``spot`` is joined to its ``other``."""
+    graph = sp.csr_matrix((np.ones(spot.size, dtype=bool), (spot, other)), shape=(n, n))
+    return np.asarray(connected_components(graph, directed=False)[1])
+
+
+def _limits(values: np.ndarray, limit: float, piece: np.ndarray) -> np.ndarray:
+    """Limit below which values (n,) are of the lower mode, (n,): that of all, or of a large piece's own values.
+
+    Background begins where tissue ends. What lies apart from all else and has one mode, such as a core of a tissue
+    array or a second section, is tissue however few its counts are.
+    """
+    limits = np.full(values.size, limit)
+    sizes = np.bincount(piece)
+    for large in np.flatnonzero((sizes >= _FEWEST) & (sizes < values.size)):
+        inside = piece == large
+        own = _between_modes(values[inside])
+        limits[inside] = -np.inf if own is None else own
+    return limits
 
 
 def _between_modes(values: np.ndarray) -> float | None:
