@@ -369,6 +369,17 @@ def test_what_anndata_does_not_know_is_copied_or_refused_before_the_fit(folder, 
     assert not list(folder.glob("b.*"))
 
 
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_a_none_in_the_section_is_copied(folder, ending):
+    """It has no shape in HDF5, and a section with one, as scanpy and anndataR write, was refused."""
+    section = ad.read_h5ad(folder / "section.h5ad")
+    section.uns["settings"] = {"layer": None}
+    section.write_h5ad(folder / "none.h5ad")
+    _run("fit", folder / "none.h5ad", *FIT, "--slim", "-o", folder / f"a.{ending}")
+    light = (ad.read_h5ad if ending == "h5ad" else ad.read_zarr)(folder / f"a.{ending}")
+    assert light.uns["settings"] == {"layer": None}
+
+
 def test_a_table_of_spatialdata(folder):
     store = folder / "slide.zarr"
     write_spatialdata(store, {"cells": ad.read_h5ad(folder / "section.h5ad")}, 3)

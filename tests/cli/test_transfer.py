@@ -138,7 +138,10 @@ def test_pictures_of_what_stays_with_the_fit_are_refused(here, kind):
         (["bin100.h5ad", "--to", "cells.h5ad", "--scale", "1e-3"], "by --scale, which multiplies the coordinates"),
         (["bin100.h5ad", "--to", "cells.h5ad", "--scale", "0"], "Expected `--scale` to be a number above 0, found 0."),
         (["bin100.h5ad", "--to", "cells.h5ad", "--sample-key", "x"], "Expected a fit of several sections with --sampl"),
-        (["bin100.h5ad", "--to", "cells.h5ad", "--spatial-key", "x"], "Name yours with --spatial-key."),
+        (
+            ["bin100.h5ad", "--to", "cells.h5ad", "--spatial-key", "x"],
+            "Name yours with --spatial-key. They may be those of --spatial-key spatial.",
+        ),
         (["bin100.h5ad", "--to", "cells.h5ad", "--new-key", "a/b"], "Expected `--new-key` to be made of letters"),
         (["bin100.h5ad", "--to", "cells.h5ad", "-o", "nowhere/x.h5ad"], "Create it, or choose another --output."),
         (["bin100.h5ad", "--to", "cells.h5ad", "--table", "t"], "Leave out --table."),

@@ -53,8 +53,29 @@ def test_a_missing_key_lists_the_others(adata, source_of) -> None:
     source = source_of(adata)
     assert refusal(source, "xy") == (
         f"Expected the coordinates of the spots in obsm['xy'] of {source.name}, found keys: "
-        "'X_spatial', 'spatial'. Name yours with `spatial_key`."
+        "'X_spatial', 'spatial'. Name yours with `spatial_key`. They may be those of `spatial_key='spatial'`."
     )
+
+
+@pytest.mark.parametrize(
+    "columns", [("x", "y"), ("imagecol", "imagerow"), ("pxl_col_in_fullres", "pxl_row_in_fullres"), ("max_x", "max_y")]
+)
+@pytest.mark.parametrize("key", ["spatial", "imagecol"])
+def test_a_missing_key_names_the_columns_that_are_there(adata, source_of, key, columns) -> None:
+    del adata.obsm["spatial"]
+    for column in (*columns, "depth"):
+        adata.obs[column] = 1.0
+    expected = f"Name yours with `spatial_key`. They may be those of `spatial_key={','.join(columns)!r}`, two columns "
+    assert expected in refusal(source_of(adata), key)
+    adata.obs = adata.obs[["depth"]]
+    assert refusal(source_of(adata), key).endswith(" They may be two columns of obs: `spatial_key='x,y'`, for example.")
+
+
+@pytest.mark.parametrize("key", ["X_umap", "X_tsne", "umap_of_all"])
+def test_an_embedding_is_no_map_of_the_tissue(adata, source_of, key) -> None:
+    adata.obsm[key] = adata.obsm["spatial"]
+    with pytest.warns(InputWarning, match=rf"^obsm\['{key}'\] has the name of an embedding of the expression, and is "):
+        read_coordinates(source_of(adata), key)
 
 
 @pytest.mark.parametrize("key", ["x,y", "x, y", " x ,y"])
@@ -209,7 +230,7 @@ def test_a_table_with_a_repeated_column_of_texts_is_refused(adata) -> None:
     assert f"found column 'x' of type {kind} (first value: 'a')" in refusal(AnnDataSource(adata))
 
 
-@pytest.mark.parametrize("key", ["library_id", "Sample", "batch", "SliceID", "region"])
+@pytest.mark.parametrize("key", ["library_id", "Sample", "batch", "SliceID", "region", "orig.ident", "list_ID"])
 def test_sections_that_lie_over_each_other_are_told_where_a_column_names_them(recwarn, key) -> None:
     adata = plain_section(n=90)
     xy = adata.obsm["spatial"]

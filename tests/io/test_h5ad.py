@@ -128,6 +128,7 @@ def damaged(path: Path, element: str) -> str:
         "X": lambda source: source.matrix("X"),
         "layers['count']": lambda source: source.matrix("layers['count']"),
         "obsm['X_pca']": lambda source: source.obsm("X_pca"),
+        "obsm['turned']": lambda source: source.obsm("turned"),
         "obsp['mine']": lambda source: source.obsp("mine"),
         "obs['annotation']": lambda source: source.obs("annotation"),
     }[element]
@@ -170,9 +171,11 @@ def test_wrong_shapes_of_a_handmade_file(path) -> None:
     with h5py.File(path, "r+") as file:
         del file["obsm/X_pca"], file["X"], file["layers/count"]
         file["obsm/X_pca"] = np.zeros((5, 2))
+        file["obsm/turned"] = np.zeros((2, 12))
         file["X"] = np.zeros((12, 3))
         file["layers/count"] = np.zeros((4, 7))
     assert damaged(path, "obsm['X_pca']") == "5 rows for 12 spots"
+    assert damaged(path, "obsm['turned']") == "2 rows for 12 spots, which are its columns"
     assert damaged(path, "X") == "3 columns where var names 7 genes"
     assert damaged(path, "layers['count']") == "4 rows for 12 spots"
 

@@ -113,16 +113,17 @@ def test_empty_text_counts_as_missing_aloud(adata, source_of) -> None:
     assert labels.codes.tolist() == [0, -1, -1, 1] * 3
 
 
-def test_texts_that_missing_values_become_are_labels_aloud(adata, source_of) -> None:
-    adata.obs["region"] = ["a", str(None), "b", "c"] * 3
+@pytest.mark.parametrize("text", ["None", "NA", "-2147483648"])  # the last two are of R
+def test_texts_that_missing_values_become_are_labels_aloud(adata, source_of, text) -> None:
+    adata.obs["region"] = ["a", text, "b", "c"] * 3
     with pytest.warns(InputWarning) as caught:
         labels, _ = read_labels(source_of(adata), "region")
     (message,) = [str(one.message) for one in caught if one.category is InputWarning]
     assert message == (
-        "3 labels of obs['region'] are the text 'None', which counts as a label like any other. Make it a missing "
+        f"3 labels of obs['region'] are the text {text!r}, which counts as a label like any other. Make it a missing "
         "value where it stands for one."
     )
-    assert list(labels.categories) == ["None", "a", "b", "c"]
+    assert list(labels.categories) == [text, "a", "b", "c"]
 
 
 def test_a_column_of_the_usual_name_that_nobody_asked_for_may_hold_no_labels(adata, source_of) -> None:

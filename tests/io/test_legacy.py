@@ -45,6 +45,17 @@ def test_tables_of_2020_are_read(file_of_2020) -> None:
     assert list(section.labels.categories) == ["T", "B"]
 
 
+def test_categories_without_a_reference_are_those_of_seuratdisk(file_of_2020) -> None:
+    """They were read as the numbers of the categories; a missing value of R is the least whole number."""
+    with h5py.File(file_of_2020, "r+") as file:
+        del file["obs/louvain"]
+        file["obs/louvain"] = np.array([np.iinfo("i4").min, 0, 1] * 4, dtype="i4")
+    with H5adSource(file_of_2020) as source:
+        labels = read_section(source, label_key="louvain").labels
+    assert labels.codes.tolist() == [-1, 0, 1] * 4
+    assert list(labels.categories) == ["T", "B"]
+
+
 @pytest.mark.filterwarnings(
     "ignore::anndata.OldFormatWarning"  # anndata itself reads the old elements that we leave
 )

@@ -25,6 +25,7 @@ from spatialpdvi.io.storage.elements import (
     write,
 )
 from spatialpdvi.io.storage.zarr_stores import whole
+from spatialpdvi.runtime.rows import slices
 
 __all__ = ["HEADER_BYTES", "check_convertible", "convert", "convert_some", "converted_bytes", "some_bytes"]
 
@@ -140,6 +141,8 @@ def converted_bytes(source: Any, advice: str = _OWN_KIND) -> int:
         Where an element is damaged.
     """
     if is_array(source):
+        if source.shape is None:  # of None, which HDF5 stores without a shape
+            return HEADER_BYTES
         itemsize = source.dtype.itemsize if source.dtype.kind in "biuf" else HEADER_BYTES // 64
         return int(np.prod(source.shape)) * itemsize + HEADER_BYTES
     return HEADER_BYTES + sum(_bytes_of(source, key, advice) for key in source)
@@ -202,5 +205,4 @@ def _rows(shape: tuple[int, ...], chunk: int) -> Iterator[slice]:
     """Blocks of whole chunks; no chunk is in two blocks."""
     width = max(1, int(np.prod(shape[1:])))
     step = chunk * max(1, _BLOCK // (chunk * width))
-    for first in range(0, shape[0], step):
-        yield slice(first, min(first + step, shape[0]))
+    return slices(shape[0], step)

@@ -73,11 +73,6 @@ class H5adSource:
         return self._file
 
     @property
-    def n_obs(self) -> int:
-        """Number of spots."""
-        return self._n_obs
-
-    @property
     def n_vars(self) -> int:
         """Number of genes of ``X``."""
         return len(self.var_names())
@@ -236,7 +231,9 @@ class H5adSource:
         return self._names("obs")
 
     @cached_property
-    def _n_obs(self) -> int:
+    def n_obs(self) -> int:
+        """Number of spots."""
+
         def look() -> int | None:
             obs = self._file["obs"]
             index = obs[obs.attrs["_index"]]
@@ -279,7 +276,8 @@ class H5adSource:
             self._refuse(name, f"a {type(element).__name__} without rows")
         n_rows = shape[0]
         if n_rows != self.n_obs:
-            self._refuse(name, f"{n_rows:,} rows for {self.n_obs:,} spots")
+            turned = ", which are its columns" if self.n_obs in shape else ""
+            self._refuse(name, f"{n_rows:,} rows for {self.n_obs:,} spots{turned}")
         return element
 
     def _refuse(self, name: str, found: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """Coordinates of the spots, checked, in the unit of the file."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,10 @@ _OF_SPATIALDATA = "spatialdata_attrs"  # key of uns in which SpatialData says wh
 _OF_FIELDS, _OF_SECTION = "spatial", ("spatial_fov", "global")
 _FEWEST_AROUND = 20  # spots of a section, to say that others are far from it
 _FAR = 10.0  # times the width of the middle nine tenths of the spots, from their median
-_NAMES_OF_SECTIONS = ("section", "slice", "slide", "sample", "batch", "library", "puck")  # alone or before _id or _name
+# columns of sections, alone or before _id or _name; the last two are those of Seurat and Giotto
+_NAMES_OF_SECTIONS = ("section", "slice", "slide", "sample", "batch", "library", "puck", "orig.ident", "list")
+_EMBEDDINGS = re.compile(r"(x_)?(umap|tsne|pca|phate|diffmap|draw_graph)")  # keys of obsm that are no places
+_AXES = (("x", "y"), ("X", "Y"), ("col", "row"))  # what the names of two columns of coordinates differ in
 _MIXED = 0.3  # share of spots whose nearest one is of another section, from which the sections lie over each other
 _LOOKED_AT = 50_000  # spots, which are enough for this share
 _SMALLEST = 1e-140  # distance whose square, and sums of squares of whose inverse, are still representable
@@ -57,6 +61,9 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
     if key in source.obsm_keys():
         name = f"obsm[{key!r}]"
         table = as_table(source.obsm(key), name)
+        if _EMBEDDINGS.match(key.lower()):
+            text = f"{name} has the name of an embedding of the expression, and is taken for the places of the spots."
+            warnings.warn(InputWarning(text), stacklevel=2)
     elif len(columns) > 1:
         name = f"obs[{columns}]"
         table = as_table(_read_columns(source, columns), name)
@@ -64,7 +71,7 @@ def read_coordinates(source: Source, key: str, *, samples: pd.Categorical | None
         raise InputError(
             f"the coordinates of the spots in obsm[{key!r}] of {source.name}",
             f"keys: {list_keys(source.obsm_keys())}",
-            f"Name yours with {option('spatial_key')}.",
+            f"Name yours with {option('spatial_key')}. {_likely_coordinates(source)}",
         )
     if table.shape[1] not in {2, 3}:
         raise InputError(
@@ -154,6 +161,21 @@ def _columns_of_sections(source: Source) -> list[str]:
     region = attributes.get("region_key") if isinstance(attributes, Mapping) else None
     words = {key: key.lower().removesuffix("id").removesuffix("name").rstrip("_. ") for key in source.obs_keys()}
     return [key for key, word in words.items() if key == region or word in _NAMES_OF_SECTIONS]
+
+
+def _likely_coordinates(source: Source) -> str:
+    """A sentence that names a key of ``obsm``, or two columns of ``obs``, that may be the coordinates."""
+    key = min((key for key in source.obsm_keys() if "spatial" in key.lower()), key=len, default=None)
+    if key is not None:
+        return f"They may be those of {option('spatial_key', key)}."
+    columns = source.obs_keys()
+    for x, y in _AXES:
+        for column in columns:
+            others = [column[: found.start()] + y + column[found.end() :] for found in re.finditer(x, column)]
+            for other in others:
+                if other in columns:
+                    return f"They may be those of {option('spatial_key', f'{column},{other}')}, two columns of obs."
+    return f"They may be two columns of obs: {option('spatial_key', 'x,y')}, for example."
 
 
 def _column(source: Source, name: str) -> str:

@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 DEFAULT_LABEL_KEY = "annotation"
-_AS_MISSING = {"nan", "NaN", "None", "<NA>", "NaT"}  # what missing values become where they are turned into text
+# what missing values become where they are turned into text, and those of R in files that its packages write
+_AS_MISSING = {"nan", "NaN", "None", "<NA>", "NaT", "NA", "-2147483648"}
 
 
 class _DecimalError(InputError):

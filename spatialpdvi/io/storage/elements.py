@@ -146,12 +146,16 @@ def _text(attribute: Any) -> str:
 def read_column(table: Any, key: str) -> Any:
     """Read a column of a table."""
     column = table[key]
-    if "categories" not in column.attrs:
+    # Files of anndata 0.7 hold the categories elsewhere and refer to them, those of SeuratDisk without a reference.
+    held = table.get("__categories", {})
+    if "categories" in column.attrs:
+        categories = table[column.attrs["categories"]]
+    elif is_array(column) and column.dtype.kind in "iu" and key in held:
+        categories = held[key]
+    else:
         return read(column)
-    # Files of anndata 0.7 hold the categories elsewhere and refer to them.
-    categories = table[column.attrs["categories"]]
     ordered = bool(categories.attrs.get("ordered", False))
-    return pd.Categorical.from_codes(column[()], read(categories), ordered=ordered)
+    return pd.Categorical.from_codes(np.maximum(column[()], -1), read(categories), ordered=ordered)
 
 
 def _with_objects(value: Any) -> Any:
