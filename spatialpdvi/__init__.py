@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spatialpdvi.options.fit import FitOptions
     from spatialpdvi.options.presets import preset_options
     from spatialpdvi.plotting import plot_section
+    from spatialpdvi.prediction.transfer import TransferResult
     from spatialpdvi.synthetic import simulate
 
 __all__ = [
@@ -94,7 +95,7 @@ __all__ = [
     "write_domain_table",
 ]
 
-_HOME = {
+_HOME = {  # of the names that are not those of `spatialpdvi.api`
     "Checkpoint": "checkpoints",
     "FitOptions": "options.fit",
     "FitResult": "fitting.result",
@@ -107,34 +108,9 @@ _HOME = {
     "Rename": "editing.edits",
     "Split": "editing.edits",
     "TransferResult": "prediction.transfer",
-    "bin_file": "api",
-    "describe": "api",
-    "describe_files": "api",
-    "domain_table": "api",
-    "evaluate": "api",
-    "evaluate_file": "api",
-    "fit": "api",
-    "fit_file": "api",
-    "fit_files": "api",
-    "intervals": "api",
-    "intervals_file": "api",
-    "label": "api",
-    "label_file": "api",
-    "load_model": "api",
-    "markers": "api",
-    "markers_file": "api",
-    "plot_file": "api",
     "plot_section": "plotting",
-    "predict": "api",
-    "predict_file": "api",
     "preset_options": "options.presets",
-    "read_names": "api",
-    "report_files": "api",
-    "save_model": "api",
     "simulate": "synthetic",
-    "transfer": "api",
-    "transfer_file": "api",
-    "write_domain_table": "api",
 }
 
 
@@ -143,10 +119,10 @@ def __getattr__(name: str) -> Any:
 
     if name in {"distributed", "pl", "pp", "tl"}:
         return import_module(f"spatialpdvi.{name}")
-    if name not in _HOME:
+    if name not in __all__:
         msg = f"module 'spatialpdvi' has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(f"spatialpdvi.{_HOME[name]}"), name)
+    return getattr(import_module(f"spatialpdvi.{_HOME.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -165,6 +165,9 @@ def _with_names(text: str, names: Names, *, is_advice: bool = False) -> str:
     return in_words(" ".join(kept), rename)
 
 
+_FACTS = ("expected", "found", "advice", "option", "outcome")  # of an `InputError`
+
+
 class InputError(ValueError):
     """What the user gave cannot be used.
 
@@ -204,13 +207,12 @@ class InputError(ValueError):
 
     def but(self, **facts: str) -> Self:
         """Return the same error with some of its facts replaced."""
-        return type(self)(**(self.__dict__ | facts))
+        return type(self)(**({name: getattr(self, name) for name in _FACTS} | facts))
 
     def renamed(self, names: Names) -> Self:
         """Return the same error in the words of a caller, whose names are those of `own_names`."""
-        facts = {
-            key: _with_names(fact, names, is_advice=key == "advice") for key, fact in self.__dict__.items() if fact
-        }
+        given = {name: getattr(self, name) for name in _FACTS}
+        facts = {name: _with_names(fact, names, is_advice=name == "advice") for name, fact in given.items() if fact}
         if self.option is not None:
             facts["option"] = names.get(self.option) or self.option
         return self.but(**facts)

@@ -88,7 +88,7 @@ def rank_markers(
     if not chosen.size:
         return empty_table(names_of_columns, texts=names_of_columns[:2])
     codes, k = domains.codes.astype(np.int64), len(domains.categories)
-    everyone = moments_by_group(counts, codes, k, target_sum=SPOT_TOTAL)
+    everyone = moments_by_group(counts, codes, k)
     expressed = np.flatnonzero(everyone.present.any(axis=0))
     names = np.asarray(genes, dtype=object)[expressed]
     others = everyone.others()

@@ -16,14 +16,14 @@ from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.composition import CompositionGlobals
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, nearest_domain
 
-__all__ = ["PER_SPOT", "RECIPE", "Model", "SharedStates"]
+__all__ = ["RECIPE", "SPOTWISE_TRANSFORMS", "Model", "SharedStates"]
 
 FORMAT = 2  # raised whenever what is written changes
 _WITH_STATES = 5  # the format of models whose domains are compositions of states
 # options of the fit that apply to every section that the model is used on
 _STORED = ("smooth", "correct", "n_neighbors", "flow_neighbors", "tau", "beta", "cross_patch_edges", "tol")
 _STORED_WITH_STATES = (*_STORED, *OF_STATES)
-PER_SPOT = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
+SPOTWISE_TRANSFORMS = ("none", "log1p", "sqrt")  # transforms that do not depend on other spots
 _COLOUR = re.compile("#[0-9a-f]{6}")
 RECIPE = ("target_sum", "transform", "clip")  # options that are stored with the genes
 
@@ -212,7 +212,7 @@ class Model:
             )
         genes = None
         if facts["rep"] is None:
-            if facts["recipe"]["transform"] not in PER_SPOT:
+            if facts["recipe"]["transform"] not in SPOTWISE_TRANSFORMS:
                 msg = f"transform {facts['recipe']['transform']!r}"
                 raise ValueError(msg)
             g = arrays["genes"].size

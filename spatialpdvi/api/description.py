@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spatialpdvi.api.checked import checked_adata, checked_fit, fitted_files
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.storage.paths import section_names
 from spatialpdvi.runtime.memory import memory_limit
 from spatialpdvi.runtime.progress import Progress, progress_of
 
@@ -172,7 +173,7 @@ def describe_files(
     from spatialpdvi.api.folders import check_folder, write_description
     from spatialpdvi.description.sections import DescribeOptions, describe_source, join_parts
     from spatialpdvi.io.results.described import DescribedKeys
-    from spatialpdvi.io.results.slim import check_number
+    from spatialpdvi.io.results.slim import counts_of_each
     from spatialpdvi.io.results.writing import write_elements
     from spatialpdvi.io.storage.disk import name_earlier
     from spatialpdvi.io.storage.locks import claimed
@@ -190,13 +191,13 @@ def describe_files(
         store=store,
         memory=memory_limit(memory),
     )
-    others = check_number(locations, counts)
+    others = counts_of_each(locations, counts)
     folder = None if output is None else check_folder(output, locations, command="describe")
     with claimed(*(locations if store else ()), folder):
         parts = []
-        for location, other in zip(locations, others, strict=True):
+        for location, other, name in zip(locations, others, section_names(locations), strict=True):
             with checked_fit(location, other, options.keys, store=store) as source:
-                parts.append(describe_source(source, Path(location.name).stem, options, progress))
+                parts.append(describe_source(source, name, options, progress))
         found = join_parts(parts, options)
         with name_earlier() as written:
             if folder is not None:

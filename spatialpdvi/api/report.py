@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spatialpdvi.api.checked import fitted_files
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.storage.paths import Location, check_once, file_names, locate
+from spatialpdvi.io.storage.paths import Location, check_once, locate, section_names
 from spatialpdvi.runtime.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def report_files(
     >>> Path("report.html").write_text(page, encoding="utf-8") > 10_000
     True
     """
-    from spatialpdvi.io.results.slim import check_number
+    from spatialpdvi.io.results.slim import counts_of_each
     from spatialpdvi.report import ReportOptions, render
 
     files = _distinct(paths)
-    others = [None if other is None else locate(other) for other in check_number(files, counts)]
+    others = [None if other is None else locate(other) for other in counts_of_each(files, counts)]
     options = ReportOptions(
         keys=Keys(key_added),
         label_key=label_key,
@@ -97,7 +97,7 @@ def report_files(
                 stage.note(material.name)
                 yield material  # it is drawn before the next one is read
 
-    names = [Path(name).stem for name in file_names(files)]
+    names = section_names(files)
     # a joint fit names its sections only, so that files of the same name cannot be told apart
     known = {
         name: file.path if other is None else other.path

@@ -174,9 +174,9 @@ def check_label_table(path: Path | None, taken: Iterable[Path]) -> None:
 
 def only_counts(section: Path, counts: Sequence[Path]) -> Path | None:
     """Return the file that ``--counts`` gives for the one section of a command, if any; several are an `InputError`."""
-    from spatialpdvi.io.results.slim import check_number
+    from spatialpdvi.io.results.slim import counts_of_each
 
-    return check_number([section], counts)[0]
+    return counts_of_each([section], counts)[0]
 
 
 @contextmanager

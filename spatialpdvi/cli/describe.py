@@ -18,7 +18,16 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS_MEMORY, COUNTS_OF_EACH, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, THREADS
+from spatialpdvi.cli.options import (
+    COUNTS_MEMORY,
+    COUNTS_OF_EACH,
+    GENE_KEY,
+    KEY_ADDED,
+    LAYER,
+    SAMPLE_KEY,
+    SPATIAL_KEY,
+    THREADS,
+)
 
 __all__ = ["describe"]
 
@@ -49,7 +58,7 @@ __all__ = ["describe"]
     "--domain-key", help="Column of obs with other domains, such as an annotation. Default: the domains of the fit."
 )
 @KEY_ADDED
-@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@SPATIAL_KEY
 @SAMPLE_KEY
 @LAYER
 @GENE_KEY

@@ -18,7 +18,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, THREADS
+from spatialpdvi.cli.options import COUNTS, COUNTS_MEMORY, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, SPATIAL_KEY, THREADS
 from spatialpdvi.errors import InputError
 
 __all__ = ["intervals"]
@@ -76,7 +76,7 @@ _MOST = 40  # rows that are printed
     "--store", is_flag=True, help="Also write the tables into SECTION, as uns['pdvi_intervals']. Default: off."
 )
 @KEY_ADDED
-@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@SPATIAL_KEY
 @SAMPLE_KEY
 @LAYER
 @GENE_KEY

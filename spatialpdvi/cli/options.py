@@ -23,6 +23,7 @@ __all__ = [
     "SAMPLE_KEY",
     "SHOW_ALL",
     "SLIM",
+    "SPATIAL_KEY",
     "THREADS",
     "GroupedCommand",
     "options_of",
@@ -37,6 +38,7 @@ GENE_KEY = click.option("--gene-key", help="Column of var with the gene names to
 SAMPLE_KEY = click.option(
     "--sample-key", help="Column of obs that names the section of each spot. Default: as in the fit."
 )
+SPATIAL_KEY = click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
 LAYER = click.option(
     "--layer", help="Where the raw counts are: the name of a layer, X or raw.X. Default: where the fit found them."
 )

@@ -15,7 +15,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED, SAMPLE_KEY
+from spatialpdvi.cli.options import COUNTS, GENE_KEY, KEY_ADDED, SAMPLE_KEY, SPATIAL_KEY
 
 __all__ = ["plot"]
 
@@ -45,7 +45,7 @@ __all__ = ["plot"]
 @click.option("--alpha", type=float, help="Opacity of the spots over the image, up to 1. Default: 0.6.")
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels. Default: as in the fit, or annotation.")
-@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@SPATIAL_KEY
 @SAMPLE_KEY
 @click.option(
     "--layer",

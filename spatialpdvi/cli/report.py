@@ -15,7 +15,7 @@ from spatialpdvi.cli.common import (
     user_errors,
     verbosity,
 )
-from spatialpdvi.cli.options import COUNTS_MEMORY, COUNTS_OF_EACH, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY
+from spatialpdvi.cli.options import COUNTS_MEMORY, COUNTS_OF_EACH, GENE_KEY, KEY_ADDED, LAYER, SAMPLE_KEY, SPATIAL_KEY
 from spatialpdvi.errors import InputError
 
 __all__ = ["report"]
@@ -26,7 +26,7 @@ __all__ = ["report"]
 @click.option("--output", "-o", type=FILE, required=True, help="HTML page to write, ending in .html.")
 @KEY_ADDED
 @click.option("--label-key", help="Column of obs with known labels to show. Default: as in the fit.")
-@click.option("--spatial-key", help="Key in obsm of the coordinates. Default: as in the fit.")
+@SPATIAL_KEY
 @SAMPLE_KEY
 @click.option("--n-genes", "-n", default=10, show_default=True, help="Largest number of marker genes per domain.")
 @LAYER

@@ -91,7 +91,6 @@ def _write(comparison: Comparison, folder: Path, section: Section, *, params: di
     from spatialpdvi.compare.convergence import draw_convergence
     from spatialpdvi.compare.maps import draw_maps
     from spatialpdvi.plotting import save_figure
-    from spatialpdvi.plotting.spots import side_by_side
 
     runs = comparison.runs
     content = {
@@ -104,8 +103,7 @@ def _write(comparison: Comparison, folder: Path, section: Section, *, params: di
     write_text(folder / "compare.md", comparison.table)
     save_figure(draw_convergence(runs), folder / "convergence.png")
     first = [run for run in runs if run.seed == _FIRST_SEED]
-    position = side_by_side(section.coordinates[:, :2], section.spots_of_samples())
-    save_figure(draw_maps(position, section.labels, first), folder / "maps.png")
+    save_figure(draw_maps(section.coordinates, section.samples, section.labels, first), folder / "maps.png")
 
 
 def _public(run: Run) -> dict[str, Any]:

@@ -20,7 +20,9 @@ __all__ = ["draw_maps"]
 _SCALE = 0.5  # of the size that a map has on a page of its own
 
 
-def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Sequence[Run]) -> Figure:
+def draw_maps(
+    coordinates: NDArray[np.float64], samples: Any | None, annotation: Any | None, runs: Sequence[Run]
+) -> Figure:
     """Draw the annotation with its legend, and the domains of every run with the ARI in the title.
 
     A domain has the colour of the label that it covers best; without labels, of the domain that it covers best of
@@ -30,12 +32,14 @@ def draw_maps(coordinates: NDArray[np.float64], annotation: Any | None, runs: Se
     ----------
     coordinates
         (n, 2) or more columns, of which the first two are drawn.
+    samples
+        Section of each spot (n,), if there are several.
     annotation
         Known labels (n,), if there are any.
     runs
         Of one seed, with their domains.
     """
-    tissue = place_tissue(coordinates[:, :2])
+    tissue = place_tissue(coordinates[:, :2], samples)
     tissue = tissue._replace(size=(_SCALE * tissue.size[0], _SCALE * tissue.size[1]))
     labels = None if annotation is None else check_labels(annotation, n=len(coordinates), what="labels")
     reference = np.array(next((run for run in runs if not run.failed), runs[0]).domains)

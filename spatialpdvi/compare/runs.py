@@ -147,9 +147,7 @@ def _trace(rows: list[TraceRow], ari: list[float]) -> dict[str, list[float | Non
 
 
 def _domains(prepared: Prepared, phi: np.ndarray, *, failed: bool) -> list[int]:
-    domains = np.full(phi.shape[0], -1)
-    if not failed:
-        domains[prepared.graph.patching.order] = phi.argmax(axis=1)
+    domains = np.full(phi.shape[0], -1) if failed else prepared.graph.patching.as_given(phi.argmax(axis=1))
     return domains.tolist()
 
 

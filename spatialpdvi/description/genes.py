@@ -8,7 +8,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.description.neighbourhoods import FEWEST_SPOTS, variable_genes
-from spatialpdvi.features.moments import SPOT_TOTAL, moments_by_group
+from spatialpdvi.features.moments import moments_by_group
 from spatialpdvi.io.results.described import SectionDomains
 from spatialpdvi.marker_genes import empty_table, expression_blocks
 from spatialpdvi.runtime.rows import CountRows
@@ -64,7 +64,7 @@ def gene_table(
     codes = np.full(counts.shape[0], len(domains))  # the last group is of all other spots
     for code, domain in enumerate(domains):
         codes[domain.rows] = code
-    moments = moments_by_group(counts, codes, len(domains) + 1, target_sum=SPOT_TOTAL)
+    moments = moments_by_group(counts, codes, len(domains) + 1)
     chosen, shares = [], []
     for code in range(len(domains)):
         everything = moments.of(code, np.arange(genes.size))

@@ -92,13 +92,8 @@ def composition_table(section: SectionDomains) -> pd.DataFrame:
     The share is that of the domain's spots that have a type; NaN where none has one.
     """
     assert section.types is not None  # only asked for with types
-    known = section.types.codes >= 0
     domains, types = section.domains.categories, section.types.categories
-    counts = overlap(
-        section.domains.codes[known].astype(np.int64),
-        section.types.codes[known].astype(np.int64),
-        shape=(len(domains), len(types)),
-    )
+    counts = overlap(section.domains.codes, section.types.codes, shape=(len(domains), len(types)))
     whole = counts.sum(axis=1, keepdims=True)
     share = np.divide(counts, whole, out=np.full(counts.shape, np.nan), where=whole > 0)
     return pd.DataFrame(

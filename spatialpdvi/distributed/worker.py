@@ -14,7 +14,7 @@ import numpy as np
 from spatialpdvi.engines import ignore_overflow
 from spatialpdvi.initialization import one_hot
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
-from spatialpdvi.metrics.clustering import contingency
+from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.problems.potts_mixture import Part, PottsMixture
 from spatialpdvi.solvers.base import Solver
 from spatialpdvi.version import library_versions
@@ -138,8 +138,7 @@ def table(run: str, n_labels: int) -> np.ndarray:
     total: Any = 0
     for patch in _patches(run).values():
         assert patch.codes is not None  # the engine asks only where there are labels
-        own = contingency(patch.codes, patch.phi.argmax(axis=1), patch.phi.shape[1])
-        total = total + np.pad(own, ((0, n_labels - own.shape[0]), (0, 0)))
+        total += overlap(patch.codes, patch.phi.argmax(axis=1), shape=(n_labels, patch.phi.shape[1]))
     return np.asarray(total)
 
 

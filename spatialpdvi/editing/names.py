@@ -62,8 +62,7 @@ def majority_names(
     label_names
         Of the labels; the first of those that are equally frequent is taken, with a warning.
     """
-    known = labels >= 0
-    counts = overlap(codes[known], labels[known], shape=(len(names), len(label_names)))
+    counts = overlap(codes, labels, shape=(len(names), len(label_names)))
     most = counts.max(axis=1)
     found = [label_names[int(row.argmax())] if row.any() else name for row, name in zip(counts, names, strict=True)]
     for name, row, top, new in zip(names, counts, most, found, strict=True):

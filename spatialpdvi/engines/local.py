@@ -8,7 +8,7 @@ import numpy as np
 
 from spatialpdvi.engines.base import ignore_overflow
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
-from spatialpdvi.metrics.clustering import contingency
+from spatialpdvi.metrics.clustering import overlap
 from spatialpdvi.problems.base import Blocks, Evaluation, Problem
 from spatialpdvi.runtime.threads import n_threads
 from spatialpdvi.solvers.base import Solver, State
@@ -95,7 +95,10 @@ class LocalEngine:
 
     def table(self) -> np.ndarray | None:
         """Count all spots at once."""
-        return None if self._codes is None else contingency(self._codes, self._phi.argmax(axis=1), self._phi.shape[1])
+        if self._codes is None:
+            return None
+        shape = int(self._codes.max(initial=-1)) + 1, self._phi.shape[1]
+        return overlap(self._codes, self._phi.argmax(axis=1), shape=shape)
 
     def state(self, shared: Any) -> State:
         """Return phi itself, not a copy, with the shared state and the states of patches."""

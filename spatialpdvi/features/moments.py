@@ -40,7 +40,7 @@ class GroupMoments(NamedTuple):
         return GroupMoments(self.sizes[group], *(part[group, genes] for part in self[1:]))
 
 
-def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int, *, target_sum: float) -> GroupMoments:
+def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int) -> GroupMoments:
     """Return the sums of each group of spots, from one pass over the counts.
 
     Parameters
@@ -51,8 +51,6 @@ def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int, *, tar
         (n,) group of each spot.
     n_groups
         Number of groups.
-    target_sum
-        Total of each spot over all genes, after normalisation.
     """
     shape = (n_groups, counts.shape[1])
     sums, squares, present = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64)
@@ -63,7 +61,7 @@ def moments_by_group(counts: CountRows, codes: np.ndarray, n_groups: int, *, tar
         starts = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.argsort(own, kind="stable")
         group_moments(
-            block.data, block.indices, block.indptr, rows, starts, _teams(sizes), target_sum, sums, squares, present
+            block.data, block.indices, block.indptr, rows, starts, _teams(sizes), SPOT_TOTAL, sums, squares, present
         )
         done += block.shape[0]
     return GroupMoments(np.bincount(codes, minlength=n_groups), sums, squares, present)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow
-from spatialpdvi.problems.base import Evaluation
+from spatialpdvi.problems.base import Blocks, Evaluation, Problem
 
 __all__ = ["Certificate", "certify", "gradient_norm"]
 
@@ -81,21 +81,34 @@ def gradient_norm(evaluation: Evaluation) -> float:
     return float(np.sqrt(sum(float(np.sum(block**2)) for block in evaluation.gradient)))
 
 
-def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: StopRule) -> Certificate:
-    """Return the certificate of a result.
+def certify(
+    problem: Problem, phi: np.ndarray, lam: Blocks, *, trace: Sequence[TraceRow], stop: Stop, rule: StopRule
+) -> tuple[np.ndarray, Certificate]:
+    """Round posteriors as they are written, and certify these.
 
     Parameters
     ----------
-    final
-        Evaluation of the result as it is written.
+    problem
+        What was fitted.
+    phi
+        (n, K) float64.
+    lam
+        The globals.
     trace
         At least the last two rows of the run.
     stop, rule
         Why the run stopped, and the rule that it followed.
+
+    Returns
+    -------
+    tuple
+        Posteriors (n, K) float32, and their certificate.
     """
+    rounded = phi.astype(np.float32)
+    final = problem.evaluate(rounded.astype(np.float64), lam)
     before, last = (row.evaluation.neg_elbo for row in trace[-2:])
     change = abs(last - before) / final.scale  # of the run: what is written is rounded, by more than a tight tolerance
-    return Certificate(
+    certificate = Certificate(
         converged=stop is Stop.CONVERGED,
         reason=stop.value,
         epochs=trace[-1].epoch,
@@ -112,3 +125,4 @@ def certify(final: Evaluation, trace: Sequence[TraceRow], stop: Stop, *, rule: S
         tolerance_objective=rule.relative_change,
         stationarity_composition=final.stationarity.get("composition"),
     )
+    return rounded, certificate

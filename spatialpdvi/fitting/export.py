@@ -7,7 +7,7 @@ from spatialpdvi.fitting.prepare import Prepared
 from spatialpdvi.initialization import means_of_spots
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
-from spatialpdvi.model import PER_SPOT, Model, SharedStates
+from spatialpdvi.model import SPOTWISE_TRANSFORMS, Model, SharedStates
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.potts_mixture import PottsGlobals, nearest_domain
@@ -53,9 +53,9 @@ def _why_no_projection(section: Section, options: FitOptions) -> InputError | No
     """Why counts of another section cannot be brought to the features of this one."""
     needed_by = option("save_model")
     other = f"Leave {needed_by} out, or choose another"
-    if options.transform not in PER_SPOT:
+    if options.transform not in SPOTWISE_TRANSFORMS:
         return InputError(
-            f"one of {', '.join(PER_SPOT)} with {needed_by}",
+            f"one of {', '.join(SPOTWISE_TRANSFORMS)} with {needed_by}",
             f"{options.transform}, which uses all spots of a section",
             f"{other} {option('transform')}.",
             option="transform",

@@ -182,17 +182,17 @@ def _solve(
     with engine_of(prepared, cluster) as engine:
         solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
     del engine  # holds two posteriors in float64, and others follow
-    phi = solved.phi.astype(np.float32)
-    solved = solved._replace(phi=phi)
-    final = prepared.problem.evaluate(phi.astype(np.float64), solved.lam)
-    if not np.isfinite(final.neg_elbo):
+    phi, certificate = certify(
+        prepared.problem, solved.phi, solved.lam, trace=solved.last, stop=solved.stop, rule=run.rule
+    )
+    solved = solved._replace(phi=phi)  # in float64 it is as large as all else together
+    if not np.isfinite(certificate.neg_elbo):
         raise InputError(
             "F to stay finite",
-            f"{final.neg_elbo} after {solved.last[-1].epoch} epochs",
+            f"{certificate.neg_elbo} after {certificate.epochs} epochs",
             f"The steps are too large, or the features are too large for their squares. {_smaller_steps(run.solver)}",
         )
-    posterior = np.empty_like(phi)
-    posterior[prepared.graph.patching.order] = phi
+    posterior = prepared.graph.patching.as_given(phi)
     by_size = order_by_size(posterior)
     posterior = np.ascontiguousarray(posterior[:, by_size])
     labels = (prepared.start.labels, *prepared.initialization.restarts)[solved.position]
@@ -202,7 +202,7 @@ def _solve(
         start_labels=np.argsort(by_size)[labels],
         lam=_reordered(solved.lam, by_size),
         trace=solved.columns,
-        certificate=certify(final, solved.last, solved.stop, rule=run.rule),
+        certificate=certificate,
     )
 
 
@@ -242,7 +242,7 @@ def _trivial(prepared: Prepared, k: int) -> dict[str, float | int]:
     features = in_unit_range(prepared.features.components)
     with single_threaded():
         ari = [
-            adjusted_rand_index(prepared.codes[scored], kmeans_labels(features, k, seed=seed, n_init=1)[order][scored])
+            adjusted_rand_index(prepared.codes[scored], kmeans_labels(features, k, seed=seed)[order][scored])
             for seed in range(_TRIVIAL_SEEDS)
         ]
     return {"ari": float(np.mean(ari)), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": _TRIVIAL_SEEDS}

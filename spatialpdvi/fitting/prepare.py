@@ -148,7 +148,9 @@ def initialize(
         labels = given
         if labels is None and settings.init == KMEANS:
             dense = isinstance(fitted, np.ndarray)
-            labels = kmeans_labels(in_unit_range(fitted) if dense else fitted, settings.n_domains, seed=settings.seed)
+            labels = kmeans_labels(
+                in_unit_range(fitted) if dense else fitted, settings.n_domains, seed=settings.seed, n_init=10
+            )
         elif labels is None:
             restarts = _restarts(features.by_scale, settings, checkpoint)
             agreed = consensus(restarts, settings.n_domains)

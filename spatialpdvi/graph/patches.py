@@ -60,6 +60,12 @@ class Patching(NamedTuple):
     graph: sp.csr_matrix  # (n, n) in the *user's* order: the edges that entered the objective
     n_dropped: int  # undirected edges between patches that were dropped
 
+    def as_given(self, rows: np.ndarray) -> np.ndarray:
+        """Return labels (n,) or posteriors (n, K) of the patch order in the user's order."""
+        given = np.empty_like(rows)
+        given[self.order] = rows
+        return given
+
 
 def make_patches(
     coordinates: np.ndarray,

@@ -118,8 +118,8 @@ class Landscape:
     def __init__(
         self, likelihood: np.ndarray, places: Places, graph: sp.csr_matrix, k: int, prior_weight: np.ndarray
     ) -> None:
-        patching = make_patches(places.coordinates, graph, 1)
-        self.order, (self._patch,) = patching.order, patching.patches
+        self._patching = make_patches(places.coordinates, graph, 1)
+        self.order, (self._patch,) = self._patching.order, self._patching.patches
         self.n = likelihood.shape[0]
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
         self.places = places
@@ -225,9 +225,7 @@ class Landscape:
 
     def as_given(self, rows: np.ndarray) -> np.ndarray:
         """Return labels (n,) or posteriors (n, K) in the order of the spots that the landscape was made of."""
-        given = np.empty_like(rows)
-        given[self.order] = rows
-        return given
+        return self._patching.as_given(rows)
 
     def with_domains(self, k: int) -> Self:
         """Return the same spots, states and edges with another number of domains."""

@@ -45,14 +45,14 @@ def restart_labels(by_scale: Iterable[np.ndarray], k: int, *, n_init: int, seed:
     seed
         Of the seeds of all restarts.
     """
-    methods: list[Callable[..., np.ndarray]] = [mixture_labels] * n_init + [_one_kmeans] * -(-n_init // _MIXTURES)
+    methods: list[Callable[..., np.ndarray]] = [mixture_labels] * n_init + [kmeans_labels] * -(-n_init // _MIXTURES)
     rng = np.random.default_rng(seed)
     tasks = [(method, features, int(rng.integers(2**32))) for features in by_scale for method in methods]
     small = np.min_scalar_type(k - 1)  # there are dozens of restarts of what may be millions of spots
     return tuple(on_threads(lambda task: task[0](task[1], k, seed=task[2]).astype(small), tasks))
 
 
-def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 10) -> np.ndarray:
+def kmeans_labels(features: np.ndarray | sp.csr_matrix, k: int, *, seed: int, n_init: int = 1) -> np.ndarray:
     """Return k-means labels (n,), the best of ``n_init`` starts, learnt from at most 20,000 spots.
 
     Call inside `spatialpdvi.runtime.threads.single_threaded`: sums depend on the number of threads.
@@ -73,7 +73,7 @@ def mixture_labels(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
     some = subset(features, seed).astype(np.float64)
     variance = float(some.var(axis=0).mean())
     if variance == 0.0 or _are_few(some, k):
-        return kmeans_labels(features, k, seed=seed, n_init=1)
+        return kmeans_labels(features, k, seed=seed)
     return fit_mixture(some, k, seed=seed, ridge=RIDGE * variance).labels(features)
 
 
@@ -89,10 +89,6 @@ def in_unit_range(features: np.ndarray) -> np.ndarray:
     for block in blocks:
         scaled[block] = (features[block] - mean) / largest
     return scaled
-
-
-def _one_kmeans(features: np.ndarray, k: int, *, seed: int) -> np.ndarray:
-    return kmeans_labels(features, k, seed=seed, n_init=1)
 
 
 def _sparse_kmeans(features: sp.csr_matrix, some: sp.csr_matrix, k: int, *, seed: int, n_init: int) -> np.ndarray:

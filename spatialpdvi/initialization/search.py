@@ -284,4 +284,4 @@ def _inserted(landscape: Landscape, base: Fit, others: Sequence[Fit]) -> list[tu
 
 
 def _cluster(profile: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    return kmeans_labels(profile, k, seed=int(rng.integers(2**32)), n_init=1)
+    return kmeans_labels(profile, k, seed=int(rng.integers(2**32)))

@@ -303,7 +303,7 @@ def _kinds(posterior: np.ndarray, coordinates: np.ndarray, n_kinds: int, *, seed
     wider.
     """
     (mean,) = neighbor_averages(posterior, coordinates, (_NEIGHBORHOOD,), samples=[np.arange(posterior.shape[0])])
-    return one_hot(kmeans_labels(np.sqrt(mean), n_kinds, seed=seed, n_init=1), n_kinds)
+    return one_hot(kmeans_labels(np.sqrt(mean), n_kinds, seed=seed), n_kinds)
 
 
 def _mutual_information(joint: np.ndarray) -> float:

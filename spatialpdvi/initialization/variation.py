@@ -47,7 +47,7 @@ def smooth_functions(coordinates: np.ndarray) -> np.ndarray:
     n, none = coordinates.shape[0], np.zeros((coordinates.shape[0], 0))
     if n < _SPOTS_EACH * _CENTRES:
         return none
-    labels = kmeans_labels(coordinates, _CENTRES, seed=0, n_init=1)
+    labels = kmeans_labels(coordinates, _CENTRES, seed=0)
     centres = np.array([coordinates[labels == label].mean(axis=0) for label in np.unique(labels)])
     if centres.shape[0] == 1:
         return none

@@ -21,7 +21,6 @@ __all__ = [
     "ari_of_table",
     "best_pairs",
     "chaos",
-    "contingency",
     "domain_scores",
     "expect_finite",
     "label_agreement",
@@ -109,12 +108,6 @@ def adjusted_rand_index(codes_a: Any, codes_b: Any) -> float:
 def ari_of_table(table: np.ndarray) -> float:
     """Compute the adjusted Rand index from the numbers of spots (A, B) with each pair of labels; NaN without spots."""
     return _rand_index(table.ravel(), table.sum(axis=1), table.sum(axis=0)) if table.any() else float("nan")
-
-
-def contingency(codes: np.ndarray, domains: np.ndarray, n_domains: int) -> np.ndarray:
-    """Count the spots (labels, domains) with each known label and each domain; a code below 0 is no label."""
-    known = codes >= 0
-    return overlap(codes[known], domains[known], shape=(int(codes.max(initial=-1)) + 1, n_domains))
 
 
 def chaos(labels: Any, coordinates: ArrayLike) -> float:
@@ -361,11 +354,13 @@ def overlap(first: np.ndarray, second: np.ndarray, *, shape: tuple[int, int]) ->
     Parameters
     ----------
     first, second
-        Labels (n,), whole numbers in 0..A-1 and in 0..B-1.
+        Labels (n,), whole numbers in 0..A-1 and in 0..B-1. A spot with a negative number has no label, and is not
+        counted.
     shape
         A and B.
     """
-    pairs = first.astype(np.int64) * shape[1] + second
+    known = (first >= 0) & (second >= 0)
+    pairs = first[known].astype(np.int64) * shape[1] + second[known]
     return np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
 
 

@@ -260,8 +260,7 @@ def _fit_one(
     prepared = prepare_start(section, raw, features, options, progress)
     initialization = prepared.initialization
     solved = solve(prepared, SolverRun.of(options), stage=Stage())
-    domains = np.empty(prepared.start.labels.size, dtype=np.int64)
-    domains[prepared.graph.patching.order] = solved.phi.argmax(axis=1)
+    domains = prepared.graph.patching.as_given(solved.phi.argmax(axis=1))
     sizes = np.bincount(domains, minlength=k)
     found, smooth = prepared.found(), int(features.found["smooth"])
     again = replication.of(k, n_neighbors=smooth, n_components=features.components.shape[1])

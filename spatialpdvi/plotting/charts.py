@@ -168,7 +168,7 @@ def count_confusion(domains: Labels, annotation: Labels) -> Confusion:
     if not both.any():
         raise no_labels()
     shape = len(domains.names), len(annotation.names)
-    counts = overlap(domains.codes[both], annotation.codes[both], shape=shape)
+    counts = overlap(domains.codes, annotation.codes, shape=shape)
     place = [(int(row.argmax()), 1, -int(row.max())) for row in counts]
     for domain, label in best_pairs(counts):
         place[domain] = label, 0, 0

@@ -33,7 +33,8 @@ def contacts_figure(contacts: pd.DataFrame) -> Figure:
 
     def panel(name: str, table: pd.DataFrame) -> Panel:
         n_domains = table["domain"].nunique()
-        return Panel(contacts_size(n_domains), partial(_contacts, table=table, name=name))
+        side = max(_NARROWEST, _CELL * n_domains)
+        return Panel((side, side), partial(_draw_contacts, name=name, table=table))
 
     return _figure(contacts, panel)
 
@@ -83,21 +84,10 @@ def composition_figure(composition: pd.DataFrame, by: str) -> Figure:
     return _figure(composition, panel)
 
 
-def contacts_size(n_domains: int) -> tuple[float, float]:
-    """Return width and height in inches that suit the contacts of so many domains."""
-    side = max(_NARROWEST, _CELL * n_domains)
-    return side, side
-
-
-def draw_contacts(axes: Axes, table: pd.DataFrame) -> None:
+def _draw_contacts(axes: Axes, *, name: str, table: pd.DataFrame) -> Heading:
     """Draw which share of a domain's border each other domain has as colours, with numbers of contacts in the cells.
 
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    table
-        The contacts of one section: rows with ``domain``, ``other``, ``contacts`` and ``border_share``.
+    ``table`` has the contacts of the section ``name``.
     """
     names = list(dict.fromkeys(table["domain"]))
     share, contacts = (
@@ -111,10 +101,6 @@ def draw_contacts(axes: Axes, table: pd.DataFrame) -> None:
     for place in range(len(names)):  # where a domain meets itself
         axes.text(place, place, "–", ha="center", va="center", fontsize=TEXT, color="#999999")
     axes.set_xlabel("touches", fontsize=TEXT)
-
-
-def _contacts(axes: Axes, *, table: pd.DataFrame, name: str) -> Heading:
-    draw_contacts(axes, table)
     return Heading(printable(name), "share of the border; number of contacts")
 
 

@@ -154,8 +154,7 @@ def match_colours(
     n_labels = 0 if annotation is None else int(annotation.max(initial=-1)) + 1
     partner = np.full(n_domains, -1)
     if annotation is not None:
-        both = (domains >= 0) & (annotation >= 0)
-        common = overlap(domains[both], annotation[both], shape=(n_domains, n_labels))
+        common = overlap(domains, annotation, shape=(n_domains, n_labels))
         for domain, label in best_pairs(common):
             partner[domain] = label
     own_labels = None if label_colours is None else [to_hex(colour) for colour in label_colours]

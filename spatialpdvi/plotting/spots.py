@@ -1,6 +1,5 @@
 """Spots as markers that fill their share of the section: size and shape follow the spacing."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from scipy.spatial import cKDTree
 
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Marker", "SpotCollection", "Spots", "paint", "place_spots", "side_by_side"]
+__all__ = ["Marker", "SpotCollection", "Spots", "paint", "place_spots"]
 
 Floats = NDArray[np.float64]
 # "s" (square) or "o" (disc), or a regular polygon of matplotlib: sides, 0, degrees by which it is turned
@@ -24,7 +23,6 @@ Marker = str | tuple[int, int, float]
 _SAMPLE = 20_000  # spots whose neighbours are looked up
 _WIDEST, _NARROWEST = 6.5, 1.8  # inches
 _HIGHEST, _LOWEST = 4.2, 2.4
-_APART = 0.1  # of a section's width: the space between two
 # neighbours on a lattice are nearer than half-way to the second ring of a square one, at 1.41 spacings
 _RING = 1.2
 _OVERLAP = 1.0  # dots by which markers that tile overlap: half a dot each, or the paper shows through as a grid
@@ -183,33 +181,6 @@ def _nearest(places: Floats, n_sampled: int) -> tuple[Floats, Floats]:
     sampled = places[:: -(-len(places) // n_sampled)]
     far, near = cKDTree(places).query(sampled, k=min(7, len(places)))
     return far, places[near] - sampled[:, None]
-
-
-def side_by_side(position: Floats, sections: Sequence[NDArray[np.int64]]) -> Floats:
-    """Move several sections, which may overlap, apart into rows; a single one stays where it is.
-
-    Parameters
-    ----------
-    position
-        (n, 2).
-    sections
-        Spots of each section, in reading order.
-
-    Returns
-    -------
-    numpy.ndarray
-        The new positions, (n, 2).
-    """
-    if len(sections) == 1:
-        return position
-    cell = (1.0 + _APART) * np.max([np.ptp(position[spots], axis=0) for spots in sections], axis=0)
-    columns = int(np.ceil(np.sqrt(len(sections) * cell[1] / max(cell[0], 1e-300))))
-    columns = min(max(columns, 1), len(sections))
-    moved = np.empty_like(position)
-    for number, spots in enumerate(sections):
-        row, column = divmod(number, columns)
-        moved[spots] = position[spots] - position[spots].min(axis=0) + cell * [column, row]
-    return moved
 
 
 class SpotCollection(PathCollection):

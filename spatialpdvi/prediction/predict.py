@@ -156,8 +156,7 @@ def predict_section(section: Section, model: Model, options: FitOptions, progres
     problem = start.problem(wrap_features(features[patching.order]), patching.patches)
     with progress.stage("posteriors"):
         phi, certificate, trace = _settle(problem, one_hot(labels[patching.order], options.n_domains), model, options)
-    posterior = np.empty_like(phi)
-    posterior[patching.order] = phi
+    posterior = patching.as_given(phi)
     domains = posterior.argmax(axis=1)
     samples = section.spots_of_samples()
     similarity = [similarity_to_model(features[spots], unlimited[spots], domains[spots], model) for spots in samples]
@@ -314,11 +313,8 @@ def _settle(
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
     optimum = optimise(LocalEngine(problem), FixedGlobals(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
-    # the certificate describes what is written, which is float32
-    rounded = optimum.phi.astype(np.float32)
-    final = problem.evaluate(rounded.astype(np.float64), model.lam)
-    certificate = certify(final, optimum.trace, optimum.stop, rule=rule)
-    return rounded, replace(certificate, reason=_REASONS[optimum.stop]), optimum.trace
+    phi, certificate = certify(problem, optimum.phi, model.lam, trace=optimum.trace, stop=optimum.stop, rule=rule)
+    return phi, replace(certificate, reason=_REASONS[optimum.stop]), optimum.trace
 
 
 def _params(options: FitOptions, model: Model, found: dict[str, Any]) -> dict[str, Any]:

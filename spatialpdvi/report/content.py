@@ -237,9 +237,8 @@ def _main_labels(fitted: Fitted, codes: np.ndarray, n_domains: int) -> tuple[lis
     """Return the most frequent label of each domain and its share of the labelled spots."""
     if fitted.annotation is None or not len(fitted.annotation.categories):
         return [""] * n_domains, np.full(n_domains, np.nan)
-    labels = fitted.annotation.codes.astype(np.int64)
-    names, known = fitted.annotation.categories, labels >= 0
-    counts = overlap(codes[known], labels[known], shape=(n_domains, len(names)))
+    names = fitted.annotation.categories
+    counts = overlap(codes, fitted.annotation.codes, shape=(n_domains, len(names)))
     labelled, most = counts.sum(axis=1), counts.argmax(axis=1)
     shares = np.divide(counts.max(axis=1), labelled, out=np.full(n_domains, np.nan), where=labelled > 0)
     return [str(names[most[k]]) if labelled[k] else "" for k in range(n_domains)], shares

@@ -81,12 +81,6 @@ class Outgoing(NamedTuple):
     inv_step: Blocks
 
 
-class Message(NamedTuple):
-    """The result of one visit that is merged into the shared state."""
-
-    lam: Blocks  # lambda_b
-
-
 class P2DVI:
     """Algorithm 1 with oracle II: every coordinate has its own step."""
 
@@ -147,7 +141,7 @@ class P2DVI:
 
     def local(
         self, problem: Problem, shared: Outgoing, own: Blocks, phi: Any, patch: int, halo: Any
-    ) -> tuple[Blocks, Message]:
+    ) -> tuple[Blocks, Blocks]:
         """Lines 2 and 3."""
         lam = shared.lam
         for _ in range(self.settings.inner_rounds):
@@ -155,11 +149,11 @@ class P2DVI:
             statistics = problem.statistics(phi, patch, lam)
             lam = problem.augmented_globals(statistics, patch, shared.lam, own, shared.inv_step)
         dual = blockwise(_dual_step, own, lam, shared.lam, shared.inv_step)
-        return dual, Message(lam)
+        return dual, lam
 
-    def merge(self, problem: Problem, shared: Shared, messages: list[Message]) -> Shared:
+    def merge(self, problem: Problem, shared: Shared, messages: list[Blocks]) -> Shared:
         """Lines 4 and 5."""
-        copies, n = total(message.lam for message in messages), len(messages)
+        copies, n = total(messages), len(messages)
         h = blockwise(lambda h, own, before: h + (own - n * before) / problem.n_patches, shared.h, copies, shared.lam)
         lam = blockwise(lambda own, h: own / n + h, copies, h)
         return shared._replace(lam=lam, h=h)

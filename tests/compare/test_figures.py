@@ -80,7 +80,7 @@ def test_maps_show_the_annotation_first_and_domains_in_its_colours(make_run, tmp
         make_run("a", 0, [-1.0, -2.0], ari=0.9123, domains=domains),
         make_run("b", 0, [-1.0, None], failed=True, domains=[-1] * 12),
     ]
-    figure = draw_maps(xy, annotation, runs)
+    figure = draw_maps(xy, None, annotation, runs)
     figure.savefig(tmp_path / "m.png")
     first, a, b = figure.axes
     assert "Annotation" in [text.get_text() for text in first.texts]
@@ -94,13 +94,24 @@ def test_maps_show_the_annotation_first_and_domains_in_its_colours(make_run, tmp
     assert are_apart(boxes)
 
 
+def test_sections_that_lie_upon_each_other_have_a_map_each(make_run):
+    xy = np.array([[i % 4, i // 4] for i in range(12)], dtype=float)
+    runs = [make_run("a", 0, [-1.0], domains=([0] * 6 + [1] * 6) * 2)]
+    figure = draw_maps(np.vstack([xy, xy]), pd.Categorical(["one"] * 12 + ["two"] * 12), None, runs)
+    figure.draw_without_rendering()
+    maps = figure.axes[0].child_axes
+    assert [axes.get_title(loc="left") for axes in maps] == ["one", "two"]
+    assert _colours(maps[0], xy) == _colours(maps[1], xy)
+    assert are_apart([axes.get_position() for axes in maps])
+
+
 def test_maps_without_labels_match_the_first_solver(make_run):
     xy = np.array([[i % 4, i // 4] for i in range(8)], dtype=float)
     runs = [
         make_run("a", 0, [-1.0], domains=[0] * 4 + [1] * 4),
         make_run("b", 0, [-1.0], domains=[1] * 4 + [0] * 4),
     ]
-    a, b = draw_maps(xy, None, runs).axes
+    a, b = draw_maps(xy, None, None, runs).axes
     assert a.texts[0].get_text() == "a"
     assert _colours(a, xy) == _colours(b, xy)
     assert len(set(_colours(a, xy))) == 2
@@ -113,16 +124,16 @@ def test_maps_without_labels_match_the_first_solver_that_did_not_fail(make_run):
         make_run("b", 0, [-1.0], domains=[0] * 4 + [1] * 4),
         make_run("c", 0, [-1.0], domains=[1] * 4 + [0] * 4),
     ]
-    a, b, c = draw_maps(xy, None, runs).axes
+    a, b, c = draw_maps(xy, None, None, runs).axes
     assert set(_colours(a, xy)) == {UNLABELLED}
     assert _colours(b, xy) == _colours(c, xy)
-    assert [axes.texts[0].get_text() for axes in draw_maps(xy, None, runs[:1]).axes] == ["a  failed"]
+    assert [axes.texts[0].get_text() for axes in draw_maps(xy, None, None, runs[:1]).axes] == ["a  failed"]
 
 
 def test_titles_of_narrow_maps_do_not_touch(make_run):
     xy = np.array([[i % 3, i // 3] for i in range(60)], dtype=float)
     runs = [make_run(f"a-long-name-{i}", 0, [-1.0], ari=0.5, domains=[0] * 30 + [1] * 30) for i in range(5)]
-    figure = draw_maps(xy, None, runs)
+    figure = draw_maps(xy, None, None, runs)
     figure.draw_without_rendering()
     right = figure.bbox.x1
     boxes = [axes.get_tightbbox() for axes in figure.axes]

@@ -19,7 +19,8 @@ def test_a_start_by_kmeans_is_one_clustering_of_what_is_fitted(toy_section, how)
     result = spatialpdvi.fit(toy_section.copy(), **kept, init="kmeans")
     fitted = result.features
     with threadpool_limits(1):
-        labels = kmeans_labels(in_unit_range(fitted) if isinstance(fitted, np.ndarray) else fitted, 4, seed=3)
+        clustered = in_unit_range(fitted) if isinstance(fitted, np.ndarray) else fitted
+        labels = kmeans_labels(clustered, 4, seed=3, n_init=10)
     same = toy_section.copy()
     same.obs["clusters"] = labels.astype(str)
     given = spatialpdvi.fit(same, **kept, init="clusters")

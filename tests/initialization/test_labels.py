@@ -35,7 +35,7 @@ def test_a_common_covariance_finds_long_clusters_that_kmeans_cuts_across():
     x, truth = _long_clusters()
     with single_threaded():
         by_mixture = max(adjusted_rand_score(truth, mixture_labels(x, 3, seed=s)) for s in range(20))
-        by_kmeans = max(adjusted_rand_score(truth, kmeans_labels(x, 3, seed=s)) for s in range(20))
+        by_kmeans = max(adjusted_rand_score(truth, kmeans_labels(x, 3, seed=s, n_init=10)) for s in range(20))
     assert by_mixture > 0.9
     assert by_kmeans < 0.6
 
@@ -112,6 +112,6 @@ def test_centres_beyond_the_number_of_different_spots_stay():
 
 def test_sparse_features_are_clustered_too():
     with single_threaded():
-        found = kmeans_labels(sp.csr_matrix(np.repeat(3.0 * np.eye(3), 20, axis=0)), 3, seed=0)
+        found = kmeans_labels(sp.csr_matrix(np.repeat(3.0 * np.eye(3), 20, axis=0)), 3, seed=0, n_init=10)
     assert found.dtype == np.int64
     assert adjusted_rand_score(np.repeat(range(3), 20), found) == 1.0

@@ -21,7 +21,7 @@ from spatialpdvi.plotting.charts import composition_size
 from spatialpdvi.plotting.description import composition_figure, contacts_figure
 from spatialpdvi.plotting.intervals import intervals_figure
 from spatialpdvi.plotting.labels import check_colours, check_labels, match_colours
-from spatialpdvi.plotting.spots import place_spots, side_by_side
+from spatialpdvi.plotting.spots import place_spots
 from spatialpdvi.plotting.tissue import place_tissue
 
 TRACE = {
@@ -554,22 +554,6 @@ class TestSpots:
     def test_small_ones_whose_places_are_rounded_still_tile(self):
         places = np.rint(7.3 * lattice(110, 110))
         assert place_spots(places)[2::3] == ("s", None)
-
-    def test_sections_that_lie_upon_each_other_are_moved_apart(self):
-        one, other = lattice(4, 6), 2.0 * lattice(3, 3) + 100
-        both = np.vstack([one, other])
-        parts = [np.arange(24), np.arange(24, 33)]
-        moved = side_by_side(both, parts)
-        np.testing.assert_array_equal(moved[:24], one)
-        np.testing.assert_array_equal(moved[24:] - moved[24], other - other[0])
-        assert (moved[24:].min(axis=0) > one.max(axis=0)).any()
-        np.testing.assert_array_equal(side_by_side(other, [np.arange(9)]), other)
-
-    def test_sections_stand_in_rows_in_reading_order(self):
-        sections = np.arange(36).reshape(4, 9)
-        moved = side_by_side(np.tile(lattice(3, 3), (4, 1)), sections)
-        places = [moved[spots].min(axis=0) for spots in sections]
-        np.testing.assert_allclose(places, [[0, 0], [2.2, 0], [0, 2.2], [2.2, 2.2]])
 
     @pytest.mark.parametrize("room", [None, (5.0, 3.0)])
     def test_maps_of_sections_lie_beside_one_another_within_their_room(self, room):

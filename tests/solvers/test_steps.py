@@ -129,7 +129,7 @@ def test_one_step_of_algorithm_one_is_that_of_the_paper(rounds):
         np.testing.assert_array_equal(phi[rows], own)
     after = solver.merge(problem, shared, messages)
     for block in range(2):
-        copies, old = [message.lam[block] for message in messages], shared.lam[block]
+        copies, old = [own[block] for own in messages], shared.lam[block]
         h = shared.h[block] + sum(copy - old for copy in copies) / 5
         np.testing.assert_allclose(after.h[block], h, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(after.lam[block], sum(copies) / 2 + h, rtol=1e-9, atol=1e-12)

@@ -18,7 +18,7 @@ from spatialpdvi.io.section.counts import slim_from
 from spatialpdvi.io.storage.elements import column_order, encoding_type, is_array
 from spatialpdvi.io.storage.paths import AnyPath, is_same, locate, locate_all
 
-__all__ = ["check_number", "check_other_file", "opened_with_counts", "read_markers", "slim_pairs"]
+__all__ = ["check_other_file", "counts_of_each", "opened_with_counts", "read_markers", "slim_pairs"]
 
 _Path = TypeVar("_Path", Path, str | Path)
 _AXES = {2, 3}  # columns of coordinates
@@ -93,7 +93,7 @@ def opened_with_counts(path: AnyPath, counts: AnyPath | None) -> Iterator[Source
             yield cast("Source", _WithCounts(source, others))
 
 
-def check_number(paths: Sequence[Any], counts: Sequence[_Path]) -> list[_Path | None]:
+def counts_of_each(paths: Sequence[Any], counts: Sequence[_Path]) -> list[_Path | None]:
     """Return the file of the counts of each fitted file, None where none are given.
 
     Raises

@@ -31,6 +31,7 @@ __all__ = [
     "locate_all",
     "output_of",
     "resolve",
+    "section_names",
     "why_unreadable",
 ]
 
@@ -146,15 +147,20 @@ def file_names(files: Sequence[Location]) -> list[str]:
     return names
 
 
+def section_names(files: Sequence[Location]) -> list[str]:
+    """Return the names of the sections in files: those of the files (`file_names`) without their endings."""
+    return [Path(name).stem for name in file_names(files)]
+
+
 def different_names(files: Sequence[Location]) -> list[str]:
-    """Return the names of files without their endings.
+    """Return the names of the sections in files (`section_names`), of which each has its own.
 
     Raises
     ------
     InputError
         Where two are the same, so that their sections could not be told apart, or two files are.
     """
-    names = [Path(name).stem for name in file_names(files)]
+    names = section_names(files)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError("files with different names", f"{', '.join(map(repr, repeated))} twice", "Rename one of them.")
@@ -202,7 +208,8 @@ def locate(path: AnyPath, *, option: str | None = None) -> Location:
     if isinstance(path, Location):
         return path
     if not isinstance(path, str | os.PathLike):
-        advice = "Functions for an object in memory have names without `_file`." if option is None else ""
+        others = "Functions for an object in memory have names without `_file`, or are `domain_table`."
+        advice = others if option is None else ""
         raise InputError("the path of a file", f"an object of type {type(path).__name__}", advice, option=option)
     given, path = str(path), Path(path)
     try:
