@@ -21,12 +21,12 @@ from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import make_patches
 from spatialpdvi.graph.weights import weigh_edges
-from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.initialization.start import start_from_labels
 from spatialpdvi.kernels import mixture
 from spatialpdvi.kernels.dispatch import brief_spin
 from spatialpdvi.options.stages import default_n_patches
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsMixture
+from spatialpdvi.problems.potts_mixture import PottsMixture, one_hot
 from spatialpdvi.solvers import SolverSettings, make_solver
 
 EXPONENTIAL = 34

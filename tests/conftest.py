@@ -19,11 +19,11 @@ import scipy.sparse as sp
 from spatialpdvi.cli import main
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.patches import Patching, make_patches
-from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.initialization.start import start_from_labels
 from spatialpdvi.options import stages, states
 from spatialpdvi.problems.composition import CompositionGlobals, CompositionMixture
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture
+from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, one_hot
 
 # a shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start and interrupt
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from mixture import Data, draw_mixture
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.initialization import one_hot
 from spatialpdvi.problems.base import Blocks
+from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.solvers import SolverSettings, make_solver
 
 SEPARATIONS = (1.5, 0.8, 0.5)  # sd of the true means in each feature, where the noise has sd 1

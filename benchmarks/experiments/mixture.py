@@ -31,10 +31,11 @@ from scipy.optimize import linear_sum_assignment
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.fitting.loop import StopRule, Underway, optimise
 from spatialpdvi.graph.patches import Patch
-from spatialpdvi.initialization import Start, kmeans_labels, one_hot, start_from_labels
+from spatialpdvi.initialization.restarts import kmeans_labels
+from spatialpdvi.initialization.start import Start, start_from_labels
 from spatialpdvi.plotting.save import save_figure
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture
+from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture, one_hot
 from spatialpdvi.solvers import SOLVERS, SolverSettings, make_solver
 
 PURITY = 0.9  # share of a batch that comes from one cluster

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from mixture import TUNING_SEED, Data, draw_mixture
 from quadratic import CASES, SHOWN, measure_case, run_quadratic, tuned_run
 
-from spatialpdvi.initialization import one_hot
+from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.problems.quadratic import Quadratic, random_quadratic
 from spatialpdvi.solvers import SOLVERS, SolverSettings
 from spatialpdvi.solvers.base import State

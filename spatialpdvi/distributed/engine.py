@@ -18,9 +18,8 @@ from spatialpdvi.distributed import worker
 from spatialpdvi.distributed.client import Cluster
 from spatialpdvi.engines import PatchesLostError
 from spatialpdvi.errors import ResourceError
-from spatialpdvi.initialization import one_hot
 from spatialpdvi.problems.base import Blocks, Evaluation
-from spatialpdvi.problems.potts_mixture import PottsMixture
+from spatialpdvi.problems.potts_mixture import PottsMixture, one_hot
 from spatialpdvi.solvers.base import Solver, State
 
 __all__ = ["ClusterEngine"]

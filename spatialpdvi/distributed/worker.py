@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spatialpdvi.engines import ignore_overflow
-from spatialpdvi.initialization import one_hot
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.metrics.clustering import overlap
-from spatialpdvi.problems.potts_mixture import Part, PottsMixture
+from spatialpdvi.problems.potts_mixture import Part, PottsMixture, one_hot
 from spatialpdvi.solvers.base import Solver
 from spatialpdvi.version import library_versions
 

@@ -13,12 +13,12 @@ from spatialpdvi.errors import InputError, InputWarning, option, own_names
 from spatialpdvi.features.correction import FEWEST_CORRECTED
 from spatialpdvi.fitting.fit import fit_section
 from spatialpdvi.fitting.inputs import read_inputs
-from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.io.formats.matrices import layer_address, matrix_address
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.counts import COUNTS_ADVICE
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import FitOptions
+from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.runtime.progress import Progress
 
 __all__ = ["Parts", "connected_parts", "fitted_parts", "inner_options", "read_again"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, option
 from spatialpdvi.fitting.prepare import Prepared
-from spatialpdvi.initialization import means_of_spots
+from spatialpdvi.initialization.states import means_of_spots
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration
 from spatialpdvi.model import SPOTWISE_TRANSFORMS, Model, SharedStates

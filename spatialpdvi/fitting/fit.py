@@ -16,7 +16,8 @@ from spatialpdvi.fitting.inputs import check_section
 from spatialpdvi.fitting.prepare import Initialization, Prepared, prepare_start
 from spatialpdvi.fitting.result import FitResult, name_domains, order_by_size, state_result
 from spatialpdvi.fitting.solve import SolverRun, engine_of, solve
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, renumbered
+from spatialpdvi.initialization.consensus import renumbered
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.marker_genes import marker_genes, rank_markers
 from spatialpdvi.metrics.calibration import Calibration, calibrate

@@ -15,22 +15,12 @@ from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.smoothing import SmoothedFeatures
 from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states, warn_of_few_spots
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges, warn_of_places
-from spatialpdvi.initialization import (
-    Consensus,
-    Found,
-    Sample,
-    Start,
-    States,
-    consensus,
-    in_unit_range,
-    kmeans_labels,
-    noise_rotation,
-    one_hot,
-    restart_labels,
-    search_sets,
-    start_from_composition,
-    start_from_labels,
-)
+from spatialpdvi.initialization.compositions import Sample, search_sets, start_from_composition
+from spatialpdvi.initialization.consensus import Consensus, consensus
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, restart_labels
+from spatialpdvi.initialization.search import Found
+from spatialpdvi.initialization.start import Start, noise_rotation, start_from_labels
+from spatialpdvi.initialization.states import States
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.options.fit import KMEANS, FitOptions
 from spatialpdvi.options.idle import idle_options_of, option_as_set
@@ -38,7 +28,7 @@ from spatialpdvi.options.stages import GraphSettings, StartSettings, StateSettin
 from spatialpdvi.options.states import SAMPLED, SAMPLED_FROM, n_state_sets, search_rounds
 from spatialpdvi.problems.base import Blocks
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsMixture
+from spatialpdvi.problems.potts_mixture import PottsMixture, one_hot
 from spatialpdvi.runtime.memory import FIXED_BYTES, warn_of_limit
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.rows import some_rows

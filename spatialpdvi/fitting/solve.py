@@ -14,7 +14,7 @@ from spatialpdvi.errors import InputWarning
 from spatialpdvi.fitting.certificate import gradient_norm
 from spatialpdvi.fitting.loop import Best, Stop, StopRule, TraceRow, Underway, optimise
 from spatialpdvi.fitting.prepare import Prepared
-from spatialpdvi.initialization import Start
+from spatialpdvi.initialization.start import Start
 from spatialpdvi.metrics.clustering import ari_of_table
 from spatialpdvi.options.fit import SOLVER_OPTIONS, FitOptions
 from spatialpdvi.problems.base import Blocks, Evaluation

@@ -8,7 +8,7 @@ import numpy as np
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import COMPONENTS, RawFeatures
 from spatialpdvi.features.trends import Covariates, spot_covariates
-from spatialpdvi.initialization import (
+from spatialpdvi.initialization.states import (
     States,
     are_distinct,
     distinctness,

@@ -10,13 +10,14 @@ from scipy.special import softmax
 from spatialpdvi.initialization.consensus import consensus, renumbered, vote_shares
 from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking
 from spatialpdvi.initialization.search import Found, composition_labels, lowest
-from spatialpdvi.initialization.start import Start, one_hot
+from spatialpdvi.initialization.start import Start
 from spatialpdvi.initialization.states import States, posterior_without_domains
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import ONE_BY_ONE, SAMPLED_FROM, SMALL
 from spatialpdvi.problems.composition import CompositionGlobals, composed
 from spatialpdvi.problems.features import wrap_features
 from spatialpdvi.problems.potts_mixture import data_term as state_term
+from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import on_threads, own_loops_on_all_threads
 

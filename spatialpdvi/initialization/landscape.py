@@ -14,7 +14,6 @@ from scipy.special import softmax
 from spatialpdvi.features.smoothing import averages_of_nearest
 from spatialpdvi.graph.neighbors import means_along_edges, nearest_spots
 from spatialpdvi.graph.patches import make_patches
-from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.initialization.states import posterior_without_domains
 from spatialpdvi.initialization.variation import change_by_variation, smooth_functions
 from spatialpdvi.kernels.mixture import evaluate_spots, sweep
@@ -22,6 +21,7 @@ from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import compose, fit_domains
 from spatialpdvi.options.states import SAMPLED_FROM
 from spatialpdvi.problems.composition import StateLikelihoods, composed
+from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = [

@@ -12,7 +12,7 @@ from spatialpdvi.problems.features import Features
 from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, PottsMixture, log_variance
 from spatialpdvi.runtime.rows import slices
 
-__all__ = ["Start", "noise_rotation", "one_hot", "start_from_labels", "whitening"]
+__all__ = ["Start", "noise_rotation", "start_from_labels", "whitening"]
 
 _SHRUNK = 1e-3  # weight of a sphere in the covariance: directions without noise would be scaled without bound
 
@@ -111,13 +111,6 @@ def whitening(covariance: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(covariance)
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(values.size)])
     return np.asarray(vectors / np.sqrt(values))
-
-
-def one_hot(labels: np.ndarray, k: int) -> np.ndarray:
-    """Return the posterior (n, k) that gives each label the probability 1."""
-    phi = np.zeros((labels.size, k))
-    phi[np.arange(labels.size), labels] = 1.0
-    return phi
 
 
 def _floored(within: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,17 @@ from spatialpdvi.graph.neighbors import nearest_spots
 from spatialpdvi.initialization.clustering import Mixture, fit_mixture, mixture_of
 from spatialpdvi.initialization.communities import communities, shared_neighbors
 from spatialpdvi.initialization.restarts import LEARNT_FROM, RIDGE, kmeans_labels, subset
-from spatialpdvi.initialization.start import one_hot, whitening
+from spatialpdvi.initialization.start import whitening
 from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import Hyperparameters, PottsGlobals, data_term, log_variance, nearest_domain
+from spatialpdvi.problems.potts_mixture import (
+    Hyperparameters,
+    PottsGlobals,
+    data_term,
+    log_variance,
+    nearest_domain,
+    one_hot,
+)
 from spatialpdvi.runtime.rows import slices, some_rows
 
 __all__ = [

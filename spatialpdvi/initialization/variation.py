@@ -17,9 +17,9 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
 from spatialpdvi.initialization.restarts import kmeans_labels
-from spatialpdvi.initialization.start import one_hot
 from spatialpdvi.kernels.search import compose, varied_statistics
 from spatialpdvi.problems.composition import StateLikelihoods
+from spatialpdvi.problems.potts_mixture import one_hot
 
 __all__ = ["change_by_variation", "smooth_functions"]
 

@@ -20,7 +20,7 @@ from spatialpdvi.fitting.result import FitResult, Scan
 from spatialpdvi.fitting.solve import SolverRun, solve
 from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_states
 from spatialpdvi.graph.build import join_spots, layered_edges
-from spatialpdvi.initialization import States
+from spatialpdvi.initialization.states import States
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model_selection.bound import complete_bound
 from spatialpdvi.model_selection.evidence import (

@@ -10,7 +10,8 @@ from scipy.optimize import linear_sum_assignment
 from spatialpdvi.features.build import RawFeatures
 from spatialpdvi.features.correction import correct_sections
 from spatialpdvi.features.smoothing import SCALES, neighbor_averages
-from spatialpdvi.initialization import consensus, in_unit_range, restart_labels
+from spatialpdvi.initialization.consensus import consensus
+from spatialpdvi.initialization.restarts import in_unit_range, restart_labels
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.clustering import adjusted_rand_index, overlap
 from spatialpdvi.model_selection.replicates import Halves, gene_halves, spot_halves

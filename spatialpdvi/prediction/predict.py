@@ -19,7 +19,9 @@ from spatialpdvi.fitting.loop import Stop, StopRule, TraceRow, optimise
 from spatialpdvi.fitting.result import FitResult, state_result
 from spatialpdvi.fitting.solve import trace_columns
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges, warn_of_places
-from spatialpdvi.initialization import Start, one_hot, settle_labels, trends_within
+from spatialpdvi.initialization.compositions import settle_labels
+from spatialpdvi.initialization.start import Start
+from spatialpdvi.initialization.states import trends_within
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
@@ -32,7 +34,7 @@ from spatialpdvi.prediction.shift import Similarity, similarity_to_model, warn_o
 from spatialpdvi.problems.base import Evaluation
 from spatialpdvi.problems.composition import domain_term
 from spatialpdvi.problems.features import wrap_features
-from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture, data_term
+from spatialpdvi.problems.potts_mixture import PottsGlobals, PottsMixture, data_term, one_hot
 from spatialpdvi.runtime.progress import Progress
 from spatialpdvi.runtime.threads import single_threaded
 from spatialpdvi.solvers import SolverSettings

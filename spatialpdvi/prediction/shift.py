@@ -8,10 +8,10 @@ import numpy as np
 from scipy.special import softmax
 
 from spatialpdvi.errors import InputWarning, option
-from spatialpdvi.initialization import one_hot, state_posterior
+from spatialpdvi.initialization.states import state_posterior
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.model import Model
-from spatialpdvi.problems.potts_mixture import PottsGlobals
+from spatialpdvi.problems.potts_mixture import PottsGlobals, one_hot
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import single_threaded
 

@@ -33,6 +33,7 @@ __all__ = [
     "data_term",
     "log_variance",
     "nearest_domain",
+    "one_hot",
 ]
 
 
@@ -249,6 +250,13 @@ class PottsMixture:
             precision * lam.m - statistics.sums * self._noise_precision - prior,
             0.5 * (precision * np.exp(lam.rho) - share),
         )
+
+
+def one_hot(labels: np.ndarray, k: int) -> np.ndarray:
+    """Return the posterior (n, k) that gives each label the probability 1."""
+    phi = np.zeros((labels.size, k))
+    phi[np.arange(labels.size), labels] = 1.0
+    return phi
 
 
 def log_variance(counts: np.ndarray, hyperparameters: Hyperparameters) -> np.ndarray:

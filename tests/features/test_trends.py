@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.features.trends import shared_trend, spot_covariates
-from spatialpdvi.initialization import trends_within
+from spatialpdvi.initialization.states import trends_within
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.runtime.threads import single_threaded
 

@@ -16,7 +16,8 @@ from spatialpdvi.graph.flow import border_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import weigh_by_layers
-from spatialpdvi.initialization import means_of_spots, start_from_composition
+from spatialpdvi.initialization.compositions import start_from_composition
+from spatialpdvi.initialization.states import means_of_spots
 from spatialpdvi.metrics.calibration import temper
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.model import Model

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 import spatialpdvi
 from spatialpdvi.errors import InputError
 from spatialpdvi.graph.neighbors import mutual_knn
-from spatialpdvi.initialization import in_unit_range, kmeans_labels
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels
 
 
 @pytest.mark.filterwarnings("ignore:Not converged:spatialpdvi.InputWarning")  # a few epochs show what is asked

@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
-from spatialpdvi.initialization import learn_states, restarts, states_of_communities
+from spatialpdvi.initialization import restarts
 from spatialpdvi.initialization import states as module
 from spatialpdvi.initialization.communities import _united, communities, shared_neighbors
+from spatialpdvi.initialization.states import learn_states, states_of_communities
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.runtime.threads import single_threaded
 

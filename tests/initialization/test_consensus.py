@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from spatialpdvi.initialization import consensus
-from spatialpdvi.initialization.consensus import match_labels, vote_shares
+from spatialpdvi.initialization.consensus import consensus, match_labels, vote_shares
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 
 module = importlib.import_module("spatialpdvi.initialization.consensus")  # the name is that of the function as well

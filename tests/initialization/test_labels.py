@@ -7,9 +7,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels
 from spatialpdvi.initialization import restarts as module
 from spatialpdvi.initialization.clustering import fit_mixture
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels
 from spatialpdvi.kernels.clustering import move_centres
 from spatialpdvi.runtime.threads import single_threaded
 

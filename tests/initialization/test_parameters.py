@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi.fitting.prepare import Initialization, Prepared
-from spatialpdvi.initialization import one_hot, start_from_labels
+from spatialpdvi.initialization.start import start_from_labels
+from spatialpdvi.problems.potts_mixture import one_hot
 
 
 def _data(seed=0, n=200, d=4, k=3):

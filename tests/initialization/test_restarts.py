@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import spatialpdvi
-from spatialpdvi.initialization import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.initialization.consensus import _distinct_columns
+from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, mixture_labels, restart_labels
 from spatialpdvi.options.stages import default_n_init
 from spatialpdvi.runtime.threads import single_threaded
 

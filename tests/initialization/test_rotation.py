@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spatialpdvi.initialization import noise_rotation
+from spatialpdvi.initialization.start import noise_rotation
 
 
 def _pooled(x, labels):

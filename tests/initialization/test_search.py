@@ -12,13 +12,14 @@ from scipy.special import softmax
 from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
-from spatialpdvi.initialization import Sample, are_distinct, learn_states, search, search_compositions, search_sets
 from spatialpdvi.initialization import compositions as module
 from spatialpdvi.initialization import landscape as landscape_module
+from spatialpdvi.initialization import search
+from spatialpdvi.initialization.compositions import Sample, search_compositions, search_sets
 from spatialpdvi.initialization.consensus import match_labels
 from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking, members, profiles
 from spatialpdvi.initialization.search import composition_labels, lowest
-from spatialpdvi.initialization.states import told_of_neighbors
+from spatialpdvi.initialization.states import are_distinct, learn_states, told_of_neighbors
 from spatialpdvi.kernels import search as search_kernels
 from spatialpdvi.kernels.dispatch import run_serially_in_this_thread
 from spatialpdvi.kernels.search import fit_two_within
@@ -173,7 +174,7 @@ def test_equal_spots_stay_finite():
 def test_the_landscapes_objective_is_that_of_the_problem():
     """Differences of F between two points: the states' own terms, which are constant, are left out of one of them."""
     from spatialpdvi.graph.patches import make_patches
-    from spatialpdvi.initialization import start_from_composition
+    from spatialpdvi.initialization.compositions import start_from_composition
     from spatialpdvi.problems.features import wrap_features
 
     landscape, states, truth, xy, graph = _landscape()
@@ -684,7 +685,7 @@ def test_most_sets_of_states_decide_whether_states_are_distinct(monkeypatch):
 @pytest.mark.parametrize(("n_states", "communities"), [(22, True), (23, False)])
 def test_states_are_communities_where_there_are_forty_spots_for_each(n_states, communities):
     from spatialpdvi.fitting import states
-    from spatialpdvi.initialization import states_of_communities
+    from spatialpdvi.initialization.states import states_of_communities
     from spatialpdvi.options.stages import StateSettings
     from spatialpdvi.runtime.progress import Progress
 

@@ -119,9 +119,9 @@ def test_it_is_above_the_evidence_that_can_be_summed():
     x, k = rng.normal(size=(6, 1)) + np.repeat([0.0, 3.0], 3)[:, None], 2
     graph = _graph(6, RING, 0.7)
     from spatialpdvi.graph.patches import make_patches
-    from spatialpdvi.initialization import one_hot, start_from_labels
+    from spatialpdvi.initialization.start import start_from_labels
     from spatialpdvi.problems.features import wrap_features
-    from spatialpdvi.problems.potts_mixture import PottsMixture
+    from spatialpdvi.problems.potts_mixture import PottsMixture, one_hot
 
     labels = np.repeat([0, 1], 3)
     begin = start_from_labels(x, labels, k)

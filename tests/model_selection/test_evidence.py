@@ -13,8 +13,8 @@ import spatialpdvi
 from spatialpdvi import FitOptions
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.graph.weights import scale_weights
-from spatialpdvi.initialization import learn_states
 from spatialpdvi.initialization.landscape import Landscape, Places
+from spatialpdvi.initialization.states import learn_states
 from spatialpdvi.model_selection import evidence as module
 from spatialpdvi.model_selection import scan
 from spatialpdvi.model_selection.bound import PottsNormaliser

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spatialpdvi.features.smoothing import neighbor_averages
-from spatialpdvi.initialization import in_unit_range
+from spatialpdvi.initialization.restarts import in_unit_range
 from spatialpdvi.model_selection import stability
 from spatialpdvi.model_selection.replicates import Halves
 from spatialpdvi.model_selection.stability import Replication, found_again, persistence
