@@ -83,32 +83,26 @@ def gradient_norm(evaluation: Evaluation) -> float:
 
 def certify(
     problem: Problem, phi: np.ndarray, lam: Blocks, *, trace: Sequence[TraceRow], stop: Stop, rule: StopRule
-) -> tuple[np.ndarray, Certificate]:
-    """Round posteriors as they are written, and certify these.
+) -> Certificate:
+    """Return the certificate of a result as it is written.
 
     Parameters
     ----------
     problem
         What was fitted.
     phi
-        (n, K) float64.
+        Posteriors (n, K) float32, as they are written.
     lam
         The globals.
     trace
         At least the last two rows of the run.
     stop, rule
         Why the run stopped, and the rule that it followed.
-
-    Returns
-    -------
-    tuple
-        Posteriors (n, K) float32, and their certificate.
     """
-    rounded = phi.astype(np.float32)
-    final = problem.evaluate(rounded.astype(np.float64), lam)
+    final = problem.evaluate(phi.astype(np.float64), lam)
     before, last = (row.evaluation.neg_elbo for row in trace[-2:])
     change = abs(last - before) / final.scale  # of the run: what is written is rounded, by more than a tight tolerance
-    certificate = Certificate(
+    return Certificate(
         converged=stop is Stop.CONVERGED,
         reason=stop.value,
         epochs=trace[-1].epoch,
@@ -125,4 +119,3 @@ def certify(
         tolerance_objective=rule.relative_change,
         stationarity_composition=final.stationarity.get("composition"),
     )
-    return rounded, certificate

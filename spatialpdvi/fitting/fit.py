@@ -183,10 +183,9 @@ def _solve(
     with engine_of(prepared, cluster) as engine:
         solved = solve(prepared, run, stage=stage, checkpoint=checkpoint, engine=engine)
     del engine  # holds two posteriors in float64, and others follow
-    phi, certificate = certify(
-        prepared.problem, solved.phi, solved.lam, trace=solved.last, stop=solved.stop, rule=run.rule
-    )
-    solved = solved._replace(phi=phi)  # in float64 it is as large as all else together
+    phi = solved.phi.astype(np.float32)
+    solved = solved._replace(phi=phi)
+    certificate = certify(prepared.problem, phi, solved.lam, trace=solved.last, stop=solved.stop, rule=run.rule)
     if not np.isfinite(certificate.neg_elbo):
         raise InputError(
             "F to stay finite",

@@ -360,7 +360,9 @@ def overlap(first: np.ndarray, second: np.ndarray, *, shape: tuple[int, int]) ->
         A and B.
     """
     known = (first >= 0) & (second >= 0)
-    pairs = first[known].astype(np.int64) * shape[1] + second[known]
+    if not known.all():
+        first, second = first[known], second[known]
+    pairs = first.astype(np.int64) * shape[1] + second
     return np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
 
 

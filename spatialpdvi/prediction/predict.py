@@ -315,7 +315,8 @@ def _settle(
     rule = _PosteriorRule(options.tol, options.tol_objective, _MOST_SWEEPS)
     rng = np.random.default_rng(options.seed)
     optimum = optimise(LocalEngine(problem), FixedGlobals(SolverSettings()), (phi, model.lam), rule=rule, rng=rng)
-    phi, certificate = certify(problem, optimum.phi, model.lam, trace=optimum.trace, stop=optimum.stop, rule=rule)
+    phi = optimum.phi.astype(np.float32)
+    certificate = certify(problem, phi, model.lam, trace=optimum.trace, stop=optimum.stop, rule=rule)
     return phi, replace(certificate, reason=_REASONS[optimum.stop]), optimum.trace
 
 

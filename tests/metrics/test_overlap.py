@@ -11,6 +11,11 @@ def test_every_pair_of_labels_has_its_cell():
     assert table.tolist() == [[0, 2, 0, 0], [1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
 
 
+def test_a_spot_without_one_of_the_labels_is_not_counted():
+    table = overlap(np.array([0, -1, 1, 1]), np.array([1, 0, -1, 0]), shape=(2, 2))
+    assert table.tolist() == [[0, 1], [1, 0]]
+
+
 def test_labels_of_few_bits_do_not_overflow():
     first = np.full(3, 120, dtype=np.int8)
     assert overlap(first, first, shape=(121, 121))[120, 120] == 3
