@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import sys
+import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -87,12 +88,39 @@ def importing() -> Iterator[None]:
     if "numpy" in sys.modules or not gc.isenabled():
         yield
         return
+    _give_numba_a_folder()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _give_numba_a_folder() -> None:
+    """Where numba can keep compiled code nowhere, give it a folder for this process.
+
+    Without one, libraries that have their functions kept, scanpy among them, cannot be imported. The folder is no
+    common one: numba runs what it finds there.
+    """
+    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (of a user without a home)
+    places = [sysconfig.get_path("purelib"), own]
+    if os.environ.get("NUMBA_CACHE_DIR") or any(_is_writable(Path(place)) for place in places):
+        return
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="spatialpdvi-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder
+
+
+def _is_writable(place: Path) -> bool:
+    """Whether a folder can be written to, or made."""
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -113,7 +141,7 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
             # a command that had written something says so in the exception
             name, code = name_signal(stop)
             _fail(f"{name}. {str(stop) or 'Nothing was written.'}", code)
-        except (MemoryError, OSError, ImportError) as error:
+        except (MemoryError, OSError, ImportError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             _fail(f"Error: {out_of_memory(error).sentence(as_flag)}", EXIT_INPUT)

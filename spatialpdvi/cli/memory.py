@@ -30,9 +30,13 @@ class OutOfMemoryError(MemoryError):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of a library, or of the system, means that there was not enough memory."""
-    if isinstance(error, ImportError):  # a library that could not be loaded
-        return "failed to map segment" in str(error) or "annot allocate memory" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)
+    causes = (error, error.__context__) if isinstance(error, ImportError | OSError) else ()
+    # of a library that could not be loaded, perhaps by another one that tells it in its own words
+    return any(words in str(cause) for cause in causes for words in ("failed to map segment", "annot allocate memory"))
 
 
 def out_of_memory(error: BaseException) -> ResourceError:

@@ -84,7 +84,8 @@ class Cluster:
         try:
             return dict(self._client.nthreads())
         except Exception as error:
-            if not isinstance(error, (OSError, *_connection_errors())):
+            is_closed = isinstance(error, RuntimeError) and "closed" in str(error)  # the pool of connections
+            if not is_closed and not isinstance(error, (OSError, *_connection_errors())):
                 raise
             raise ResourceError(
                 f"The scheduler of the Dask cluster {self.name!r} is gone ({error}).",

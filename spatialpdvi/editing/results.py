@@ -33,7 +33,7 @@ def edited_scores(section: Section, fit: StoredFit) -> dict[str, Any]:
     spots = np.arange(fit.codes.size)
     stored = {name: fit.summary["scores"][name] for name in ("baseline", "trivial") if name in fit.summary["scores"]}
     found = scores_by_section(section, fit.codes) | stored
-    if section.labels is None:
+    if section.labels is None or not (section.labels.codes >= 0).any():
         return found
     found["calibration"] = calibration_scores(
         fit.codes,

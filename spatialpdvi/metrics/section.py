@@ -40,7 +40,7 @@ def section_scores(
     domains = posterior.argmax(axis=1)
     scored = scores_by_section(section, domains)
     scored["baseline"] = scores_by_section(section, baseline)
-    if section.labels is not None:
+    if section.labels is not None and (section.labels.codes >= 0).any():
         scored["calibration"] = calibration_scores(
             domains,
             section.labels.codes,

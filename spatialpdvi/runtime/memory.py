@@ -25,6 +25,7 @@ _VALUE_BYTES = 8  # that it takes for each value of the selected genes, where th
 
 _LEAST = 1_000_000_000  # bytes that a fit may take under any limit
 
+_LEAST_MEGABYTES = 1000  # below it, a number without a unit is more likely one of gigabytes
 _FEWEST = 1_000_000  # bytes, below which a number without a unit was meant to have one
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -48,7 +49,8 @@ def parse_size(text: str) -> int:
     if size == 0:
         raise InputError("a size such as 8GB or 500MB", repr(text), option="memory")
     if found is not None and not found[2] and size < _FEWEST:
-        advice = f"Give the unit as well, {f'{found[1]}GB'!r} for example."
+        unit = "GB" if size < _LEAST_MEGABYTES else "MB"  # SLURM counts memory in megabytes
+        advice = f"Give the unit as well, {found[1] + unit!r} for example."
         raise InputError("a size such as 8GB or 500MB", f"{text!r}, which is {size:,} bytes", advice, option="memory")
     return size
 

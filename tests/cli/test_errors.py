@@ -1,13 +1,16 @@
 """The same error names flags on the command line and arguments in Python, wherever it was raised."""
 
+import os
 import pickle
+import stat
 import warnings
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import spatialpdvi
-from spatialpdvi.cli import main
+from spatialpdvi.cli import common, main
 from spatialpdvi.cli.common import result_is_written
 from spatialpdvi.errors import InputError, InputWarning, ResourceError, as_flag, option
 
@@ -91,6 +94,30 @@ def test_a_warning_about_an_idle_option(toy_file, toy_section, options, given, f
         warnings.simplefilter("always", InputWarning)
         spatialpdvi.fit(toy_section.copy(), k=4, n_init=1, **options)
     assert text.format(*arguments) in [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_numba_has_a_folder_of_its_own_where_it_can_write_to_none(monkeypatch, kept):
+    """Without one scanpy cannot be imported: its functions are to be kept."""
+    ends = []
+    monkeypatch.setattr("atexit.register", lambda *call, **how: ends.append((call, how)))
+    monkeypatch.setattr(common, "_is_writable", lambda _: kept)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    common._give_numba_a_folder()
+    if kept:
+        assert "NUMBA_CACHE_DIR" not in os.environ
+        return
+    folder = Path(os.environ.pop("NUMBA_CACHE_DIR"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (((remove, *arguments), how),) = ends
+    remove(*arguments, **how)
+    assert not folder.exists()
+
+
+def test_a_folder_is_writable_that_can_be_made(tmp_path):
+    assert common._is_writable(tmp_path / "a" / "b")
+    (tmp_path / "file").touch()
+    assert not common._is_writable(tmp_path / "file" / "b")
 
 
 def test_an_error_that_needs_the_section(toy_file, toy_section):

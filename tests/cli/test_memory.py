@@ -10,6 +10,7 @@ from conftest import run
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import main
+from spatialpdvi.cli.memory import is_out_of_memory
 from spatialpdvi.compare import bench, comparison
 from spatialpdvi.prediction import predict as prediction
 
@@ -104,6 +105,7 @@ def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
         MemoryError("Allocation failed (probably too large)."),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         ImportError("lib.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
     ],
 )
 def test_however_it_is_said(toy_file, monkeypatch, error):
@@ -112,6 +114,14 @@ def test_however_it_is_said(toy_file, monkeypatch, error):
 
     monkeypatch.setattr(fitting, "read_inputs", fail)
     assert "There is not enough memory. Nothing was written. Use" in _sentence(_run("fit", toy_file, *FIT))
+
+
+def test_a_library_may_say_it_in_the_words_of_another():
+    error = OSError("Could not find/load shared object file")
+    error.__context__ = OSError("lib.so: failed to map segment from shared object")
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(OSError("Could not find/load shared object file"))
+    assert not is_out_of_memory(RuntimeError("another"))
 
 
 def test_a_file_that_memory_does_not_suffice_to_open_is_not_called_damaged(toy_file, monkeypatch):

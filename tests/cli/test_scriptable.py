@@ -234,6 +234,18 @@ def test_no_command_asks_questions(command):
     assert [option.name for option in options if option.prompt or option.confirmation_prompt] == []
 
 
+def test_json_of_a_section_whose_labels_are_all_missing(files, tmp_path):
+    """Its calibration was an empty object, where the schema requires an error."""
+    section = anndata.read_h5ad(files / "a.h5ad")
+    section.obs["annotation"] = np.full(section.n_obs, np.nan)
+    section.write_h5ad(tmp_path / "a.h5ad")
+    fit = _run("fit", tmp_path / "a.h5ad", *FAST, "--json", tmp_path / "fit.json")
+    assert "has no label at all" in fit.stderr
+    content = _read(tmp_path / "fit.json")
+    assert _errors(content, "fit") == []
+    assert "calibration" not in content["scores"]
+
+
 def test_nothing_reads_from_the_terminal():
     asking = re.compile(r"\bclick\.(confirm|prompt|getchar|pause)\b|(?<![\w.])input\(|sys\.stdin")
     assert [path.name for path in (ROOT / "spatialpdvi").rglob("*.py") if asking.search(path.read_text())] == []

@@ -331,12 +331,15 @@ def test_a_worker_that_was_restarted_has_lost_its_patches(pair):
         pair.run(worker.patch_states, {pair.workers()[0]: ("no run",)})
 
 
-def test_a_scheduler_that_is_gone_is_told():
+@pytest.mark.parametrize("error", [OSError("closed"), RuntimeError("ConnectionPool is closed")])
+def test_a_scheduler_that_is_gone_is_told(error):
     def gone():
-        raise OSError("closed")
+        raise error
 
     cluster = client.Cluster(SimpleNamespace(nthreads=gone), "tcp://there")
-    with pytest.raises(ResourceError, match=r"^The scheduler of the Dask cluster 'tcp://there' is gone \(closed\)\. "):
+    with pytest.raises(
+        ResourceError, match=r"^The scheduler of the Dask cluster 'tcp://there' is gone \(.*closed\)\. "
+    ):
         cluster.workers()
 
 

@@ -32,6 +32,14 @@ def test_no_such_file(tmp_path, name, kind) -> None:
     assert refusal(tmp_path / name) == f"be {kind}, found no such file. Check the path for a typing error."
 
 
+def test_a_link_into_nowhere_is_no_typing_error(tmp_path) -> None:
+    (tmp_path / "link.h5ad").symlink_to("/nowhere/a.h5ad")
+    assert refusal(tmp_path / "link.h5ad") == (
+        "be an h5ad file, found a link to '/nowhere/a.h5ad', which is not there. Mend the link, or give the container "
+        "that folder."
+    )
+
+
 def test_a_folder(tmp_path) -> None:
     assert refusal(tmp_path) == (
         "be a zarr store of an AnnData, found a folder that is no zarr store. Name a file or a store, or write your "

@@ -39,7 +39,7 @@ def test_a_number_that_was_meant_to_have_a_unit_is_refused(text):
     number = text.strip()
     assert str(error.value) == (
         f"Expected `memory` to be a size such as 8GB or 500MB, found {text!r}, which is {int(number):,} bytes. Give "
-        f"the unit as well, '{number}GB' for example."
+        f"the unit as well, '{number}{'GB' if int(number) < 1000 else 'MB'}' for example."
     )
     assert (parse_size("1000000"), parse_size("4B")) == (1_000_000, 4)
 

@@ -277,6 +277,9 @@ def why_unreadable(path: Path) -> tuple[str, str] | None:
     except PermissionError:
         return "no permission to read it", "Ask its owner for access."
     except (OSError, ValueError):  # ValueError: a null character in the name
+        with contextlib.suppress(OSError, ValueError):
+            target = str(path.readlink())
+            return f"a link to {target!r}, which is not there", "Mend the link, or give the container that folder."
         return "no such file", "Check the path for a typing error."
     if not stat.S_ISREG(status.st_mode):
         return "a pipe or device", "Save the data as a file first."

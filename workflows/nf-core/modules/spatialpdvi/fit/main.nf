@@ -21,12 +21,13 @@ process SPATIALPDVI_FIT {
     script:
     def args    = task.ext.args ?: ''
     prefix      = task.ext.prefix ?: "${meta.id}"
+    // exit code 3: stopped before it converged; the result is written
+    def accept  = task.ext.accept_not_converged ? '|| [ $? -eq 3 ]' : ''
     // --output is a file for one section and a folder for several
     def several = sections instanceof List && sections.size() > 1
     def target  = several ? "${prefix}" : "${prefix}/${prefix}.h5ad"
     """
-    # folders that are writable in a container
-    export NUMBA_CACHE_DIR=\${NUMBA_CACHE_DIR:-./tmp/numba}
+    # a folder that is writable in a container
     export MPLCONFIGDIR=./tmp/matplotlib
     mkdir -p ${prefix}
 
@@ -36,7 +37,7 @@ process SPATIALPDVI_FIT {
         --output ${target} \\
         --report ${prefix}.fit.json \\
         --threads ${task.cpus} \\
-        ${args}
+        ${args} ${accept}
 
     cat <<-END_VERSIONS > versions.yml
     "${task.process}":
