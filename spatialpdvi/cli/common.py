@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import sys
-import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -103,9 +102,12 @@ def _give_numba_a_folder() -> None:
     Without one, libraries that have their functions kept, scanpy among them, cannot be imported. The folder is no
     common one: numba runs what it finds there.
     """
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return
+    import sysconfig
+
     own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (of a user without a home)
-    places = [sysconfig.get_path("purelib"), own]
-    if os.environ.get("NUMBA_CACHE_DIR") or any(_is_writable(Path(place)) for place in places):
+    if _is_writable(Path(own)) or _is_writable(Path(sysconfig.get_path("purelib"))):
         return
     import atexit
     import shutil

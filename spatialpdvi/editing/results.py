@@ -33,15 +33,15 @@ def edited_scores(section: Section, fit: StoredFit) -> dict[str, Any]:
     spots = np.arange(fit.codes.size)
     stored = {name: fit.summary["scores"][name] for name in ("baseline", "trivial") if name in fit.summary["scores"]}
     found = scores_by_section(section, fit.codes) | stored
-    if section.labels is None or not (section.labels.codes >= 0).any():
+    if section.labels is None:
         return found
-    found["calibration"] = calibration_scores(
+    errors = calibration_scores(
         fit.codes,
         np.asarray(section.labels.codes, dtype=np.int64),
         confidence=fit.posterior[spots, fit.codes],
         calibrated=None if fit.calibrated is None else fit.calibrated[spots, fit.codes],
     )
-    return found
+    return found | ({"calibration": errors} if errors else {})
 
 
 def table_of(fit: StoredFit, codes: np.ndarray, names: Sequence[str]) -> pd.DataFrame:

@@ -37,6 +37,7 @@ class LocalEngine:
         self.problem = problem
         self._n_threads = n_threads() if threads is None else threads
         self._codes = codes
+        self._n_labels = 0 if codes is None else int(codes.max(initial=-1)) + 1
         self._threads: ThreadPoolExecutor | None = None
         self._solver: Solver
         self._phi: Any
@@ -97,8 +98,7 @@ class LocalEngine:
         """Count all spots at once."""
         if self._codes is None:
             return None
-        shape = int(self._codes.max(initial=-1)) + 1, self._phi.shape[1]
-        return overlap(self._codes, self._phi.argmax(axis=1), shape=shape)
+        return overlap(self._codes, self._phi.argmax(axis=1), shape=(self._n_labels, self._phi.shape[1]))
 
     def state(self, shared: Any) -> State:
         """Return phi itself, not a copy, with the shared state and the states of patches."""

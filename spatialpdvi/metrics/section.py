@@ -40,14 +40,15 @@ def section_scores(
     domains = posterior.argmax(axis=1)
     scored = scores_by_section(section, domains)
     scored["baseline"] = scores_by_section(section, baseline)
-    if section.labels is not None and (section.labels.codes >= 0).any():
-        scored["calibration"] = calibration_scores(
-            domains,
-            section.labels.codes,
-            confidence=posterior.max(axis=1),
-            calibrated=None if calibration is None else calibration.confidence,
-        )
-    return scored
+    if section.labels is None:
+        return scored
+    errors = calibration_scores(
+        domains,
+        section.labels.codes,
+        confidence=posterior.max(axis=1),
+        calibrated=None if calibration is None else calibration.confidence,
+    )
+    return scored | ({"calibration": errors} if errors else {})
 
 
 def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:

@@ -164,17 +164,16 @@ def count_confusion(domains: Labels, annotation: Labels) -> Confusion:
     InputError
         If no spot has a label.
     """
-    both = (domains.codes >= 0) & (annotation.codes >= 0)
-    if not both.any():
-        raise no_labels()
     shape = len(domains.names), len(annotation.names)
     counts = overlap(domains.codes, annotation.codes, shape=shape)
+    if not counts.any():
+        raise no_labels()
     place = [(int(row.argmax()), 1, -int(row.max())) for row in counts]
     for domain, label in best_pairs(counts):
         place[domain] = label, 0, 0
     order = sorted(range(shape[0]), key=place.__getitem__)
     names = [domains.names[row] for row in order]
-    return Confusion(counts[order], names, list(annotation.names), int((~both).sum()))
+    return Confusion(counts[order], names, list(annotation.names), domains.codes.size - int(counts.sum()))
 
 
 def no_labels() -> InputError:

@@ -338,7 +338,7 @@ def test_a_scheduler_that_is_gone_is_told(error):
 
     cluster = client.Cluster(SimpleNamespace(nthreads=gone), "tcp://there")
     with pytest.raises(
-        ResourceError, match=r"^The scheduler of the Dask cluster 'tcp://there' is gone \(.*closed\)\. "
+        ResourceError, match=rf"^The scheduler of the Dask cluster 'tcp://there' is gone \({error}\)\. "
     ):
         cluster.workers()
 

@@ -45,6 +45,25 @@ def test_tables_of_2020_are_read(file_of_2020) -> None:
     assert list(section.labels.categories) == ["T", "B"]
 
 
+def test_codes_of_2020_may_be_unsigned_and_damaged_ones_are_refused(file_of_2020) -> None:
+    with h5py.File(file_of_2020, "r+") as file:
+        attributes = dict(file["obs/louvain"].attrs)
+        del file["obs/louvain"]
+        file["obs/louvain"] = np.array([1, 0, 1] * 4, dtype="u1")
+        file["obs/louvain"].attrs.update(attributes)
+    with H5adSource(file_of_2020) as source:
+        assert read_section(source, label_key="louvain").labels.codes.tolist() == [1, 0, 1] * 4
+    with h5py.File(file_of_2020, "r+") as file:
+        del file["obs/louvain"]
+        file["obs/louvain"] = np.array([-5, 0, 1] * 4, dtype="i1")
+        file["obs/louvain"].attrs.update(attributes)
+    with (
+        H5adSource(file_of_2020) as source,
+        pytest.raises(InputError, match=r"a damaged or unknown element \(ValueErr"),
+    ):
+        read_section(source, label_key="louvain")
+
+
 def test_categories_without_a_reference_are_those_of_seuratdisk(file_of_2020) -> None:
     """They were read as the numbers of the categories; a missing value of R is the least whole number."""
     with h5py.File(file_of_2020, "r+") as file:

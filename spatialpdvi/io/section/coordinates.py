@@ -171,8 +171,8 @@ def _likely_coordinates(source: Source) -> str:
     columns = source.obs_keys()
     for x, y in _AXES:
         for column in columns:
-            others = [column[: found.start()] + y + column[found.end() :] for found in re.finditer(x, column)]
-            for other in others:
+            for found in re.finditer(x, column):
+                other = column[: found.start()] + y + column[found.end() :]
                 if other in columns:
                     return f"They may be those of {option('spatial_key', f'{column},{other}')}, two columns of obs."
     return f"They may be two columns of obs: {option('spatial_key', 'x,y')}, for example."

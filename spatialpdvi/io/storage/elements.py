@@ -149,13 +149,14 @@ def read_column(table: Any, key: str) -> Any:
     # Files of anndata 0.7 hold the categories elsewhere and refer to them, those of SeuratDisk without a reference.
     held = table.get("__categories", {})
     if "categories" in column.attrs:
-        categories = table[column.attrs["categories"]]
+        codes, categories = column[()], table[column.attrs["categories"]]
     elif is_array(column) and column.dtype.kind in "iu" and key in held:
-        categories = held[key]
+        codes, categories = column[()].astype(np.int64), held[key]
+        codes[codes < 0] = -1  # of R, the least whole number
     else:
         return read(column)
     ordered = bool(categories.attrs.get("ordered", False))
-    return pd.Categorical.from_codes(np.maximum(column[()], -1), read(categories), ordered=ordered)
+    return pd.Categorical.from_codes(codes, read(categories), ordered=ordered)
 
 
 def _with_objects(value: Any) -> Any:
