@@ -47,8 +47,8 @@ def explain_how_to_resume(checkpoint: "Checkpoint | None") -> Iterator[None]:
             given.insert(given.index("--") if "--" in given else len(given), "--resume")
         command = shlex.join(["spatialpdvi", *given])
         written = str(stop) or "Nothing was written."
-        msg = f"{written} The checkpoint holds the fit up to {checkpoint.saved}. Resume it with: {command}"
-        raise type(stop)(msg) from stop
+        stop.args = (f"{written} The checkpoint holds the fit up to {checkpoint.saved}. Resume it with: {command}",)
+        raise
 
 
 def close(checkpoint: "Checkpoint") -> None:

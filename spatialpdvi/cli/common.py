@@ -87,6 +87,7 @@ def importing() -> Iterator[None]:
     if "numpy" in sys.modules or not gc.isenabled():
         yield
         return
+    _check_threads_of_numba()
     _give_numba_a_folder()
     gc.disable()
     try:
@@ -94,6 +95,14 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _check_threads_of_numba() -> None:
+    """Raise an `InputError` where numba could not be imported, for a variable that is no number of threads."""
+    name = "NUMBA_NUM_THREADS"
+    set_to = os.environ.get(name)
+    if set_to is not None and not (set_to.isdecimal() and 0 < int(set_to) <= _MOST_THREADS):
+        raise InputError(f"{name} of 1 to {_MOST_THREADS:,}", repr(set_to), "Correct this variable, or unset it.")
 
 
 def _give_numba_a_folder() -> None:
@@ -128,8 +137,8 @@ def _is_writable(place: Path) -> bool:
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Print an `InputError` or a lack of memory without a traceback, and exit with 2.
 
-    Ctrl-C exits with 130 and SIGTERM with 143, and the message says what was written. Other exceptions keep their
-    traceback.
+    Ctrl-C exits with 130, SIGTERM with 143 and its like with 128 and their number, and the message says what was
+    written. Other exceptions keep their traceback.
     """
 
     @functools.wraps(command)
@@ -228,7 +237,8 @@ def name_written(*outputs: Path | None) -> Iterator[None]:
         msg += f"; {' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not written." if missing else "."
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, msg) from stop
-        raise type(stop)(msg) from stop
+        stop.args = (msg,)
+        raise
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

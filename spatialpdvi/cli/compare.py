@@ -96,7 +96,8 @@ def compare(
             )
         if isinstance(stop, MemoryError):
             raise OutOfMemoryError(stop, msg) from stop
-        raise type(stop)(msg) from stop
+        stop.args = (msg,)
+        raise
     if not quiet:
         echo(comparison.table, nl=False)
         echo(f"written: {click.format_filename(output)} (compare.json, compare.md, convergence.png, maps.png)")

@@ -96,6 +96,19 @@ def test_a_warning_about_an_idle_option(toy_file, toy_section, options, given, f
     assert text.format(*arguments) in [str(warning.message) for warning in caught]
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "", "all", "99999"])
+def test_a_number_of_threads_that_numba_cannot_have(monkeypatch, value):
+    """With 0 numba cannot be imported, and with too many it crashes."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    with pytest.raises(InputError) as error:
+        common._check_threads_of_numba()
+    assert str(error.value) == (
+        f"Expected NUMBA_NUM_THREADS of 1 to 4,096, found {value!r}. Correct this variable, or unset it."
+    )
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    common._check_threads_of_numba()
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_numba_has_a_folder_of_its_own_where_it_can_write_to_none(monkeypatch, kept):
     """Without one scanpy cannot be imported: its functions are to be kept."""

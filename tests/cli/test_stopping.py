@@ -21,29 +21,28 @@ from spatialpdvi.cli.checkpoint import explain_how_to_resume
 from spatialpdvi.cli.signals import TerminatedError, stop_on_sigterm
 
 FIT = ("--k", "4", "--rep", "X_pca", "--n-init", "1")
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 ENDLESS = ("--solver", "svi-rm", "--tol", "1e-6", "--tol-objective", "1e-300", "--max-epochs", "1000000", "-v")
 
 
 @pytest.fixture(autouse=True)
 def _handler():
     """A process that has been stopped ignores the signal from then on; this one goes on."""
-    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
     yield
     for number, handler in old.items():
         signal.signal(number, handler)
 
 
-def _stop(*_, **__):
-    signal.raise_signal(signal.SIGTERM)
-
-
-def test_a_stop_tells_what_was_written(toy_file, tmp_path, monkeypatch):
+@pytest.mark.parametrize("sent", ENDING)
+def test_a_stop_tells_what_was_written(toy_file, tmp_path, monkeypatch, sent):
     report = tmp_path / "report.json"
-    monkeypatch.setattr(importlib.import_module("spatialpdvi.cli.fit"), "report_result", _stop)
+    command = importlib.import_module("spatialpdvi.cli.fit")
+    monkeypatch.setattr(command, "report_result", lambda *_: signal.raise_signal(sent))
     result = CliRunner().invoke(main, ["fit", str(toy_file), *FIT, "--report", str(report), "-q"])
-    assert result.exit_code == 143
+    assert result.exit_code == 128 + sent
     assert result.stderr == (
-        f"Stopped by SIGTERM. {str(toy_file)!r} was written completely; {str(report)!r} was not written.\n"
+        f"Stopped by {sent.name}. {str(toy_file)!r} was written completely; {str(report)!r} was not written.\n"
     )
     assert list(tmp_path.iterdir()) == [toy_file]
 
@@ -91,7 +90,7 @@ def test_the_command_to_go_on_with_keeps_files_that_begin_with_a_dash(monkeypatc
 
 @pytest.mark.parametrize(
     ("sent", "error"),
-    [(signal.SIGTERM, TerminatedError), (signal.SIGHUP, TerminatedError), (signal.SIGINT, KeyboardInterrupt)],
+    [*((number, TerminatedError) for number in ENDING), (signal.SIGINT, KeyboardInterrupt)],
 )
 def test_the_second_signal_of_a_pair_does_not_cut_the_tidying_up_short(sent, error):
     """`timeout` sends it to the process and to its group; Ctrl-C is pressed repeatedly."""

@@ -39,7 +39,8 @@ def name_earlier() -> Iterator[list[AnyPath]]:
         outcome = f"{names} {'was' if len(written) == 1 else 'were'} written before; nothing else was."
         if isinstance(stop, InputError):
             raise stop.but(outcome=outcome) from stop
-        raise type(stop)(outcome) from stop
+        stop.args = (outcome,)
+        raise
 
 
 @contextlib.contextmanager
