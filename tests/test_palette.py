@@ -6,7 +6,7 @@ import anndata as ad
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from figures import legend_colours, panels
+from figures import lattice, legend_colours, panels
 
 import spatialpdvi
 from spatialpdvi import FitOptions, InputError, fit_files
@@ -15,10 +15,6 @@ from spatialpdvi.palette import UNLABELLED, border_lengths, domain_colours, furt
 from spatialpdvi.plotting.labels import match_colours
 
 OPTIONS = {"n_top_genes": 100, "n_init": 1}
-
-
-def lattice(columns, rows):
-    return np.indices((columns, rows)).reshape(2, -1).T.astype(np.float64)
 
 
 def distances(colours):

@@ -333,13 +333,13 @@ class Plan:
 
     def options(self, sample: str) -> dict[str, Any]:
         """Options of a fit other than K, seed and files; the sample's override those of the config."""
-        joined = {**_normal(self.config["fit_options"]), **_normal(self.own_options(sample))}
-        for name in ("label_key", "table"):
-            if name == "table" and self.samples[sample].is_raw:
-                continue
-            value = self.samples[sample].own.get(name) if name == "table" else self._fit_label(sample)
-            joined |= {} if value is None else {name: value}
-        return joined
+        found = self.samples[sample]
+        named = {"label_key": self._fit_label(sample), "table": None if found.is_raw else found.own.get("table")}
+        return {
+            **_normal(self.config["fit_options"]),
+            **_normal(self.own_options(sample)),
+            **{name: value for name, value in named.items() if value is not None},
+        }
 
     def _label(self, sample: str) -> str | None:
         """Column of labels; that of the config does not apply to raw sequencer output, which has none."""

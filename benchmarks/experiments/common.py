@@ -26,7 +26,6 @@ __all__ = [
     "draw_families",
     "families",
     "first_true",
-    "needs_step",
     "print_table",
     "r_data",
     "run_epochs",
@@ -45,11 +44,6 @@ _TITLES = {
 # four colours that remain distinct in grey and for readers who cannot tell red from green
 _COLOURS = ("#0b6e99", "#d9711a", "#7b5ea7", "#3a9c5f", "#b3365b")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)))
-
-
-def needs_step(name: str) -> bool:
-    """Whether a solver of the registry has a step size that has to be chosen."""
-    return bool(getattr(SOLVERS[name], "has_step", False))
 
 
 def run_epochs(

@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from common import STEPS, draw_families, families, needs_step, print_table, run_epochs, save
+from common import STEPS, draw_families, families, print_table, run_epochs, save
 from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
+from spatialpdvi.compare.runs import has_step
 from spatialpdvi.engines import LocalEngine
 from spatialpdvi.fitting.loop import StopRule, Underway, optimise
 from spatialpdvi.graph.patches import Patch
@@ -90,7 +91,7 @@ def main(*, n: int, batch: int, d: int, k: int, epochs: int, seeds: int, publish
     size: dict[str, Any] = {"n": n, "batch": batch, "d": d, "k": k, "published": published}
     # as many batches with the same bias but a tenth of the work; steps are dimensionless
     pilot = draw_mixture(**size | {"n": n // 10, "batch": max(1, batch // 10)}, seed=TUNING_SEED)
-    tuned = [name for name in SOLVERS if needs_step(name) or (published and name == "p2dvi")]
+    tuned = [name for name in SOLVERS if has_step(name, also_p2dvi=published)]
     steps = {name: _choose_step(pilot, name, epochs) if name in tuned else None for name in SOLVERS}
     factors = () if published else FACTORS
     runs: dict[str, list[Run]] = {name: [] for name in SOLVERS}

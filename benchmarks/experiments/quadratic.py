@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from common import STEPS, draw_families, families, first_true, needs_step, print_table, run_epochs, save
+from common import STEPS, draw_families, families, first_true, print_table, run_epochs, save
 from matplotlib.figure import Figure
 
+from spatialpdvi.compare.runs import has_step
 from spatialpdvi.problems.quadratic import Quadratic, QuadraticGlobals, random_quadratic
 from spatialpdvi.solvers import SOLVERS
 
@@ -80,7 +81,7 @@ def tuned_run(
     problem: Quadratic, name: str, epochs: int, seed: int
 ) -> tuple[float | None, dict[str, np.floating[Any]], Run]:
     """Run a solver with the best of several steps; also this step, and what each left of F - F* in a shorter run."""
-    pilots = _pilots(problem, name, epochs=epochs, seed=seed) if needs_step(name) else {}
+    pilots = _pilots(problem, name, epochs=epochs, seed=seed) if has_step(name) else {}
     scores = {step: _pilot_score(pilot, epochs) for step, pilot in pilots.items()}
     step_size = min(scores, key=scores.__getitem__, default=None)
     by_step = {f"{step:g}": pilot.excess[-1] / pilot.excess[0] for step, pilot in pilots.items()}

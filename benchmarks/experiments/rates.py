@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from common import STEPS, draw_families, families, needs_step, print_table, run_epochs, save
+from common import STEPS, draw_families, families, print_table, run_epochs, save
 from contraction import PROVEN, PROVEN_EPOCHS, PROVEN_RUNS, measure_contraction, measure_theorem
 from matplotlib.figure import Figure
 from mixture import TUNING_SEED, Data, draw_mixture
 from quadratic import CASES, SHOWN, measure_case, run_quadratic, tuned_run
 
+from spatialpdvi.compare.runs import has_step
 from spatialpdvi.problems.potts_mixture import one_hot
 from spatialpdvi.problems.quadratic import Quadratic, random_quadratic
 from spatialpdvi.solvers import SOLVERS, SolverSettings
@@ -144,7 +145,7 @@ def _general(epochs: int, seeds: int) -> dict[str, dict[str, Any]]:
     draws = [draw_mixture(**SIZE, seed=seed) for seed in range(seeds)]
     found = {}
     for name in SOLVERS:
-        step_size = _choose_step(pilot, name, epochs // 2) if needs_step(name) else None
+        step_size = _choose_step(pilot, name, epochs // 2) if has_step(name) else None
         runs = [_squared_gradients(data, name, step_size, epochs, seed) for seed, data in enumerate(draws)]
         whole = min(run.size for run in runs)
         lowest = [np.minimum.accumulate(run[:whole] / run[0]) for run in runs]
@@ -214,7 +215,7 @@ def _constant_step(problem: Quadratic, name: str, found: dict[str, Any]) -> dict
         runs = {
             label: run_quadratic(problem, s, step_size=None, epochs=EPOCHS, seed=0) for label, s in settings.items()
         }
-    elif not needs_step(name) or name in FALLING:
+    elif not has_step(name) or name in FALLING:
         return None
     else:
         largest = max(float(step) for step, level in found["pilots"].items() if level < 1.0)

@@ -117,14 +117,14 @@ def _distinct(paths: Sequence[str | Path]) -> list[Location]:
 def _material(
     file: Location, counts: Location | None, name: str, options: "ReportOptions", progress: Progress
 ) -> "Material":
-    from spatialpdvi.io.formats.h5ad import H5adSource
     from spatialpdvi.io.results.slim import opened_with_counts
     from spatialpdvi.report import read_material, with_markers
 
-    with progress.stage("read"), H5adSource(file) as source:
-        other = None if counts is None else counts.path
-        material = read_material(source, options, path=file.path, name=name, counts=other)
-    if not options.n_genes:
-        return material
-    with progress.stage("markers"), opened_with_counts(file, counts) as source:
-        return with_markers(material, source, options)
+    with opened_with_counts(file, counts) as source:
+        with progress.stage("read"):
+            other = None if counts is None else counts.path
+            material = read_material(source, options, path=file.path, name=name, counts=other)
+        if not options.n_genes:
+            return material
+        with progress.stage("markers"):
+            return with_markers(material, source, options)

@@ -131,11 +131,9 @@ def _stereo_seq(
 
 
 class _Pictures(NamedTuple):
-    """What was named by ``image`` and ``tissue``."""
+    """The files that were named by ``image`` and ``tissue``."""
 
-    image: Path | None
-    shown: Tiff | None
-    tissue: str
+    image: Tiff | None
     mask: Tiff | None
 
 
@@ -149,7 +147,7 @@ def _open_pictures(image: Path | None, tissue: str | None, memory: int) -> _Pict
             option="tissue",
         )
     mask = None if tissue is None else Tiff(Path(tissue), memory=memory, given="tissue")
-    return _Pictures(image, shown, tissue or "", mask)
+    return _Pictures(shown, mask)
 
 
 def _on_pictures(
@@ -159,16 +157,14 @@ def _on_pictures(
     known = sample.facts()
     bounds = sample.bounds if isinstance(sample, BinnedSample) and known.get("format") == "GEM" else None
     library, facts = None, {}
+    is_placed = "offset" in known
     if pictures.mask is not None:
-        name = repr(Path(pictures.tissue).name)
-        corner = corner_of(pictures.mask, bounds, name="" if "offset" in known else name)
-        mask = TissueMask(pictures.mask, side=size, corner=corner, memory=memory, name=name)
-        sample, facts = MarkedSample(sample, mask), {"tissue": Path(pictures.tissue).name}
-    if pictures.image is not None and pictures.shown is not None:
-        shown = "" if "offset" in known else repr(pictures.image.name)
-        corner = corner_of(pictures.shown, bounds, name=shown)
-        name = path.name.partition(".")[0]
-        library = tissue_image(pictures.image, pictures.shown, corner=corner, diameter=size, name=name)
+        corner = corner_of(pictures.mask, bounds, is_placed=is_placed)
+        mask = TissueMask(pictures.mask, side=size, corner=corner, memory=memory)
+        sample, facts = MarkedSample(sample, mask), {"tissue": pictures.mask.name}
+    if pictures.image is not None:
+        corner = corner_of(pictures.image, bounds, is_placed=is_placed)
+        library = tissue_image(pictures.image, corner=corner, diameter=size, name=path.name.partition(".")[0])
         facts["image"] = pictures.image.name
     return sample, library, facts
 

@@ -52,7 +52,8 @@ class Tiff:
     """
 
     def __init__(self, path: Path, *, memory: int, given: str) -> None:
-        self._path, self._memory, self._given = path, memory, given
+        self.name = path.name
+        self._path, self._memory = path, memory
         check_readable(path, f"a {_WHAT} for {option(given)}")
         if find_spec("tifffile") is None or find_spec("imagecodecs") is None:
             raise missing_package("tifffile and imagecodecs", f"to read {str(path)!r}", "'spatialpdvi[images]'")

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ _HIRES, _LOWRES = 2000, 600  # pixels of the longer side, about
 _BRIGHTEST = 99.9  # percentile of an image of 16 bits that becomes white
 
 
-def corner_of(tiff: Tiff, bounds: tuple[int, int, int, int] | None, *, name: str) -> tuple[int, int]:
+def corner_of(tiff: Tiff, bounds: tuple[int, int, int, int] | None, *, is_placed: bool) -> tuple[int, int]:
     """Return the DNB (x, y) of the first pixel.
 
     Parameters
@@ -33,9 +32,9 @@ def corner_of(tiff: Tiff, bounds: tuple[int, int, int, int] | None, *, name: str
     bounds
         The least x and y and the largest of all records of a GEM; None for a GEF, whose frame begins at 0. An image
         that is as large as the records of a GEM reach begins at the first of them; any other begins at 0.
-    name
-        Of the image, for the warning that it may begin elsewhere; empty where the GEM says where its frame lies, so
-        that SAW has written both.
+    is_placed
+        Whether the GEM says where its frame lies, so that SAW has written both; if not, the image may begin elsewhere,
+        and there is a warning.
     """
     if bounds is None:
         return 0, 0
@@ -43,10 +42,11 @@ def corner_of(tiff: Tiff, bounds: tuple[int, int, int, int] | None, *, name: str
     reach = high_x - low_x + 1, high_y - low_y + 1
     if (tiff.width, tiff.height) == reach:
         return low_x, low_y
-    if name and (low_x, low_y) != (0, 0):
+    if not is_placed and (low_x, low_y) != (0, 0):
         text = (
-            f"The first pixel of {name} is taken as the DNB (0, 0). The records begin at ({low_x:,}, {low_y:,}), and "
-            f"the GEM has no #OffsetX; an image of {reach[0]:,} x {reach[1]:,} pixels would begin there."
+            f"The first pixel of {tiff.name!r} is taken as the DNB (0, 0). The records begin at ({low_x:,}, "
+            f"{low_y:,}), and the GEM has no #OffsetX; an image of {reach[0]:,} x {reach[1]:,} pixels would begin "
+            "there."
         )
         warnings.warn(InputWarning(text), stacklevel=2)
     return 0, 0
@@ -65,8 +65,6 @@ class TissueMask:
         The DNB of the first pixel.
     memory
         Bytes that it may use.
-    name
-        Of the file, for messages.
 
     Raises
     ------
@@ -74,8 +72,9 @@ class TissueMask:
         Where it is no mask, or would need more memory.
     """
 
-    def __init__(self, tiff: Tiff, *, side: int | None, corner: tuple[int, int], memory: int, name: str) -> None:
-        self._corner, self._shape, self.name = np.array(corner), np.array([tiff.width, tiff.height]), name
+    def __init__(self, tiff: Tiff, *, side: int | None, corner: tuple[int, int], memory: int) -> None:
+        self.name = name = repr(tiff.name)  # for messages
+        self._corner, self._shape = np.array(corner), np.array([tiff.width, tiff.height])
         self._side = side if side is not None and side > 1 else None
         # x and y of the first square and of the last, or of the first DNB and the last; a frame may begin below 0
         self._first = self._corner // (self._side or 1)
@@ -183,13 +182,11 @@ class MarkedSample:
         return self._sample.facts()
 
 
-def tissue_image(path: Path, tiff: Tiff, *, corner: tuple[int, int], diameter: float | None, name: str) -> Library:
+def tissue_image(tiff: Tiff, *, corner: tuple[int, int], diameter: float | None, name: str) -> Library:
     """Shrink a registered image, piece by piece, so that ``obsm['spatial']`` times its scale factors are its pixels.
 
     Parameters
     ----------
-    path
-        The image, for its name.
     tiff
         The image; grey or in colours, of 8 or 16 bits.
     corner
@@ -235,7 +232,7 @@ def tissue_image(path: Path, tiff: Tiff, *, corner: tuple[int, int], diameter: f
             "tissue_lowres_scalef": 1.0 / (side * less),
             **({} if diameter is None else {"spot_diameter_fullres": float(diameter)}),
         },
-        metadata={"source_image_path": path.name},
+        metadata={"source_image_path": tiff.name},
     )
 
 

@@ -107,7 +107,7 @@ def contact_table(section: SectionDomains, graph: sp.csr_matrix, *, n_perms: int
     names, k = [str(name) for name in domains.categories], len(domains.categories)
     codes = domains.codes.astype(np.int64)
     with _quiet():
-        contacts = squidpy.gr.interaction_matrix(_section(graph, codes), _DOMAIN, copy=True).astype(np.int64)
+        contacts = squidpy.gr.interaction_matrix(_section(graph, codes, k), _DOMAIN, copy=True).astype(np.int64)
         z = _enrichment(squidpy, graph, codes, k, n_perms=n_perms, seed=seed)
         border = only_edges(graph, between_groups(graph, codes))
         at_border = np.flatnonzero(np.diff(border.indptr) > 0)
@@ -182,10 +182,9 @@ def _enrichment(
     return np.where(np.isfinite(result.zscore), result.zscore, np.nan)
 
 
-def _section(graph: sp.csr_matrix, codes: np.ndarray, k: int | None = None) -> AnnData:
+def _section(graph: sp.csr_matrix, codes: np.ndarray, k: int) -> AnnData:
     """An AnnData for squidpy: domains and neighbours, and no genes."""
-    categories = range(codes.max() + 1 if k is None else k)
-    domains = pd.Categorical.from_codes(codes, [str(code) for code in categories])
+    domains = pd.Categorical.from_codes(codes, [str(code) for code in range(k)])
     obs = pd.DataFrame({_DOMAIN: domains}, index=[str(i) for i in range(codes.size)])
     return AnnData(obs=obs, obsp={_GRAPH: graph})
 

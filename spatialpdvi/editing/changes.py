@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.editing.domains import divide, logged, rename, unite
 from spatialpdvi.editing.edits import Edit, Levels, Merge, Pieces, Rename, Split
-from spatialpdvi.editing.levels import groups_at, level_counts, successive_unions
+from spatialpdvi.editing.levels import Union, groups_at, level_counts, successive_unions
 from spatialpdvi.editing.names import check_known, joined, majority_names, repeated, table_names, told_apart
 from spatialpdvi.editing.parts import connected_parts, fitted_parts, inner_options, read_again
 from spatialpdvi.editing.results import edited_scores, level_of, steps_table, table_of
@@ -176,8 +176,7 @@ def _levels(source: Source, keys: Keys, fit: StoredFit, edit: Levels, progress: 
         if fit.colours is not None:
             own = np.array([fit.colours[first] for first in firsts], dtype=object)
             elements["uns", f"{keys.level(n)}_colors"] = own
-    columns = {name: np.array([getattr(step, name) for step in steps]) for name in ("n_domains", "kept", "united")}
-    columns["rise"] = np.array([step.rise for step in steps])
+    columns = {name: np.array([getattr(step, name) for step in steps]) for name in Union._fields}
     elements["uns", keys.uns] = fit.summary | {"levels": columns}
     return Changes(elements, [], steps_table(steps, fit.names))
 

@@ -10,7 +10,7 @@ import numpy as np
 from spatialpdvi.errors import InputWarning, option
 from spatialpdvi.estimate.cost_model import EPOCHS, SMOOTH, Work
 from spatialpdvi.io.formats.h5ad import H5adSource
-from spatialpdvi.io.formats.matrices import Layout
+from spatialpdvi.io.formats.matrices import INDEX_BYTES, Layout
 from spatialpdvi.io.formats.streaming import BLOCK_VALUES
 from spatialpdvi.io.section.counts import COPIES, find_counts
 from spatialpdvi.io.section.features import name_features
@@ -116,10 +116,10 @@ def _plan_counts(source: H5adSource, options: FitOptions, memory: int) -> tuple[
     where = find_counts(source, options.layer, memory=0).source
     layout = source.layout(where)
     values = _values(source, where, layout)
-    needed = COPIES * source.stored_bytes(where) + SPOT_BYTES * source.n_obs
+    needed = COPIES * layout.csr_bytes + SPOT_BYTES * source.n_obs
     sizes = _stored(layout)
     if layout.storage == "dense":
-        sizes["counts_bytes"] = values * (layout.value_bytes + layout.index_bytes)
+        sizes["counts_bytes"] = values * (layout.value_bytes + INDEX_BYTES)
     if needed > memory and not layout.by_rows:
         _warn_of_columns(where, needed)
     elif needed > memory:

@@ -137,7 +137,7 @@ def fit_features(
     with progress.stage("scores"):
         scores = section_scores(section, domains.posterior, baseline=prepared.start.labels, calibration=calibration)
         if section.labels is not None:
-            scores["trivial"] = _trivial(prepared, options.n_domains)
+            scores["trivial"] = _trivial(prepared.features.components, section.labels, options.n_domains)
     samples = section.neighbourhood_groups(across=options.across_sections)
     lengths = border_lengths(domains.labels, section.coordinates, options.n_domains, samples=samples)
     colours = domain_colours(lengths)
@@ -234,17 +234,11 @@ def _reordered(lam: Blocks, domains: np.ndarray) -> Blocks:
     return blockwise(lambda block: np.ascontiguousarray(block[domains]), lam)
 
 
-def _trivial(prepared: Prepared, k: int) -> dict[str, float | int]:
+def _trivial(smoothed: np.ndarray, labels: pd.Categorical, k: int) -> dict[str, float | int]:
     """ARI of k-means on the smoothed features over five seeds: what clustering without a model reaches."""
-    assert prepared.codes is not None  # the section has labels
-    order = prepared.graph.patching.order
-    scored = prepared.codes >= 0
-    features = in_unit_range(prepared.features.components)
+    features = in_unit_range(smoothed)
     with single_threaded():
-        ari = [
-            adjusted_rand_index(prepared.codes[scored], kmeans_labels(features, k, seed=seed)[order][scored])
-            for seed in range(_TRIVIAL_SEEDS)
-        ]
+        ari = [adjusted_rand_index(labels, kmeans_labels(features, k, seed=seed)) for seed in range(_TRIVIAL_SEEDS)]
     return {"ari": float(np.mean(ari)), "ari_min": min(ari), "ari_max": max(ari), "n_seeds": _TRIVIAL_SEEDS}
 
 

@@ -164,9 +164,8 @@ def along_longest_side(coordinates: np.ndarray, spots: np.ndarray) -> np.ndarray
 
 def median_spacing(coordinates: np.ndarray) -> float:
     """Return the median distance to the nearest spot at another place, in the coordinates' unit; 0 if there is none."""
-    n = coordinates.shape[0]
     places = np.unique(coordinates, axis=0)
-    if places.shape[0] < 2 or n < 2:
+    if places.shape[0] < 2:
         return 0.0
     distance, _ = nearest(cKDTree(places), places, 2)
     return float(np.median(distance[:, 1]))

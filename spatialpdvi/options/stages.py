@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 from spatialpdvi.options.fit import FitOptions
 
@@ -34,7 +34,12 @@ class _Settings:
     @classmethod
     def of(cls, options: FitOptions) -> Self:
         """Take the settings of a stage from the options of a fit with one number of domains."""
-        return cls(**{f.name: getattr(options, f.name) for f in fields(cls)})
+        return cls._with(options)
+
+    @classmethod
+    def _with(cls, options: FitOptions, **own: Any) -> Self:
+        """Take all but ``own`` settings from the options."""
+        return cls(**{f.name: getattr(options, f.name) for f in fields(cls) if f.name not in own}, **own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,7 @@ class FeatureSettings(_Settings):
     def of(cls, options: FitOptions, n_domains: int | None = None) -> Self:
         """Take the settings from the options; a range of K needs the components for its largest, ``n_domains``."""
         n_components = options.components_of(options.n_domains if n_domains is None else n_domains)
-        shared = {f.name: getattr(options, f.name) for f in fields(cls) if f.name != "n_components"}
-        return cls(n_components=n_components, **shared)
+        return cls._with(options, n_components=n_components)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +87,8 @@ class StartSettings(_Settings):
     @classmethod
     def of(cls, options: FitOptions, n_spots: int = 1, *, searched: bool = False) -> Self:
         """Take the settings from the options of a fit of so many spots, which is followed by a search or not."""
-        shared = {f.name: getattr(options, f.name) for f in fields(cls) if f.name != "n_init"}
         few = searched or options.restarts == "best"
-        return cls(n_init=options.n_init or default_n_init(n_spots, few=few), **shared)
+        return cls._with(options, n_init=options.n_init or default_n_init(n_spots, few=few))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +105,7 @@ class StateSettings(_Settings):
     @classmethod
     def of(cls, options: FitOptions, n_states: int = 0) -> Self:
         """Take the settings from the options of a fit, with the number of states that they stand for."""
-        shared = {name: getattr(options, name) for name in ("n_domains", "search", "seed", "memory")}
-        return cls(n_states=n_states, if_distinct=options.states == "auto", **shared)
+        return cls._with(options, n_states=n_states, if_distinct=options.states == "auto")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,8 +85,9 @@ class Solver(Protocol):
     def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
         """Return the shared state of a restart with smaller steps than ``failed`` has, that of a replaced epoch.
 
-        It is called only where there is a `fallback`.
+        It is called only where there is a `fallback`. A method without steps returns ``shared`` as it is.
         """
+        return shared
 
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """Make the state of one patch at the start (phi, lambda), and its message."""
@@ -99,11 +100,14 @@ class Solver(Protocol):
     ) -> Any:
         """Adapt the shared state to the curvature; called before every epoch with the current evaluation.
 
-        ``patch_states()`` returns the state of every patch; it costs traffic where patches are on other computers.
+        ``patch_states()`` returns the state of every patch; it costs traffic where patches are on other computers. A
+        method whose steps do not follow the curvature returns ``shared`` as it is.
         """
+        return shared
 
     def outgoing(self, shared: Any) -> Any:
-        """Return the part of the shared state that `local` reads, which is all that is sent to a patch."""
+        """Return the part of the shared state that `local` reads, which is all that is sent to a patch: the globals."""
+        return Globals(shared.lam)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Make the batches of one epoch, in which each patch occurs once on average."""
@@ -126,7 +130,7 @@ def shuffled_batches(n_patches: int, size: int, rng: np.random.Generator) -> lis
     return [np.array([run[turn] for run in runs if turn < run.size]) for turn in range(runs[0].size)]
 
 
-class MiniBatchSolver:
+class MiniBatchSolver(Solver):
     """Base class of the solvers that are tuned by `SolverSettings.step_size` alone."""
 
     options: tuple[str, ...] = ("batch_patches", "inner_rounds", "step_size")
@@ -139,10 +143,6 @@ class MiniBatchSolver:
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
         self.step_size = settings.step_size or self.default_step
-
-    def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
-        """Return the state as it is: no epoch is replaced."""
-        return shared
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Every patch once per epoch, in a new order."""
@@ -159,10 +159,6 @@ class MiniBatchSolver:
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """A patch has neither state nor message."""
         return None, None
-
-    def outgoing(self, shared: Any) -> Globals:
-        """Send the globals."""
-        return Globals(shared.lam)
 
     def visit(self, problem: Problem, lam: Blocks, phi: Any, patch: int, halo: Any) -> Statistics:
         """Optimise the posteriors of a patch given the globals by `inner_rounds` sweeps; return their statistics."""

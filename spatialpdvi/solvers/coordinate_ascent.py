@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics, total
+from spatialpdvi.problems.base import Blocks, Problem, Statistics, total
 from spatialpdvi.solvers.base import Globals, Solver, SolverSettings
 
 __all__ = ["CAVI", "Memoized", "RandomScanCAVI", "Shared"]
@@ -33,7 +33,7 @@ class Shared(NamedTuple):
     statistics: tuple[Statistics, ...]  # of every patch, in patch order
 
 
-class CAVI:
+class CAVI(Solver):
     """Cyclic scan: first all posteriors, then the globals."""
 
     options: tuple[str, ...] = ()
@@ -45,10 +45,6 @@ class CAVI:
     def __init__(self, settings: SolverSettings) -> None:
         self.settings = settings
 
-    def with_smaller_steps(self, shared: Any, failed: Any) -> Any:
-        """Return the state as it is: there are no steps."""
-        return shared
-
     def init_patch(self, problem: Problem, phi: Any, patch: int, lam: Blocks) -> tuple[Any, Any]:
         """Send the statistics of the patch; it has no state."""
         return None, problem.statistics(phi, patch, lam)
@@ -56,14 +52,6 @@ class CAVI:
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Any:
         """Store the globals and the statistics of every patch."""
         return Shared(lam, tuple(messages))
-
-    def begin_epoch(self, problem: Problem, shared: Any, evaluation: Evaluation, patch_states: Any) -> Any:
-        """Change nothing: no step follows the curvature."""
-        return shared
-
-    def outgoing(self, shared: Any) -> Globals:
-        """Send the globals."""
-        return Globals(shared.lam)
 
     def batches(self, n_patches: int, rng: np.random.Generator) -> list[np.ndarray]:
         """All patches in one step, in order."""

@@ -24,7 +24,7 @@ Posteriors are optimised locally at each step, as in the P2D-VI paper for this n
 
 from typing import Any, NamedTuple
 
-from spatialpdvi.problems.base import Blocks, Evaluation, Problem, Statistics, blockwise, total
+from spatialpdvi.problems.base import Blocks, Problem, Statistics, blockwise, total
 from spatialpdvi.solvers.base import Globals, MiniBatchSolver
 
 __all__ = ["PGSVI", "SNGVI", "SVI", "RobbinsMonroSVI", "Shared"]
@@ -45,10 +45,6 @@ class SVI(MiniBatchSolver):
     def init_shared(self, problem: Problem, lam: Blocks, messages: list[Any]) -> Shared:
         """Store the globals."""
         return Shared(lam, 0)
-
-    def begin_epoch(self, problem: Problem, shared: Shared, evaluation: Evaluation, patch_states: Any) -> Shared:
-        """Change nothing: no step follows the curvature."""
-        return shared
 
     def local(
         self, problem: Problem, shared: Globals, own: None, phi: Any, patch: int, halo: Any

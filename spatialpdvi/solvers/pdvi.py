@@ -81,7 +81,7 @@ class Outgoing(NamedTuple):
     inv_step: Blocks
 
 
-class P2DVI:
+class P2DVI(Solver):
     """Algorithm 1 with oracle II: every coordinate has its own step."""
 
     options: tuple[str, ...] = (

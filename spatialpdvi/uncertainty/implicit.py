@@ -174,7 +174,6 @@ def composition_gradient(
     log_y: np.ndarray,
     weights: np.ndarray,
     limit: float = math.inf,
-    block: int = _BLOCK,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ``sum_j weights_j grad g_j / y_j``, the gradient of E_j log E g_j where y_j is the inner expectation.
 
@@ -188,8 +187,6 @@ def composition_gradient(
         Share (n,) of each pair in the outer expectation; they sum to 1, with a sketch on average.
     limit
         Most that g / y may be.
-    block
-        Pairs are taken in blocks, of at most so many pairs times noises.
 
     Returns
     -------
@@ -197,7 +194,7 @@ def composition_gradient(
     """
     gradient, n = np.zeros(family.size), len(log_y)
     log_ratio, relative = np.empty(n), np.empty(n)
-    for rows in slices(n, max(1, block // len(noises))):
+    for rows in slices(n, max(1, _BLOCK // len(noises))):
         ratios = Ratios(family, theta, (pairs[0][rows], pairs[1][rows]), noises, log_density)
         log_ratio[rows] = ratios.log_ratio
         relative[rows] = np.exp(np.minimum(log_ratio[rows] - log_y[rows], min(math.log(limit), _MOST)))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import run
+from zarr_samples import files_of
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import main
@@ -22,10 +23,6 @@ NEEDED = re.escape("There is not enough memory: an array of shape (1048576, 1073
 
 def _too_much(*_, **__):
     return np.empty((1 << 20, 1 << 30))
-
-
-def _contents(folder):
-    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _run(*arguments, code=2):
@@ -45,11 +42,11 @@ def fitted(toy_file):
 
 def test_of_a_fit(toy_file, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "fit_section", _too_much)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     said = _sentence(_run("fit", toy_file, *FIT, "--report", tmp_path / "report.json"))
     assert re.fullmatch(rf"Error: {NEEDED} Nothing was written\. Use .*\.", said)
     assert "Use fewer components (--n-pcs), fewer genes (--n-top-genes), or a machine with more memory." in said
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_after_the_result(toy_file, tmp_path, monkeypatch):
@@ -61,10 +58,10 @@ def test_after_the_result(toy_file, tmp_path, monkeypatch):
 
 def test_of_a_prediction(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(prediction, "data_term", _too_much)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     said = _sentence(_run("predict", fitted, "--model", tmp_path / "model.npz"))
     assert re.search(rf"{NEEDED} Nothing was written\. Use a machine with more memory\.$", said)
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
@@ -86,7 +83,7 @@ def test_of_a_comparison(toy_file, tmp_path, monkeypatch):
 
 
 def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     monkeypatch.setattr("spatialpdvi.metrics.section.domain_scores", _too_much)
     assert re.search(NEEDED, _sentence(_run("evaluate", fitted)))
     monkeypatch.setattr("spatialpdvi.plotting.plot_section", _too_much)
@@ -95,7 +92,7 @@ def test_of_the_small_commands(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr("spatialpdvi.synthetic.section.draw_blocks", _too_much)
     said = _sentence(_run("simulate", tmp_path / "new.h5ad"))
     assert "Use fewer spots (--n-spots), fewer genes (--n-genes), or a machine with more memory." in said
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 @pytest.mark.parametrize(

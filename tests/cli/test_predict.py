@@ -7,6 +7,7 @@ import anndata
 import numpy as np
 import pytest
 from conftest import run, run_apart
+from zarr_samples import files_of
 
 from spatialpdvi.prediction import predict as prediction
 
@@ -21,10 +22,6 @@ def _refusal(*arguments):
     assert re.search(r"^Error: Expected .*\n\Z", stderr, flags=re.MULTILINE), stderr
     assert "Traceback" not in stderr
     return stderr
-
-
-def _contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +134,11 @@ def test_what_cannot_be_kept_is_refused_before_the_fit(toy_file, tmp_path, argum
     adata.obsp["joined"] = ring + ring.T
     adata.obsm["X_sparse"] = sp.csr_matrix(np.eye(n)[:, :8])
     adata.write_h5ad(toy_file)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     stderr = _refusal("fit", toy_file, *FIT, *arguments, "--save-model", tmp_path / "model.npz")
     assert words in stderr
     assert "start:" not in stderr
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 @pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")
@@ -149,31 +146,31 @@ def test_genes_that_share_a_name_are_refused_before_the_fit(toy_file, tmp_path):
     adata = anndata.read_h5ad(toy_file)
     adata.var_names = ["twin", "twin", *adata.var_names[2:]]
     adata.write_h5ad(toy_file)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     stderr = _refusal("fit", toy_file, *FIT, "--save-model", tmp_path / "model.npz")
     assert "found 'twin' twice" in stderr
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_no_file_takes_the_place_of_another(model, toy_file, tmp_path):
     out = tmp_path / "out.h5ad"
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     assert "`--save-model` to be another file than" in _refusal("fit", toy_file, *FIT, "--save-model", toy_file)
     assert "another file than" in _refusal("fit", toy_file, *FIT, "-o", out, "--save-model", out)
     assert "another file than" in _refusal("fit", toy_file, *FIT, "--report", out, "--save-model", out)
     assert "`--output` to be another file than" in _refusal("predict", toy_file, "--model", model, "-o", model)
     assert "`--json` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", model)
     assert "`--json` to be another file than" in _refusal("predict", toy_file, "--model", model, "--report", toy_file)
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_places_that_cannot_be_written_are_refused_before_the_fit(toy_file, tmp_path):
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     for place in (tmp_path / "nowhere" / "model.npz", tmp_path):
         stderr = _refusal("fit", toy_file, *FIT, "--save-model", place)
         assert "another --save-model" in stderr
         assert "genes:" not in stderr
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 @pytest.mark.usefixtures("several_threads")
@@ -189,28 +186,28 @@ def test_memory_and_threads_change_nothing(model, toy_file, tmp_path):
 
 def test_models_that_are_none_are_refused(toy_file, tmp_path):
     (tmp_path / "text.npz").write_text("no model")
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     for name, words in (("missing.npz", "no such file"), ("text.npz", "another kind of file"), (".", "a folder")):
         assert words in _refusal("predict", toy_file, "--model", tmp_path / name)
     assert words in _refusal("predict", toy_file, "--model", tmp_path)
     assert "--model" in run("predict", toy_file, code=2).stderr
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_section_of_other_genes_is_refused(model, toy_file, tmp_path):
     adata = anndata.read_h5ad(toy_file)
     adata.var_names = [f"other{i}" for i in range(adata.n_vars)]
     adata.write_h5ad(toy_file)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     assert "Expected most of the model's 100 genes, found 0" in _refusal("predict", toy_file, "--model", model)
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_names_of_the_users_are_not_taken(model, toy_file, tmp_path):
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     assert "Choose another --key-added" in _refusal("predict", toy_file, "--model", model, "--key-added", "pca")
     assert "Expected `--correct` to be one of" in _refusal("predict", toy_file, "--model", model, "--correct", "x")
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_posteriors_that_have_not_settled_are_written_and_said(model, toy_file, monkeypatch):

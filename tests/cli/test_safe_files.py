@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import SET_DEFAULTS
+from zarr_samples import files_of
 
 from spatialpdvi.api import fitting
 from spatialpdvi.cli import common, main
@@ -25,10 +26,6 @@ from spatialpdvi.errors import InputWarning
 pytestmark = pytest.mark.cli
 
 FIT = ["--k", "4", "--n-top-genes", "100", "--n-init", "2"]
-
-
-def _contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _refusal(*arguments):
@@ -63,34 +60,34 @@ def test_a_report_never_replaces_the_section(toy_file, tmp_path, name):
         report.symlink_to(toy_file)
     elif name == "a hard link":
         report.hardlink_to(toy_file)
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     sentence = (
         f"Error: Expected `--json` to be another file than {str(toy_file)!r}, found the same. Choose another --json.\n"
     )
     assert _refusal("fit", toy_file, *FIT, "--report", report) == sentence
     assert _refusal("evaluate", toy_file, "--domain-key", "annotation", "--report", report) == sentence
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_report_never_replaces_the_output(toy_file, tmp_path):
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     out = tmp_path / "out.h5ad"
     assert "another file than" in _refusal("fit", toy_file, *FIT, "-o", out, "--report", out)
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_picture_never_replaces_the_section(fitted, tmp_path):
     slim = shutil.copy(fitted, tmp_path / "slim.h5ad")
     section = fitted.rename(tmp_path / "section.png")
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     assert "Expected `--output` to be another file than" in _refusal("plot", section, "-o", section)
     words = ("plot", slim, "--gene", "Mbp", "--counts", section, "-o", section)
     assert "Expected `--output` to be another file than" in _refusal(*words)
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
-    before = _contents(tmp_path)
+    before = files_of(tmp_path)
     code = (
         f"{SET_DEFAULTS}"
         "import resource, sys\n"
@@ -109,7 +106,7 @@ def test_a_file_size_limit_ends_in_one_sentence(toy_file, tmp_path):
         r"Error: There is no space left on the disk to write '.*'\. Nothing was changed\. .*\n", done.stderr
     ), done.stderr
     assert (done.returncode, done.stdout) == (2, "")
-    assert _contents(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def _interrupt_in(monkeypatch, target, name):

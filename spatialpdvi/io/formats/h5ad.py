@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.formats.matrices import Layout, as_csr, first_values, layer_of, layout_of, stored_bytes
+from spatialpdvi.io.formats.matrices import Layout, as_csr, first_values, layer_of, layout_of
 from spatialpdvi.io.formats.opening import open_file
 from spatialpdvi.io.formats.streaming import FileRows, read_range
 from spatialpdvi.io.storage.damage import reading
@@ -197,7 +197,7 @@ class H5adSource:
 
     def stored_bytes(self, where: str) -> int:
         """Memory that `matrix` would take."""
-        return self._read(where, lambda: stored_bytes(self._file[_path_of(where)]))
+        return self.layout(where).csr_bytes
 
     def layout(self, where: str) -> Layout:
         """How the matrix at `where`, or an element such as ``obsm/X_pca``, is stored; its values are not read."""

@@ -7,10 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError
-from spatialpdvi.io.storage.elements import encoding_type, file_bytes, is_array, is_group, is_packed
+from spatialpdvi.io.storage.elements import encoding_type, is_array, is_group, is_packed
 
 __all__ = [
     "FIRST_VALUES",
+    "INDEX_BYTES",
     "Layout",
     "as_csr",
     "first_values",
@@ -19,11 +20,11 @@ __all__ = [
     "layout_of",
     "matrix_address",
     "numeric",
-    "stored_bytes",
 ]
 
 # Enough to tell counts from normalised values in nearly all files, and read in milliseconds.
 FIRST_VALUES = 1 << 18
+INDEX_BYTES = 4  # of a column number of a CSR matrix that is made of a dense one
 # A dense block and its mask of non-zeros stay well below a gigabyte.
 _BLOCK_BYTES = 64 << 20
 
@@ -109,15 +110,18 @@ class Layout(NamedTuple):
     storage: str  # "csr", "csc" or "dense"
     n_values: int  # that are stored; for a dense matrix all of them
     value_bytes: int  # of one value
-    index_bytes: int  # of one column number; for a dense matrix, that of its CSR form
     n_bytes: int  # of all its arrays in memory
     packed_bytes: int  # in memory, of those that are compressed in the file
-    file_bytes: int  # in the file, compressed or not
 
     @property
     def by_rows(self) -> bool:
         """Whether it can be read block by block."""
         return self.storage != "csc"
+
+    @property
+    def csr_bytes(self) -> int:
+        """The bytes that it takes in memory as CSR; for a dense matrix the most that it can take."""
+        return self.n_values * (self.value_bytes + INDEX_BYTES) if self.storage == "dense" else self.n_bytes
 
 
 def layout_of(element: Any) -> Layout:
@@ -126,9 +130,7 @@ def layout_of(element: Any) -> Layout:
         rows, columns = element.shape if element.ndim == 2 else (element.shape[0], 1)
         size = int(element.size) * element.dtype.itemsize
         packed = size if is_packed(element) else 0
-        stored = file_bytes(element)
-        shape = (int(rows), int(columns))
-        return Layout(shape, "dense", int(element.size), element.dtype.itemsize, 4, size, packed, stored)
+        return Layout((int(rows), int(columns)), "dense", int(element.size), element.dtype.itemsize, size, packed)
     rows, columns = element.attrs["shape"]
     arrays = [element[name] for name in ("data", "indices", "indptr")]
     sizes = [int(array.size) * array.dtype.itemsize for array in arrays]
@@ -137,19 +139,9 @@ def layout_of(element: Any) -> Layout:
         storage="csc" if encoding_type(element).startswith("csc") else "csr",
         n_values=int(arrays[0].size),
         value_bytes=arrays[0].dtype.itemsize,
-        index_bytes=arrays[1].dtype.itemsize,
         n_bytes=sum(sizes),
         packed_bytes=sum(size for size, array in zip(sizes, arrays, strict=True) if is_packed(array)),
-        file_bytes=sum(file_bytes(array) for array in arrays),
     )
-
-
-def stored_bytes(element: Any) -> int:
-    """Return the bytes that a matrix takes in memory; for a dense one the most that its CSR form can take."""
-    if is_array(element):
-        return int(element.size) * (element.dtype.itemsize + 4)
-    arrays = [element[name] for name in ("data", "indices", "indptr")]
-    return sum(int(array.size) * array.dtype.itemsize for array in arrays)
 
 
 def _dense_to_csr(matrix: Any, name: str) -> sp.csr_matrix:

@@ -23,7 +23,6 @@ __all__ = [
     "column_order",
     "encoding",
     "encoding_type",
-    "file_bytes",
     "is_array",
     "is_group",
     "is_hdf5",
@@ -59,11 +58,6 @@ def is_packed(array: Any) -> bool:
     if is_hdf5(array):
         return bool(array.id.get_create_plist().get_nfilters() > 0)
     return bool(array.compressors)
-
-
-def file_bytes(array: Any) -> int:
-    """Return the bytes that an array takes in the file."""
-    return int(array.id.get_storage_size() if is_hdf5(array) else array.nbytes_stored())
 
 
 def close(group: Any) -> None:
