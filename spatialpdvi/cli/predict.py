@@ -109,9 +109,10 @@ def _print_summary(result: "FitResult", written: Path, key: str) -> None:
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     echo(f"domain sizes, in the order of the model: {sizes}")
+    of, moved = ("domain", "domains") if result.states is None else ("state", "domains or states")
     echo(
-        f"compared with the model's own spots: {result.params['outside']:.1%} of the spots are farther from every "
-        f"domain than 99.9% of those; domains moved by {result.params['shift']:.0%} of the way to the nearest other one"
+        f"compared with the model's own spots: {result.params['outside']:.1%} of the spots are farther from every {of} "
+        f"than 99.9% of those; {moved} moved by {result.params['shift']:.0%} of the way to the nearest other one"
     )
     certificate = result.certificate
     echo(
