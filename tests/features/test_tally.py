@@ -9,7 +9,7 @@ from conftest import Cut
 
 from spatialpdvi.features.scaling import ColumnMoments, is_constant, normalised_genes, take_genes
 from spatialpdvi.features.selection import select_genes, tally
-from spatialpdvi.kernels.counts import column_products, project_rows
+from spatialpdvi.kernels.counts import column_products, group_moments, project_rows
 
 
 @pytest.fixture
@@ -92,3 +92,15 @@ def test_rows_are_projected_as_by_a_product(counts):
         out = np.empty((150, 5), dtype=np.float32)
         version(values.data, values.indices, values.indptr, loadings, shift, out)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
+
+
+def test_logarithms_of_the_largest_count_in_the_table_and_the_next():
+    """In plain Python, which notices an index beyond the table."""
+    x = np.ones((1, 65), dtype=np.uint16)
+    x[0, :2] = 64, 63
+    given, one = sp.csr_matrix(x), np.zeros(1, dtype=np.int64)
+    sums, squares, present = np.zeros((1, 65)), np.zeros((1, 65)), np.zeros((1, 65), dtype=np.int64)
+    group_moments.serial.py_func(
+        given.data, given.indices, given.indptr, one, np.array([0, 1]), one, 1e4, sums, squares, present
+    )
+    np.testing.assert_allclose(sums[0], np.log1p(1e4 * x[0] / x.sum()), rtol=1e-6)

@@ -1,9 +1,12 @@
 """Trends that states share: told from differences between states, shrunk where states disagree, removed by section."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from spatialpdvi.features.trends import shared_trend, spot_covariates
+from spatialpdvi.fitting.states import _part_within
 from spatialpdvi.initialization.states import trends_within
 from spatialpdvi.problems.potts_mixture import PottsGlobals
 from spatialpdvi.runtime.threads import single_threaded
@@ -135,3 +138,11 @@ def test_a_coordinate_that_only_rounding_moves_is_flat():
     found = spot_covariates(places, [np.arange(50)], None).values
     assert not found[:, 1].any()
     assert found[:, 0].std() == pytest.approx(1.0)
+
+
+def test_the_part_of_trends_is_of_the_variance_within_states():
+    """The noise within states is 1 in the coordinates of the states."""
+    drift = np.random.default_rng(0).normal(size=(1_000, 3)).astype(np.float32)
+    rotation = np.diag([1.0, 2.0, 0.5])
+    size = (drift @ rotation).var(axis=0).sum()
+    assert _part_within(drift, SimpleNamespace(rotation=rotation)) == pytest.approx(size / (size + 3.0), rel=1e-5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from spatialpdvi.fitting.loop import Stop, StopRule, optimise
+from spatialpdvi.fitting.loop import Best, Stop, StopRule, optimise
 from spatialpdvi.problems.base import Evaluation
 
 
@@ -71,8 +71,8 @@ class _Scripted:
         return SimpleNamespace(phi=None)
 
 
-def _run(values, max_epochs, monkeypatch):
-    run = _Scripted(values)
+def _run(values, max_epochs, monkeypatch, *, scripted=_Scripted):
+    run = scripted(values)
     monkeypatch.setattr("spatialpdvi.fitting.loop.time.perf_counter", lambda: run.clock)
     end = optimise(run, run, (None, None), rule=StopRule(max_epochs=max_epochs), rng=np.random.default_rng(0))
     assert len(run.smaller) == run.replaced
@@ -97,3 +97,31 @@ def test_seconds_hold_the_epoch_that_was_replaced_and_the_one_in_its_place(monke
     end, trace, _ = _run([10.0, 5.0, 9.0, 4.0, 3.0], 3, monkeypatch)
     assert trace == [10.0, 5.0, 4.0, 3.0]
     assert [row.seconds for row in end.trace] == [0.0, 1.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+@pytest.mark.parametrize(
+    ("rise", "ends", "given_up"),
+    [
+        (0.9e-4, False, False),  # rounding
+        (1.1e-4, False, True),
+        (0.5e-6, True, False),
+        (2e-6, True, True),  # the last epoch may not be above the best
+        (float("nan"), False, True),
+    ],
+)
+def test_how_far_f_may_rise_from_where_it_began(rise, ends, given_up, scale):
+    now = _evaluation((rise - 3.0) * scale, scale=scale)
+    assert Best(-3.0 * scale, -3.0 * scale, None).is_given_up(now, ends=ends) is given_up
+
+
+def test_seconds_hold_the_evaluations_that_a_solver_needs(monkeypatch):
+    class Slow(_Scripted):
+        needs_evaluation = True
+
+        def evaluate(self, lam):
+            self.clock += 0.5
+            return super().evaluate(lam)
+
+    end, _, _ = _run([10.0, 5.0, 9.0, 4.0, 3.0], 3, monkeypatch, scripted=Slow)
+    assert [row.seconds for row in end.trace] == [0.0, 1.5, 4.5, 6.0]

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from spatialpdvi import InputWarning, fit, predict
-from spatialpdvi.graph.build import warn_of_places
+from spatialpdvi.graph.build import _similarity, warn_of_places
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.section import read_section
 from spatialpdvi.options.fit import FitOptions
@@ -82,3 +82,18 @@ def test_planes_that_are_numbered_instead_of_placed_are_warned_of(section):
         fit(_planes(section, range(5)), **FAST, sample_key="plane", across_sections=True)
     with pytest.warns(InputWarning, match=numbered):
         predict(_planes(section, range(5)), model=result.model)
+
+
+def test_likeness_is_the_correlation_with_the_mean_of_the_neighbours():
+    """Wherever zero is, and whatever the weights of the edges are."""
+    rng, n = np.random.default_rng(0), 2000
+    x = rng.normal([0.0, 50.0, -1e3], 1.0, size=(n, 3))
+    rows = np.repeat(np.arange(n), rng.integers(1, 9, n))
+    half = sp.csr_matrix((rng.uniform(0.5, 2.0, rows.size), (rows, rng.integers(n, size=rows.size))), shape=(n, n))
+    half.setdiag(0)
+    half.eliminate_zeros()
+    graph = (half + half.T).tocsr()
+    x[:, 0] = graph @ x[:, 0]
+    means = np.array([x[graph[i].indices].mean(axis=0) for i in range(n)])
+    expected = max(np.corrcoef(x[:, f], means[:, f])[0, 1] for f in range(3))
+    assert _similarity(x, np.arange(n), graph) == pytest.approx(expected)

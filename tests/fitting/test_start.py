@@ -1,5 +1,7 @@
 """The start of a fit that clusters its features once, and the spots that a fit joins."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -7,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 import spatialpdvi
 from spatialpdvi.errors import InputError
+from spatialpdvi.fitting import states
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels
 
@@ -80,3 +83,11 @@ def test_the_fit_of_a_given_graph_has_no_number_of_neighbours(toy_section):
     result = spatialpdvi.fit(section, k=4, rep="X_pca", states="off", smooth=4, graph="near", n_init=1, max_epochs=1)
     assert "n_neighbors" not in result.params
     assert result.params["n_edges"] == section.obsp["near"].nnz // 2
+
+
+@pytest.mark.parametrize(("distinct", "learnt"), [((0, 0, 0, 1, 1), 3), ((0, 0, 1, 1, 1), 5), ((1, 1, 1, 1, 1), 5)])
+def test_mixtures_are_learnt_until_most_of_them_decide(distinct, learnt, monkeypatch):
+    monkeypatch.setattr(states, "_mixtures", lambda features, settings, seeds: [distinct[seed] for seed in seeds])
+    monkeypatch.setattr(states, "are_distinct", lambda sets: bool(sets[0]))
+    found = states._deciding_mixtures(None, SimpleNamespace(if_distinct=True), range(5))
+    assert found == list(distinct[:learnt])

@@ -336,3 +336,10 @@ def test_without_a_pull_spots_without_neighbours_are_not_warned_of(recwarn):
         settings = GraphSettings.of(FitOptions(k=2, beta=beta, n_neighbors=4))
         build_graph(section, features, np.arange(30) % 2, settings, Progress())
         assert len([w for w in recwarn if "no neighbour" in str(w.message)]) == n
+
+
+def test_a_border_is_seen_from_as_many_spots_as_are_asked_for():
+    """The spot itself is one of them, so that nine of ten in a row see one spot beyond the border too few."""
+    line, labels = np.column_stack([np.arange(10.0), np.zeros(10)]), np.repeat([0, 1], 5)
+    assert not border_directions(line, labels, 9).any()
+    np.testing.assert_allclose(np.abs(border_directions(line, labels, 10)), np.tile([1.0, 0.0, 0.0], (10, 1)))

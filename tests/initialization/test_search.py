@@ -26,6 +26,7 @@ from spatialpdvi.kernels.search import fit_two_within
 from spatialpdvi.metrics.clustering import adjusted_rand_index
 from spatialpdvi.options.states import n_deciding_sets, n_state_sets, search_rounds, states_of_section
 from spatialpdvi.problems.composition import CompositionGlobals
+from spatialpdvi.problems.potts_mixture import nearest_domain, one_hot
 from spatialpdvi.runtime.rows import slices, some_rows
 
 
@@ -824,3 +825,75 @@ def test_the_sample_of_a_joint_fit_joins_no_spots_of_two_sections(monkeypatch):
 @pytest.mark.parametrize(("search", "n", "rounds"), [(None, 19_999, 10), (None, 20_000, 3), (9, 20_000, 9), (0, 50, 0)])
 def test_a_sample_has_fewer_rounds_by_default(search, n, rounds):
     assert search_rounds(search, n) == rounds
+
+
+def test_distances_are_those_of_spots_as_they_are_and_not_drawn_in():
+    x = np.random.default_rng(0).normal(size=(500, 3))
+    x[0] = [1e3, -1e3, 0.0]
+    states = learn_states(x, 3, seed=0)
+    as_they_are = (x - states.limit.centre) @ states.rotation
+    expected = nearest_domain(as_they_are, states.lam, states.hyperparameters)
+    np.testing.assert_allclose(states.distance, expected, rtol=1e-6)
+    assert states.distance[0] > 100.0
+    assert np.linalg.norm(states.features[0]) < 20.0
+
+
+def test_compositions_of_a_fit_are_those_of_its_last_posteriors():
+    landscape, *_ = _landscape()
+    labels = np.random.default_rng(1).integers(4, size=landscape.n)
+    fit = landscape.fit(labels, rounds=1)
+    sure = one_hot(labels, 4)
+    before = landscape.composed(members(landscape.states, sure, landscape.composed(sure.T @ landscape.responsibility)))
+    expected = landscape.composed(members(landscape.states, fit.phi, before))
+    np.testing.assert_allclose(fit.composition, expected, rtol=1e-9)
+
+
+def test_means_along_edges_reach_about_as_many_spots_as_are_asked_for(monkeypatch):
+    """A spot is joined to some ten others, and is in its own mean."""
+    found = []
+    monkeypatch.setattr(landscape_module, "SAMPLED_FROM", 0)
+    monkeypatch.setattr(
+        landscape_module, "means_along_edges", lambda values, pattern, rounds: found.append(list(rounds)) or iter(())
+    )
+    list(profiles(_landscape()[0], (15, 30, 60)))
+    assert found == [[1, 2, 5]]
+
+
+def test_a_large_section_keeps_its_domains_where_a_lower_f_lacks_some(monkeypatch):
+    two, one, composition = np.repeat([0, 1], 50), np.zeros(100, dtype=np.int64), np.full((2, 3), 1 / 3)
+
+    def fit(labels, *, rounds):
+        return Fit(-1.0 if labels.any() else -2.0, labels, np.empty((100, 2)), composition)
+
+    landscape = SimpleNamespace(
+        k=2,
+        order=np.arange(100),
+        fit=fit,
+        fit_from=lambda _, rounds: fit(two, rounds=rounds),
+        as_given=lambda rows: rows,
+    )
+    monkeypatch.setattr(module, "_brief_starts", lambda *_, **__: [two, two, one])
+    of_sample = search.Found(two, composition, 0.0, 0.0, 0, 0, None)
+    found = module._agreed(landscape, [], lambda: of_sample, seed=0)
+    assert (found.started_at, found.ended_at) == (-2.0, -1.0)
+    np.testing.assert_array_equal(found.labels, two)
+
+
+def test_labels_settle_where_full_steps_would_exchange_them_for_ever():
+    joined = sp.csr_matrix(np.array([[0.0, 4.0], [4.0, 0.0]]))
+    np.testing.assert_array_equal(module.settle_labels(np.array([[1.5, 0.0], [0.0, 1.0]]), joined), [0, 0])
+
+
+def test_a_consensus_is_judged_in_the_order_of_the_landscape(monkeypatch):
+    landscape, _, truth, *_ = _landscape()
+    fit, fitted = Landscape.fit, []
+
+    def recorded(self, labels, **settings):
+        fitted.append(labels)
+        return fit(self, labels, **settings)
+
+    monkeypatch.setattr(Landscape, "fit", recorded)
+    own = SimpleNamespace(landscape=landscape, start=SimpleNamespace(labels=truth))
+    assert module._keeps_domains(truth, own, fitted=True)
+    assert not np.array_equal(landscape.order, np.arange(landscape.n))
+    np.testing.assert_array_equal(landscape.as_given(fitted[0]), truth)

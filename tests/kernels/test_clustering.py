@@ -181,3 +181,13 @@ def test_components_gain_likelihood_in_every_step_and_end_where_they_gain_little
     clustering.fit_components(x, x.T @ x, 1e-9, 20, 1e-3, *mixture)
     assert likelihood(*mixture) == pytest.approx(course[rests + 2], abs=1e-12)
     assert gains[rests + 2] > 1e-12
+
+
+def test_centres_rest_once_they_move_as_little_as_was_asked():
+    x, ends = np.random.default_rng(0).normal(size=(300, 3)), []
+    for most, settled in ((1, 0.0), (50, np.inf), (50, 0.0)):
+        centres = x[:5].copy()
+        clustering.move_centres(x, most, settled, centres, np.empty(300, dtype=np.int64))
+        ends.append(centres)
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert not np.array_equal(ends[1], ends[2])

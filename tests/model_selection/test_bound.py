@@ -138,3 +138,13 @@ def test_it_is_above_the_evidence_that_can_be_summed():
     f = problem.evaluate(one_hot(labels[patching.order], k), begin.lam).neg_elbo
     bound = complete_bound(f, x, graph, k=k, hyperparameters=begin.hyperparameters, rotation=None, seed=0)
     assert -evidence < bound < -evidence + 5.0
+
+
+def test_the_normaliser_of_many_pairs_of_spots():
+    """Spots of a pair join again after the edge between them was closed, and the draws before that do not count."""
+    n, weight = 20_000, 4.0
+    found = PottsNormaliser.of(_graph(n, [(i, i + 1) for i in range(0, n, 2)], weight), most=20, seed=0)
+    for k in (7, 20):
+        joined = n / 2 * (np.log(k) + weight)
+        expected = n / 2 * np.log(k * (np.exp(weight) + k - 1)) - joined
+        assert found.log_partition(k) - joined == pytest.approx(expected, rel=0.01)

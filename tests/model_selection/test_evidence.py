@@ -420,3 +420,30 @@ def test_a_range_without_the_best_number_says_so(share, chosen, said):
     number, reason = recommend_by_evidence(table)
     assert number == chosen
     assert re.match(said, reason)
+
+
+def test_the_best_of_the_first_fits_is_continued(monkeypatch):
+    xy = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0)), axis=-1).reshape(-1, 2)
+    x = np.random.default_rng(0).normal(size=(256, 3)) + 6.0 * np.eye(3)[(xy[:, 0] // 6).astype(int)]
+    states, graph = learn_states(x, 6, seed=0), scale_weights(mutual_knn(xy, 10), beta=1.0)
+    fit, go_on, first, gone_on = Landscape.fit, Landscape.go_on, [], []
+
+    def fitted(self, labels, **settings):
+        first.append(fit(self, labels, **settings))
+        return first[-1]
+
+    def continued(self, own):
+        gone_on.append((own, len(first)))
+        return go_on(self, own)
+
+    monkeypatch.setattr(Landscape, "fit", fitted)
+    monkeypatch.setattr(Landscape, "go_on", continued)
+    levels(states, xy, graph, 3, seed=0)
+    ((own, n_first),) = gone_on
+    assert n_first == 9
+    assert own.neg_elbo == min(found.neg_elbo for found in first[:n_first])
+
+
+def test_the_smallest_domain_of_a_number_is_told():
+    found = [Level(np.repeat(np.arange(k), [60 - 5 * (k - 1)] + [5] * (k - 1)), 100.0 - k) for k in range(1, 5)]
+    np.testing.assert_array_equal(scan._measured([found], range(2, 5))["smallest"], [5, 5, 5])

@@ -279,3 +279,13 @@ def test_one_number_of_a_range_sees_as_many_components_as_alone(tissue):
         assert leading.fitted.shape == alone.fitted.shape == (read.coordinates.shape[0], width)
         np.testing.assert_allclose(leading.fitted, alone.fitted, atol=1e-3)
     assert FeatureSettings.of(FitOptions(k=4, n_pcs=18, **FAST)).n_components == 18
+
+
+@pytest.mark.filterwarnings("ignore::spatialpdvi.InputWarning")  # domains are empty on purpose
+def test_the_smallest_domain_is_the_smallest_of_those_with_spots():
+    xy = np.stack(np.meshgrid(np.arange(18.0), np.arange(18.0)), axis=-1).reshape(-1, 2)
+    stripes = 9.0 * np.eye(3)[(xy[:, 0] // 6).astype(int)]
+    section = anndata.AnnData(np.zeros((len(xy), 1)), obsm={"spatial": xy, "X_emb": stripes})
+    table = spatialpdvi.fit(section, k="2:5", rep="X_emb", n_init=1, states="off", smooth=0).scan.table
+    assert (table["n_empty"] > 0).any()
+    assert (table["smallest"] > 0).all()

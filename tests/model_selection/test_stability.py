@@ -97,3 +97,8 @@ def test_two_of_six_splits_are_of_genes_and_all_are_averaged_as_a_fit_of_that_nu
             for own, scale in zip(by_scale, scales, strict=True):
                 (mean,) = neighbor_averages(x, section.coordinates, (scale,), samples=blocks)
                 np.testing.assert_array_equal(own, in_unit_range(mean)[:, :n_components])
+
+
+def test_persistence_is_the_jaccard_index_of_domains_with_the_numbers_beside():
+    three, four = np.repeat([0, 1, 2], [8, 8, 8]), np.repeat([0, 1, 2, 3], [8, 8, 4, 4])
+    np.testing.assert_allclose(persistence([three, four]), [(1 + 1 + 0.5) / 3, (1 + 1 + 0.5 + 0.5) / 4])

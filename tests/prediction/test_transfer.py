@@ -470,3 +470,10 @@ def test_domains_that_are_carried_twice_name_the_fit_and_score_the_spots_with_a_
     assert (stated["source"], stated["fit"]) == ("once.h5ad", "fit.h5ad")
     assert first.scores["n_spots"] == 350
     assert first.scores["ari"] == pytest.approx(spv.evaluate(fits[50:].copy())["ari"])
+
+
+def test_the_unit_of_a_flat_section_in_three_dimensions_is_told():
+    flat, places = lattice(20) + 3000, lattice(60, spacing=33.0) + 3010
+    fitted = as_section(random_fit(np.column_stack([flat, np.full(len(flat), 1000.0)])))
+    said = refused(fitted, other(np.column_stack([2 * places, np.full(len(places), 2060.0)])))
+    assert "try `scale=0.488`" in said

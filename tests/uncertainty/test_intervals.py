@@ -8,6 +8,8 @@ import scipy.sparse as sp
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
+from spatialpdvi.uncertainty.intervals import _Groups, _warn_of_few
+from spatialpdvi.uncertainty.methods import Estimate
 
 pytestmark = pytest.mark.filterwarnings("ignore:Some domains lie in fewer:spatialpdvi.InputWarning")
 
@@ -351,3 +353,20 @@ def test_blocks_of_sections_on_top_of_each_other_are_those_of_sections_apart():
     on_top, apart = (spatialpdvi.intervals(one, genes=["gene00003"]) for one in (section, moved))
     pd.testing.assert_frame_equal(on_top.contrasts, apart.contrasts)
     pd.testing.assert_frame_equal(on_top.expression, apart.expression)
+
+
+def test_the_means_of_edited_domains_are_held(section, monkeypatch):
+    """They are no longer those that F was minimised over."""
+    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1, states="off", save_graph=True)
+    spatialpdvi.label(section, spatialpdvi.Merge(("0", "1")))
+    monkeypatch.setattr("spatialpdvi.uncertainty.intervals.Coupling", lambda *_: pytest.fail("means are not held"))
+    found = spatialpdvi.intervals(section, genes=["gene00001"], method="linear-response")
+    assert np.isfinite(found.contrasts["upper"]).all()
+
+
+def test_domains_in_fewer_than_five_blocks_are_named():
+    """A domain has one degree of freedom less than blocks."""
+    groups = _Groups(("a", "b", "c"), np.arange(3), np.eye(3), np.eye(3))
+    found = Estimate(np.zeros((3, 1)), np.zeros((3, 3, 1)), np.array([4.0, 3.9, np.nan]), 12)
+    with pytest.warns(InputWarning, match=r"below one and a half: 'b', 'c'\.$"):
+        _warn_of_few(found, groups, "domain")

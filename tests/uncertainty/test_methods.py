@@ -52,7 +52,7 @@ def test_blocks_are_compact_and_of_the_size_and_stay_in_their_section():
     sections = [np.arange(400), np.arange(400, 569)]
     blocks = spatial_blocks(place, sections, 12)
     sizes = np.bincount(blocks)
-    assert sizes.min() >= 6
+    assert sizes.min() >= 9
     assert sizes.max() <= 18
     assert not set(blocks[:400]) & set(blocks[400:])
     widest = max(np.ptp(place[blocks == block], axis=0).max() for block in range(sizes.size))
@@ -602,3 +602,30 @@ def test_a_domain_with_nothing_of_its_own_has_the_bounds_without_purity():
     np.testing.assert_array_equal(low[0], without[1][0])
     np.testing.assert_array_equal(high[0], without[2][0])
     assert np.isfinite([low, high]).all()
+
+
+def test_a_bootstrap_in_which_a_domain_loses_its_spots_is_finite():
+    evidence = _evidence()
+    calibrated = evidence.calibrated * [1.0, 1.0, 1e-9]
+    calibrated /= calibrated.sum(axis=1, keepdims=True)
+    assert np.isfinite(estimate(evidence._replace(calibrated=calibrated), "bootstrap").covariance).all()
+
+
+def test_the_profile_has_its_slope_where_the_posteriors_are_those_of_the_fit():
+    """At the centre the fixed point of the posteriors is the fit itself, with its edges."""
+    rng, n = np.random.default_rng(0), 30
+    half = sp.triu(sp.random(n, n, 0.2, random_state=0), 1)
+    phi, values, exposure = rng.dirichlet(np.ones(3), n), rng.normal(size=n), rng.random(n)
+    centre, graph = rng.normal(size=3), (half + half.T).tocsr()
+    profile = Profile.of(values, exposure, phi, graph=graph, centre=centre, varied=np.arange(3), noise=2.0)
+    _, slope = profile.evaluate(centre[None])
+    np.testing.assert_allclose(slope[0], (phi.T @ values - phi.T @ exposure * centre) / 2.0, atol=1e-4)
+
+
+def test_the_bias_is_right_where_much_of_the_difference_is_chance():
+    rng = np.random.default_rng(0)
+    pure = rng.normal(size=(4, 20_000))
+    means = _MIXING @ pure + np.sqrt(0.3) * rng.normal(size=pure.shape)
+    chance = np.repeat(0.3 * np.eye(4)[:, :, None], pure.shape[1], axis=2)
+    expected = (((_MIXING - np.eye(4)) @ pure) ** 2).mean()
+    assert _bias(means, chance, _MIXING, np.ones(4)).mean() == pytest.approx(expected, rel=0.1)
