@@ -11,6 +11,7 @@ from binning_samples import draw, write_cell_gef, write_gef, write_gem, write_im
 from spatialpdvi import InputError, InputWarning, bin_file, pl
 from spatialpdvi.binning.images import expect_inside
 from spatialpdvi.binning.tiff import Tiff
+from spatialpdvi.binning.tissue import TissueMask
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.section.background import read_mask
 
@@ -368,3 +369,25 @@ class TestSpaceRanger:
             InputError, match=r"`tissue` to be the mask of the tissue, a TIFF, .* found 'in_tissue'\. Only"
         ):
             bin_file(gef, tmp_path / "out.h5ad", tissue="in_tissue")
+
+
+def test_a_cell_lies_on_the_dnb_that_is_nearest_to_its_centre(tmp_path):
+    image = np.zeros((40, 40), dtype=np.uint8)
+    image[:, 21:] = 1
+    tiff = Tiff(_save(tmp_path / "mask.tif", image), memory=10**8, given="tissue")
+    mask = TissueMask(tiff, side=None, corner=(0, 0), memory=10**8)
+    inside, outside = mask.at(np.array([[20.4, 5.0], [20.6, 5.0], [30.0, 39.6], [-0.4, 5.0]]))
+    assert inside.tolist() == [False, True, False, False]
+    assert outside.tolist() == [False, False, True, False]
+
+
+def test_a_mask_of_a_part_of_the_chip_is_that_of_another_sample(tmp_path):
+    gef = write_gef(tmp_path / "SN.gef", MOLECULES)
+    mask = _save(tmp_path / "mask.tif", np.ones((99, SIDE), dtype=np.uint8))
+    with pytest.raises(InputError, match=r"^Expected spots within the mask 'mask.tif', .* found 14 of 49 outside"):
+        bin_file(gef, tmp_path / "out.h5ad", bin_size=20, tissue=mask)
+
+
+def test_a_resolution_that_is_not_known_is_not_written(tmp_path):
+    bin_file(write_gef(tmp_path / "SN.gef", MOLECULES, resolution=0), tmp_path / "out.h5ad", bin_size=20)
+    assert "resolution_nm" not in ad.read_h5ad(tmp_path / "out.h5ad").uns["binning"]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import anndata as ad
 import numpy as np
@@ -11,6 +12,7 @@ from conftest import run, run_apart
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning
+from spatialpdvi.cli.describe import _print_differences
 
 pytestmark = pytest.mark.cli
 
@@ -217,3 +219,25 @@ def test_a_changed_description_is_named_by_the_report(parts):
     section.write_h5ad(parts[0])
     with pytest.raises(InputError, match="no columns of equal length under 'domains'"):
         spatialpdvi.report_files([parts[0]], n_genes=0)
+
+
+def test_differences_are_printed_with_their_q_values_and_the_smallest_p_of_all(capsys):
+    table = pd.DataFrame(
+        {
+            "domain": ["0", "1"],
+            "share_a": [0.1, 0.9],
+            "share_b": [0.25, 0.75],
+            "p": [0.0286, 0.1],
+            "smallest_p": [0.0286, 0.1],
+            "q": [0.0572, 0.111],
+        }
+    )
+    sections = pd.DataFrame({"condition": ["a"] * 4 + ["b"]})
+    _print_differences(SimpleNamespace(differences=table, sections=sections))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "differences between a (4 sections), b (1 section)"
+    assert [line.split() for line in lines[2:4]] == [
+        ["0", "10.0%", "25.0%", "0.0286", "0.0572"],
+        ["1", "90.0%", "75.0%", "0.1", "0.111"],
+    ]
+    assert lines[4] == "With these numbers of sections the smallest possible p is 0.0286."

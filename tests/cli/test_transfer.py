@@ -179,3 +179,9 @@ def test_ctrl_c_ends_it_and_leaves_the_file(here, said):
     assert code == 130
     assert "Interrupted. Nothing was written." in stderr
     assert (here / "many.h5ad").read_bytes() == before
+
+
+def test_the_keys_that_were_written_are_named(here):
+    for more, prefix in (([], "pdvi"), (["--new-key", "again"], "again")):
+        shown = run("transfer", "bin100.h5ad", "--to", "bin20.h5ad", *more).output
+        assert f"written: bin20.h5ad (obs['{prefix}_domain'], obsm['{prefix}_posterior'], uns['{prefix}'])" in shown

@@ -139,3 +139,24 @@ def test_titles_of_narrow_maps_do_not_touch(make_run):
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     assert are_apart(boxes)
     assert all(box.x0 >= 0 and box.x1 <= right for box in boxes)
+
+
+def test_the_distance_from_the_best_is_relative_to_the_scale(make_run):
+    runs = [make_run("a", 0, [-10.0, -20.0], scale=500.0), make_run("b", 0, [-10.0, -15.0], scale=500.0)]
+    gap = _panels(draw_convergence(runs))["epoch", "F above the seed's best, of the scale"]
+    np.testing.assert_allclose(gap.lines[0].get_ydata(), [10 / 500, 1e-8])  # the best itself is drawn at the floor
+    np.testing.assert_allclose(gap.lines[1].get_ydata(), [10 / 500, 5 / 500])
+
+
+def test_a_solver_of_which_one_run_has_not_converged_ends_in_no_dot(make_run):
+    runs = [make_run("a", seed, [-10.0, -20.0], converged=seed == 0) for seed in range(2)]
+    for axes in _panels(draw_convergence(runs)).values():
+        assert [line.get_marker() for line in axes.lines] == ["None"]
+
+
+def test_curves_over_seconds_begin_at_the_start_of_the_solver(make_run):
+    panels = _panels(draw_convergence([make_run("a", 0, [-10.0, -20.0, -30.0])]))
+    x, y = panels["seconds in the solver", "negative ELBO F"].lines[0].get_data()
+    assert (x[0], y[0]) == (0, -10)
+    assert (x[1], y[1]) == pytest.approx((1, -20))
+    assert (x[-1], y[-1]) == pytest.approx((2, -30))

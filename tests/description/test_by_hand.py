@@ -335,3 +335,8 @@ def test_no_more_is_kept_than_the_genes_of_each_domain(monkeypatch):
         tracemalloc.stop()
     pd.testing.assert_frame_equal(found, whole, check_exact=True)
     assert peak < 12 * counts.nnz  # bytes of the expression of all these genes in all spots
+
+
+def test_spots_at_one_place_do_not_change_the_area_of_a_spot():
+    places = lattice("hexagonal")
+    assert spot_area(np.repeat(places, 3, axis=0)) == pytest.approx(spot_area(places), rel=1e-6)

@@ -3,6 +3,7 @@
 import re
 from itertools import combinations
 from math import comb
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ import scipy.sparse as sp
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning, Merge, Pieces, Rename
 from spatialpdvi.description.differences import compare_groups, difference_table, group_sections, why_no_p
+from spatialpdvi.description.sections import _warn_of_other_domains
+from spatialpdvi.io.results.described import ComparedDomains
 
 
 def members(sizes):
@@ -233,3 +236,15 @@ def test_the_seed_draws_the_divisions():
     p = [compare_groups(values, groups, seed=seed)[0] for seed in (0, 0, 1)]
     np.testing.assert_array_equal(p[0], p[1])
     assert (p[0] != p[2]).any()
+
+
+def test_a_warning_is_given_where_the_domains_of_one_file_alone_were_divided():
+    fit = {"domain_mean": np.zeros((2, 3))}
+    parts = [
+        SimpleNamespace(
+            sections=pd.DataFrame({"section": [name]}), compared=ComparedDomains(["0", "1"], fit, name == "right")
+        )
+        for name in ("left", "right")
+    ]
+    with pytest.warns(InputWarning, match="divided by the spots of each file alone"):
+        _warn_of_other_domains(parts)

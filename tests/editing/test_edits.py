@@ -13,12 +13,17 @@ from zarr_samples import write_zarr
 import spatialpdvi as spv
 from spatialpdvi import InputError, InputWarning, Levels, Merge, Pieces, Rename, Split
 from spatialpdvi.api import read_names
-from spatialpdvi.editing.domains import divide
-from spatialpdvi.editing.parts import connected_parts
+from spatialpdvi.editing import changes as changes_module
+from spatialpdvi.editing.domains import _with_parts, divide
+from spatialpdvi.editing.levels import Union, successive_unions
+from spatialpdvi.editing.parts import Parts, connected_parts
+from spatialpdvi.editing.results import steps_table
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.keys import Keys
+from spatialpdvi.io.results.names import with_lost
 from spatialpdvi.io.results.stored import read_stored
 from spatialpdvi.io.section.section import read_section
+from spatialpdvi.palette import further_colours
 
 K = 5
 
@@ -736,3 +741,72 @@ def test_colours_of_an_edit_are_the_users_where_those_before_were(fits, edit):
     chosen.uns["pdvi_domain_colors"] = list(reversed(chosen.uns["pdvi_domain_colors"]))
     spv.label(chosen, edit)
     assert list(chosen.uns["pdvi"]["colours"]) != list(chosen.uns["pdvi_domain_colors"])
+
+
+def test_the_calibrated_posterior_is_read_beside_the_posterior(fits):
+    fitted = fits["off"].copy()
+    phi = fitted.obsm["pdvi_posterior"].astype(np.float64)
+    fitted.obsm["pdvi_posterior_calibrated"] = flat = 0.5 * phi + 0.5 / K
+    stored = read_stored(AnnDataSource(fitted), Keys())
+    np.testing.assert_array_equal(stored.posterior, phi)
+    np.testing.assert_array_equal(stored.calibrated, flat)
+
+
+def test_lost_names_are_numbers_only_where_no_edit_has_named_domains():
+    assert with_lost(["0", "2"], 3, {}) == ["0", "1", "2"]
+    assert with_lost(["0", "2"], 3, {"edits": {}}) == ["0", "2"]
+    assert with_lost(["0", "Cortex"], 3, {}) == ["0", "Cortex"]
+
+
+def test_the_calibrated_posterior_of_parts_is_that_of_the_calibrated_shares(fits, monkeypatch):
+    adata = fits["off"].copy()
+    n, rng = adata.n_obs, np.random.default_rng(0)
+    shares, calibrated = rng.dirichlet([1.0, 1.0], n), rng.dirichlet([1.0, 1.0], n)
+    found = Parts(shares.argmax(axis=1), shares, calibrated)
+    monkeypatch.setattr(changes_module, "fitted_parts", lambda *_: found)
+    before = adata.obsm["pdvi_posterior"].copy(), adata.obsm["pdvi_posterior_calibrated"].copy()
+    spv.label(adata, Split("0", 2))
+    np.testing.assert_allclose(adata.obsm["pdvi_posterior"][:, :2], before[0][:, :1] * shares, atol=1e-6)
+    np.testing.assert_allclose(adata.obsm["pdvi_posterior_calibrated"][:, :2], before[1][:, :1] * calibrated, atol=1e-6)
+
+
+def test_parts_have_colours_that_no_domain_has_be_it_before_or_after_them():
+    first = "#3f6fb5"
+    colours = (first, *further_colours(3, taken=[first]))  # those that parts of the first would have without the others
+    for domain in range(4):
+        parts = _with_parts(colours, domain, 3)
+        assert parts[: domain + 1] + parts[domain + 3 :] == colours
+        assert len(set(parts)) == 6
+
+
+def test_a_coarser_domain_has_the_colour_of_the_first_that_it_unites(fits):
+    adata = fits["off"].copy()
+    spv.label(adata, Levels([2, 3]))
+    own = dict(zip(adata.obs["pdvi_domain"].cat.categories, adata.uns["pdvi_domain_colors"], strict=True))
+    for n in (2, 3):
+        names = adata.obs[f"pdvi_domain_L{n}"].cat.categories
+        assert any("+" in name for name in names)
+        assert list(adata.uns[f"pdvi_domain_L{n}_colors"]) == [own[name.split("+")[0]] for name in names]
+
+
+def test_a_union_is_named_by_its_domains_in_their_order():
+    steps = [Union(4, 1, 3, 1.0), Union(3, 0, 1, 2.0), Union(2, 0, 2, 3.0), Union(1, 0, 4, 4.0)]
+    table = steps_table(steps, ["a", "b", "c", "d", "e"])
+    assert table["first"].tolist() == ["b", "a", "a+b+d", "a+b+c+d"]
+    assert table["second"].tolist() == ["d", "b+d", "c", "e"]
+
+
+def test_a_domain_without_spots_is_united_before_two_that_are_alike(fits):
+    adata = fits["off"]
+    fit = read_stored(AnnDataSource(adata), Keys())
+    half = np.arange(adata.n_obs) % 2
+    phi = np.zeros((adata.n_obs, 4))
+    phi[:, 0], phi[:, 1] = (fit.codes == 0) & (half == 0), (fit.codes == 0) & (half == 1)  # at the same places
+    phi[:, 2], phi[:, 3] = 0.95 * (fit.codes != 0), 0.05 * (fit.codes != 0)
+    fit = fit._replace(posterior=phi, codes=phi.argmax(axis=1), names=tuple("abcd"), calibrated=None)
+    graph = adata.obsp["pdvi_connectivities"].tocsr()
+    first, second = successive_unions(fit, adata.obsm["X_pdvi"], graph, fewest=2)
+    assert (first.n_domains, second.n_domains) == (3, 2)
+    assert 3 in (first.kept, first.united)
+    assert (second.kept, second.united) == (0, 1)
+    assert second.rise < first.rise

@@ -1,5 +1,7 @@
 """Parts of domains, and what edits need of the fit: its options, its graph, its annotation."""
 
+import warnings
+
 import anndata as ad
 import numpy as np
 import pytest
@@ -148,3 +150,17 @@ def test_an_annotation_that_is_gone_stops_no_edit(fits):
     section = fitted_section(AnnDataSource(some), some.uns["pdvi"])
     assert section.label_key == "annotation"
     spv.label(some, Merge(["0", "1"]))
+
+
+def test_what_the_fit_inside_a_domain_warns_of_is_said(fits, monkeypatch):
+    fit_section = parts_module.fit_section
+
+    def warned(*arguments):
+        warnings.warn(InputWarning("There is something odd."), stacklevel=2)
+        return fit_section(*arguments)
+
+    monkeypatch.setattr(parts_module, "fit_section", warned)
+    options = inner_options(FitOptions(k=5, n_top_genes=100, n_init=1, states="off"), 2, seed=0)
+    own = np.asarray(fits.obs["pdvi_domain"] == "0")
+    with pytest.warns(InputWarning, match=r"^The fit inside the domain: There is something odd\.$"):
+        fitted_parts(read_section(AnnDataSource(fits)), own, options, Progress())

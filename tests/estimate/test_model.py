@@ -146,3 +146,8 @@ def test_ready_features_have_no_stages_of_genes():
     assert total(ready) < total(SECTION)
     assert replace(SECTION, given_start=True).restarts == 0
     assert 3 * replace(SECTION, smooth=0).restarts == SECTION.restarts > 0  # all scales are one without averages
+
+
+def test_a_search_of_a_sample_holds_no_posteriors_of_all_spots():
+    sizes = [replace(SECTION, n=n).memory_terms()["search"]["searched"] for n in (19_999, 20_000)]
+    assert sizes == [8.0 * 3 * 19_999 * (SECTION.k + SECTION.states), 0.0]

@@ -14,6 +14,7 @@ from spatialpdvi import FitOptions, InputError, InputWarning
 from spatialpdvi.features.build import raw_features
 from spatialpdvi.features.smoothing import neighbor_averages, smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
+from spatialpdvi.io.formats.h5ad import H5adSource
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.options.stages import FeatureSettings, SmoothingSettings
 from spatialpdvi.runtime.progress import Progress
@@ -190,3 +191,17 @@ def test_many_given_columns_are_centred_in_each_section():
     assert raw.full is not None
     for fitted in (raw.full, raw.components):
         np.testing.assert_allclose(fitted[:40].mean(axis=0), fitted[40:].mean(axis=0), atol=1e-5)
+
+
+def test_spots_without_counts_are_told_where_counts_are_read_block_by_block(tmp_path):
+    adata = plain_section(n=40)
+    counts = adata.X.toarray()
+    counts[[5, 7]] = 0
+    adata.X = sp.csr_matrix(counts)
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    options = FitOptions(k=2, memory="1KB")
+    with H5adSource(tmp_path / "a.h5ad") as source:
+        section = read_inputs(source, options)
+    assert not isinstance(section.counts, sp.csr_matrix)
+    with pytest.warns(InputWarning, match=r"^2 of 40 spots have no counts \(first: '5'\)"):
+        raw_features(section, FeatureSettings.of(options), Progress())

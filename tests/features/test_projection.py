@@ -137,3 +137,10 @@ def test_far_spots_are_drawn_in_along_the_line_to_the_median():
     np.testing.assert_allclose(found[~far], centred[~far])
     np.testing.assert_allclose(np.sqrt(((found[far] / limit.spread) ** 2).sum(axis=1)), limit.limit)
     np.testing.assert_allclose(found[0] / centred[0], limit.limit / distance[0])
+
+
+def test_a_column_of_mostly_equal_values_has_a_spread_of_its_own():
+    """The median of its absolute deviations is 0; in another unit it would decide which spots lie far away."""
+    x = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 1e3]
+    x[:300, 1] = 0.0
+    assert learn_limit(x).spread[1] == pytest.approx(0.1 * x[:, 1].std(), rel=0.05)

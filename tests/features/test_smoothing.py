@@ -79,3 +79,12 @@ def test_the_error_is_estimated_on_random_spots(monkeypatch):
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
     assert drawn[0].max() > 600
+
+
+def test_a_section_of_as_many_spots_as_the_largest_number_of_neighbours_takes_no_part():
+    rng = np.random.default_rng(2)
+    points = rng.random((325, 2))
+    x = rng.normal(size=(325, 3)) + 3.0 * points[:, :1]
+    alone = predictive_neighbors(x[25:], points[25:], samples=[np.arange(300)], most=25, seed=0)
+    samples = [np.arange(25), np.arange(25, 325)]
+    assert predictive_neighbors(x, points, samples=samples, most=25, seed=0) == alone

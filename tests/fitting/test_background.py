@@ -379,3 +379,24 @@ def test_peaks_are_those_of_scipy():
     for length in range(1, 60):
         values = rng.integers(0, 4, size=length).astype(float)
         np.testing.assert_array_equal(_peaks(values), find_peaks(values)[0])
+
+
+def test_few_counts_within_a_tilted_section_are_no_background():
+    place = _lattice(40)
+    low = np.hypot(*(place - 20.0).T) < 7.0
+    totals = np.random.default_rng(0).poisson(np.where(low, 20.0, 1000.0))
+    assert not off_tissue(totals, place).any()
+    assert not off_tissue(totals, np.column_stack([place, 40.0 * place[:, 1]])).any()
+
+
+def test_a_small_section_does_not_count_like_a_large_one():
+    """A twentieth of its spots is off the tissue, which are few of all: there is no warning."""
+    rng = np.random.default_rng(0)
+    small, large = _lattice(20), _lattice(60)
+    place = np.concatenate([small, large])
+    totals = rng.negative_binomial(5, 0.005, place.shape[0]).astype(float)
+    low = (np.arange(place.shape[0]) < 400) & (place[:, 0] < 3) & (place[:, 1] < 11)
+    totals[low] = np.floor(totals[low] / 50)
+    blocks = [np.arange(400), np.arange(400, place.shape[0])]
+    assert 0.02 < off_tissue(totals[:400], small).mean() < 0.1
+    warn_of_background(totals, place, blocks, ["small", "large"])

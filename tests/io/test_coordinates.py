@@ -257,3 +257,28 @@ def test_sections_that_lie_over_each_other_are_told_where_a_column_names_them(re
     adata.obs[key] = np.repeat(["one", "two", "three"], 30)
     with pytest.warns(InputWarning, match=r"groups of them: 100% have the nearest spot in another group"):
         warn_of_sections_on_top(source, np.tile(xy[:30], (3, 1)), None)
+
+
+def test_an_axis_along_which_most_spots_are_equal_puts_none_far_away():
+    places = np.random.default_rng(0).random((100, 2))
+    height = np.where(np.arange(100) < 4, 1e-3, 0.0)
+    assert not far_spots(np.column_stack([places, height])).any()
+
+
+def test_spots_on_a_line_are_told_where_one_lies_far_off():
+    adata = plain_section(n=40)
+    adata.obsm["spatial"] = np.column_stack([np.arange(40.0), np.zeros(40)])
+    adata.obsm["spatial"][7] = 1e4
+    with pytest.warns(InputWarning) as caught:
+        read_coordinates(AnnDataSource(adata), "spatial")
+    told = [str(one.message) for one in caught]
+    assert any(text.startswith("1 of 40 spots lies more than 10 times the width") for text in told)
+    assert any(" lie on one line, so " in text for text in told)
+
+
+def test_sections_on_top_are_told_by_the_column_of_the_spots_that_were_kept():
+    adata = plain_section(n=90)
+    adata.obs["batch"] = np.where(np.arange(90) < 45, "left out", np.resize(["one", "two"], 90))
+    kept = np.arange(90) >= 45
+    with pytest.warns(InputWarning, match=r"by obs\['batch'\], which names 2 groups of them"):
+        warn_of_sections_on_top(AnnDataSource(adata), adata.obsm["spatial"][kept], kept)

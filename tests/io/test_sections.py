@@ -165,3 +165,18 @@ def test_a_file_that_lacks_genes_is_told_when_files_are_joined():
     sections = [read_section(AnnDataSource(part)) for part in (adata[:30].copy(), adata[30:].copy())]
     with pytest.warns(InputWarning, match=r"^Section 'a' has no count of 2 of 5 genes that are common in others"):
         join_sections(sections, ["a", "b"])
+
+
+def test_joined_sections_have_been_told_of_background_where_all_have():
+    sections = [read_section(AnnDataSource(plain_section(seed=seed))) for seed in (0, 1)]
+    told = [section._replace(told_of_background=True) for section in sections]
+    assert not join_sections([told[0], sections[1]], ["a", "b"]).told_of_background
+    assert join_sections(told, ["a", "b"]).told_of_background
+
+
+def test_some_spots_of_a_section_are_of_the_sections_that_they_lie_in():
+    adata = plain_section()
+    adata.obs["slice"] = np.repeat(["a", "b", "c"], 4)
+    part = read_section(AnnDataSource(adata), sample_key="slice").of(np.arange(6))
+    assert part.names_of_samples() == ["a", "b"]
+    assert [spots.tolist() for spots in part.spots_of_samples()] == [[0, 1, 2, 3], [4, 5]]

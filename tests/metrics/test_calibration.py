@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from conftest import plain_section
 
 import spatialpdvi
+from spatialpdvi.io.formats.sources import AnnDataSource
+from spatialpdvi.io.section.section import read_section
 from spatialpdvi.metrics.calibration import (
+    Calibration,
     calibrate,
     calibration_error,
     calibration_scores,
@@ -12,6 +16,7 @@ from spatialpdvi.metrics.calibration import (
     reliability,
     temper,
 )
+from spatialpdvi.metrics.section import section_scores
 
 
 def _posterior(n=2000, k=5, sharpness=8.0, seed=0):
@@ -152,3 +157,16 @@ def test_without_restarts_nothing_is_calibrated(toy_section):
     assert "pdvi_posterior_calibrated" not in section.obsm
     assert "pdvi_agreement" not in section.obs
     assert set(section.uns["pdvi"]["scores"]["calibration"]) == {"accuracy", "ece", "reliability"}
+
+
+def test_calibrated_scores_are_of_the_confidence_in_the_domain_that_a_spot_has():
+    """After searches another domain may be more probable than the one that a spot has."""
+    adata = plain_section()
+    adata.obs["annotation"] = ["a", "b"] * 6
+    posterior = np.eye(2, dtype=np.float32)[[0, 1] * 6]
+    calibration = Calibration(1.0, np.tile(np.float32([0.3, 0.7]), (12, 1)), np.float32([0.3, 0.7] * 6))
+    section = read_section(AnnDataSource(adata))
+    found = section_scores(section, posterior, baseline=np.arange(12) % 2, calibration=calibration)["calibration"]
+    bins = found["reliability_calibrated"]
+    np.testing.assert_allclose(bins["confidence"], [0.3, 0.7], rtol=1e-6)
+    assert bins["spots"].tolist() == [6, 6]

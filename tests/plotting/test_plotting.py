@@ -790,3 +790,12 @@ class TestSave:
         assert labels == {"$x^{", "a\\frac$b$", "_c", "d???"}
         for suffix in ("png", "svg", "pdf"):
             save_figure(figure, tmp_path / f"a.{suffix}")
+
+
+def test_a_bin_whose_confidence_is_exactly_one_has_its_bar_in_the_last_tenth(section):
+    table = {"confidence": [0.95, 1.0], "correct": [0.9, 1.0], "spots": [40, 200]}
+    figure = plot_section(section[0], section[1], calibration={"ece": 0.1, "reliability": table})
+    lower = panels(figure)["Reliability"].child_axes[1]
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in lower.patches]
+    assert len(ends) == 2
+    assert all(0.9 <= low < high <= 1.0 for low, high in ends)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import anndata as ad
 import numpy as np
@@ -10,9 +11,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import spatialpdvi
 from spatialpdvi import InputError, InputWarning, load_model, predict, predict_file, save_model
+from spatialpdvi.errors import NotConvergedWarning
 from spatialpdvi.io.section.counts import CheckedRows
 from spatialpdvi.metrics.calibration import temper
-from spatialpdvi.prediction.shift import _Groups
+from spatialpdvi.prediction.shift import _Groups, similarity_to_model
 
 OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
 
@@ -508,3 +510,54 @@ def test_a_damaged_file_is_refused_and_nothing_in_it_is_run(path, damage, capsys
     with pytest.raises(InputError, match=DAMAGED):
         load_model(path)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("moved", "likeliest", "shift"), [(3.0, [0, 1], 0.3), (0.0, [1, 1], 0.5)])
+def test_domains_of_states_have_moved_as_far_as_their_states_or_compositions_have(moved, likeliest, shift):
+    """The spots of two domains lie at the means of their states, the states at 0 and 10, all else being certain."""
+    means = np.array([[0.0], [10.0]])
+    model = SimpleNamespace(
+        lam=SimpleNamespace(m=means, rho=np.full((2, 1), -20.0), theta=np.array([[10.0, 0.0], [0.0, 10.0]])),
+        states=SimpleNamespace(spot_mean=means, prior_weight=np.ones(2)),
+        hyperparameters=SimpleNamespace(noise_sd=np.ones(1)),
+        n_domains=2,
+        reach=5.0,
+        distance=lambda x: np.abs(x - means.T).min(axis=1),
+    )
+    domains = np.repeat([0, 1], 100)
+    x = means[np.array(likeliest)[domains]] + moved
+    found = similarity_to_model(x, x, domains, model)
+    assert found.shift == pytest.approx(shift, abs=0.01)
+    assert found.outside == 0.0
+
+
+def test_the_similarity_of_several_sections_is_that_of_all_spots(section, fit):
+    other = spatialpdvi.simulate(n_spots=900, n_genes=200, k=4, seed=4, easy=True)
+    both = ad.concat({"a": section, "b": other}, label="slice", index_unique="-")
+    with pytest.warns(InputWarning, match=r"^In section 'b'"):
+        found = predict(both, model=fit.model, sample_key="slice", correct="none")
+    of_each = found.scores["samples"]["outside"]
+    assert of_each[0] < 0.05 < of_each[1]
+    assert found.params["outside"] == pytest.approx(of_each.mean())
+    assert found.params["shift"] > 2 * found.scores["samples"]["shift"][0]
+
+
+def test_spots_that_are_drawn_in_count_as_far_from_every_state(section):
+    """The reach of the model is that of its own far spots, which lie beyond its limit."""
+    section = section.copy()
+    rng = np.random.default_rng(0)
+    section.obsm["X_emb"] = np.eye(4)[section.obs["annotation"].cat.codes % 4] * 6.0 + rng.normal(size=(900, 4))
+    own = section.copy()
+    own.obsm["X_emb"][rng.choice(900, 9, replace=False)] += 100.0
+    fit = spatialpdvi.fit(own, k=4, rep="X_emb", smooth=0, n_init=2, states=4)
+    section.obsm["X_emb"][::5] += 1000.0
+    with pytest.warns(InputWarning, match=r"^180 of 900 spots \(20\.0%\) are farther from every state"):
+        found = predict(section, model=fit.model)
+    assert found.params["outside"] == pytest.approx(0.2)
+
+
+def test_a_prediction_that_has_not_converged_is_told(section, fit, monkeypatch):
+    monkeypatch.setattr("spatialpdvi.prediction.predict._MOST_SWEEPS", 1)
+    with pytest.warns(NotConvergedWarning, match="Not converged"):
+        found = predict(section.copy(), model=fit.model)
+    assert not found.certificate.converged

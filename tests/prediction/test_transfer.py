@@ -477,3 +477,24 @@ def test_the_unit_of_a_flat_section_in_three_dimensions_is_told():
     fitted = as_section(random_fit(np.column_stack([flat, np.full(len(flat), 1000.0)])))
     said = refused(fitted, other(np.column_stack([2 * places, np.full(len(places), 2060.0)])))
     assert "try `scale=0.488`" in said
+
+
+def test_what_is_written_has_the_number_of_domains_and_the_temperature_of_the_fit():
+    fitted = as_section(random_fit(lattice(4)))
+    fitted.uns["pdvi"]["params"] |= {"k": 7, "temperature": 2.5}
+    target = other(lattice(4))
+    spv.transfer(fitted, target)
+    params = target.uns["pdvi"]["params"]
+    assert (params["k"], params["temperature"]) == (7, 2.5)
+
+
+def test_nothing_of_an_earlier_result_is_left_in_the_file(tmp_path):
+    as_section(random_fit(lattice(4))).write_h5ad(tmp_path / "fit.h5ad")
+    earlier = as_section(random_fit(lattice(4)))
+    earlier.obs["pdvi_agreement"], earlier.uns["pdvi_markers"] = 1.0, {"domain": np.array(["0"], dtype=object)}
+    earlier.write_h5ad(tmp_path / "cells.h5ad")
+    spv.transfer_file(tmp_path / "fit.h5ad", tmp_path / "cells.h5ad")
+    found = ad.read_h5ad(tmp_path / "cells.h5ad")
+    assert found.uns["pdvi"]["transfer"]["source"] == "fit.h5ad"
+    assert "pdvi_agreement" not in found.obs
+    assert "pdvi_markers" not in found.uns

@@ -1,5 +1,6 @@
 """The values in the tables of a report."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,15 @@ import scipy.sparse as sp
 from spatialpdvi.io.results.expression import Expression
 from spatialpdvi.io.results.fitted import Fitted
 from spatialpdvi.metrics.stored import measured_calibration
-from spatialpdvi.report.content import Gene, Material, confidence_table, domain_rows, scan_table
+from spatialpdvi.report.content import (
+    Gene,
+    Material,
+    certificate_table,
+    confidence_table,
+    domain_rows,
+    scan_table,
+    score_table,
+)
 from spatialpdvi.report.reading import _mapped
 
 
@@ -61,3 +70,41 @@ def test_genes_of_one_name_are_not_mapped():
     assert (only.name, only.domain) == ("h", "0")
     expected = np.rint(10 * np.log1p(1e4 * counts.toarray()[:, 2] / counts.toarray().sum(axis=1)))
     np.testing.assert_array_equal(only.tenths, expected)
+
+
+def test_an_edited_file_of_a_joint_fit_is_compared_with_its_own_start():
+    of_files = {"sample": ["left", "right"], "ari": [0.3, 0.1], "n_spots": [4, 9]}
+    scores = {"ari": 0.5, "n_spots": 4, "baseline": {"ari": 0.2, "samples": of_files}, "trivial": {"ari": 0.05}}
+    fitted = Fitted(
+        coordinates=None,
+        domains=pd.Categorical(list("0011")),
+        confidence=np.ones(4),
+        calibrated=None,
+        annotation=None,
+        colours=None,
+        summary={"scores": scores, "params": {}},
+        samples=None,
+    )
+    heads, rows = score_table(Material(path=Path("left.h5ad"), name="left", fitted=fitted, spot_names=()))
+    assert heads == ["", "ARI"]
+    assert rows == [
+        ["domains", "0.500"],
+        ["start of the fit", "0.300"],
+        ["k-means on the smoothed features (all sections)", "0.050"],
+    ]
+
+
+def test_each_number_of_a_certificate_stands_beside_its_own_tolerance():
+    names = ("relative_change", "gradient_norm", "stationarity_mean", "stationarity_log_variance")
+    names += ("stationarity_posterior", "stationarity_posterior_max")
+    certificate = SimpleNamespace(
+        **dict.fromkeys(names, 1e-9), stationarity_composition=None, tolerance=1e-3, tolerance_objective=1e-7
+    )
+    assert {name: limit for name, _, _, limit in certificate_table(certificate)} == {
+        "relative_change": "1e-07",
+        "stationarity_mean": "1e-03",
+        "stationarity_log_variance": "1e-03",
+        "stationarity_posterior": "1e-03",
+        "stationarity_posterior_max": "–",
+        "gradient_norm": "–",
+    }

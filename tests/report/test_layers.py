@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +148,32 @@ def test_expression_is_that_of_the_formula():
     found = expression_tenths(sp.csr_matrix(counts), np.array([6, 2]))
     assert np.array_equal(found, expected)
     assert found.dtype == np.uint8
+
+
+def test_the_scale_of_a_gene_ends_at_its_highest_hundredth(scattered):
+    tenths = np.r_[np.zeros(200), np.arange(1, 81).repeat(10)].astype(np.uint8)
+    material = _material(scattered, mapped=[MappedGene("g", "0", tenths)])
+    layer = map_data(material, draw_maps(material))["layers"][-1]
+    assert layer["title"] == "g (marker of domain 0)"
+    assert (layer["low"], layer["high"]) == (0, pytest.approx(np.percentile(tenths[tenths > 0], 99) / 10))
+
+
+def test_a_calibrated_confidence_is_called_so(scattered):
+    material = _material(scattered)
+    calibrated = material.fitted._replace(calibrated=np.full(1000, 0.6))
+    for fitted, word in ((material.fitted, "confidence"), (calibrated, "calibrated confidence")):
+        own = replace(material, fitted=fitted)
+        layer = map_data(own, draw_maps(own))["layers"][-1]
+        assert (layer["title"], layer["word"]) == ("Confidence", word)
+        assert layer["unit"] == word.replace("confidence", "posterior of the domain")
+
+
+def test_a_square_has_the_share_of_its_own_spots_with_its_label():
+    place = np.indices((20, 20)).reshape(2, -1).T
+    domains = np.where((place[:, 0] % 2 == 0) & (place[:, 1] % 2 == 0), "few", "most")
+    material = _material(place, domains=domains)
+    data = map_data(material, draw_maps(material), most=100)
+    columns = _read(data)
+    assert set(columns["spots"]) == {4}
+    assert {data["layers"][0]["names"][code - 1] for code in columns["domain"]} == {"most"}
+    assert set(columns["share of domain"]) == {75}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spatialpdvi.errors import InputError
+from spatialpdvi.errors import InputError, InputWarning
 from spatialpdvi.runtime import memory
 from spatialpdvi.runtime.memory import parse_size
 
@@ -77,3 +77,9 @@ def test_a_limit_of_a_group_bounds_what_is_free(monkeypatch):
     assert memory.free_memory() == 1_000
     monkeypatch.setattr(memory, "_left_in_groups", lambda _: [])
     assert memory.free_memory() > 1_000
+
+
+def test_nobody_is_warned_of_less_than_a_gigabyte():
+    memory.warn_of_limit(0.9e9, "1MB", "The fit", "Raise it.")
+    with pytest.warns(InputWarning, match=r"^The fit takes about 1\.1 GB, more than `memory='1MB'`\. Raise it\.$"):
+        memory.warn_of_limit(1.1e9, "1MB", "The fit", "Raise it.")

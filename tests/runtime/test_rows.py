@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from spatialpdvi.runtime.rows import SelectedRows, columns_of, some_rows
+from spatialpdvi.runtime.rows import JoinedRows, SelectedRows, columns_of, some_rows
 
 
 class _Blocks:
@@ -50,3 +50,12 @@ def test_some_rows_are_drawn_by_the_seed_and_stay_in_order():
     assert not np.array_equal(first, other)
     assert (np.diff(first[:, 0]) > 0).all()
     assert some_rows(matrix, 1, 100) is matrix
+
+
+def test_joined_rows_are_canonical_where_genes_come_in_another_order():
+    counts = sp.random(30, 12, density=0.6, format="csr", random_state=0)
+    columns = np.array([5, 2, 9, 0])
+    (block,) = JoinedRows([(counts, columns)]).blocks()
+    rows = np.split(block.indices, block.indptr[1:-1])
+    assert all((np.diff(row) > 0).all() for row in rows)
+    np.testing.assert_array_equal(block.toarray(), counts.toarray()[:, columns])

@@ -16,6 +16,8 @@ from scipy.spatial import cKDTree
 from spatialpdvi.errors import InputError
 from spatialpdvi.synthetic import expression, simulate, simulate_file
 from spatialpdvi.synthetic import section as making
+from spatialpdvi.synthetic.cells import draw_cells
+from spatialpdvi.synthetic.tissue import draw_tissue
 from spatialpdvi.synthetic.truth import simulation_truth
 
 pytestmark = pytest.mark.slow
@@ -431,3 +433,20 @@ def test_an_expectation_over_more_sections_is_another_one_and_the_section_stays(
     few, more = (simulation_truth(n_spots=100, n_genes=40, k=4, n_sections=n) for n in (1, 2))
     assert np.abs(few.expected_mean - more.expected_mean).max() > 1.0
     np.testing.assert_array_equal(few.section_mean, more.section_mean)
+
+
+def test_every_section_counts_in_the_expectation():
+    """One more of twenty moves it far less than one more of one."""
+    shape = {"n_spots": 300, "n_genes": 60, "k": 3, "seed": 1}
+    found = {n: simulation_truth(n_sections=n, **shape).expected_mean for n in (1, 2, 20, 21)}
+    first, later = (np.abs(found[n + 1] - found[n]).mean() for n in (1, 20))
+    assert later < 0.3 * first
+
+
+def test_a_bin_with_none_around_it_keeps_its_molecules():
+    rng = np.random.default_rng(0)
+    tissue = draw_tissue(60, 2, rng, layered=False, n_background=0)
+    apart = tissue._replace(bins=3 * tissue.bins)
+    leaks = [draw_cells(one, np.full((2, 4), 0.25), rng).leak for one in (tissue, apart)]
+    assert leaks[0].stays.min() == 0.9
+    assert (leaks[1].stays == 1.0).all()
