@@ -104,9 +104,9 @@ def test_calls_of_fit_have_options_that_exist(page, call):
 
 
 def test_the_edits_of_the_page_run_one_after_the_other():
-    # stripes on a lattice, of which one domain has two
-    widths = {"0": 14, "1": 12, "2": 11, "3": 10, "4": 9, "5": 8, "6": 3}
-    stripes = np.repeat([*widths, "1", "6"], [*widths.values(), 1, 3])
+    # stripes on a lattice, of which two domains have two
+    widths = {"0": 14, "1": 8, "2": 11, "3": 10, "4": 9, "5": 8, "6": 3}
+    stripes = np.repeat([*widths, "1", "6"], [*widths.values(), 4, 3])
     x, y = (axis.ravel() for axis in np.meshgrid(np.arange(stripes.size), np.arange(20), indexing="ij"))
     domain = stripes[x]
     rng = np.random.default_rng(0)
