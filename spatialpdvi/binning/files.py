@@ -138,7 +138,7 @@ class _Pictures(NamedTuple):
 
 
 def _open_pictures(image: Path | None, tissue: str | None, memory: int) -> _Pictures:
-    shown = None if image is None else Tiff(image, memory=memory, given="image")
+    opened = None if image is None else Tiff(image, memory=memory, given="image")
     if tissue is not None and not Path(tissue).suffix and not Path(tissue).exists():
         raise InputError(
             "the mask of the tissue, a TIFF, for a GEF or a GEM",
@@ -147,7 +147,7 @@ def _open_pictures(image: Path | None, tissue: str | None, memory: int) -> _Pict
             option="tissue",
         )
     mask = None if tissue is None else Tiff(Path(tissue), memory=memory, given="tissue")
-    return _Pictures(shown, mask)
+    return _Pictures(opened, mask)
 
 
 def _on_pictures(

@@ -104,12 +104,14 @@ def predict(
 
 
 def _print_summary(result: "FitResult", written: Path, key: str) -> None:
+    from spatialpdvi.prediction.shift import compared_parts
+
     print_scores(("domains", result.scores), ("start of the prediction", result.scores["baseline"]))
     print_calibration(result)
     print_excluded(result)
     sizes = ", ".join(f"{size:,}" for size in result.domain_sizes)
     echo(f"domain sizes, in the order of the model: {sizes}")
-    of, moved = ("domain", "domains") if result.states is None else ("state", "domains or states")
+    of, moved = compared_parts(with_states=result.states is not None)
     echo(
         f"compared with the model's own spots: {result.params['outside']:.1%} of the spots are farther from every {of} "
         f"than 99.9% of those; {moved} moved by {result.params['shift']:.0%} of the way to the nearest other one"

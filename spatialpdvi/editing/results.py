@@ -10,9 +10,8 @@ from spatialpdvi.editing.levels import Union
 from spatialpdvi.editing.names import joined, told_apart
 from spatialpdvi.io.results.stored import StoredFit
 from spatialpdvi.io.section.section import Section
-from spatialpdvi.metrics.calibration import calibration_scores
 from spatialpdvi.metrics.clustering import overlap
-from spatialpdvi.metrics.section import scores_by_section
+from spatialpdvi.metrics.section import calibration_of, scores_by_section
 
 __all__ = ["edited_scores", "level_of", "steps_table", "table_of"]
 
@@ -32,16 +31,9 @@ def edited_scores(section: Section, fit: StoredFit) -> dict[str, Any]:
     """
     spots = np.arange(fit.codes.size)
     stored = {name: fit.summary["scores"][name] for name in ("baseline", "trivial") if name in fit.summary["scores"]}
-    found = scores_by_section(section, fit.codes) | stored
-    if section.labels is None:
-        return found
-    errors = calibration_scores(
-        fit.codes,
-        np.asarray(section.labels.codes, dtype=np.int64),
-        confidence=fit.posterior[spots, fit.codes],
-        calibrated=None if fit.calibrated is None else fit.calibrated[spots, fit.codes],
-    )
-    return found | ({"calibration": errors} if errors else {})
+    calibrated = None if fit.calibrated is None else fit.calibrated[spots, fit.codes]
+    errors = calibration_of(section, fit.codes, confidence=fit.posterior[spots, fit.codes], calibrated=calibrated)
+    return scores_by_section(section, fit.codes) | stored | errors
 
 
 def table_of(fit: StoredFit, codes: np.ndarray, names: Sequence[str]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import Calibration, calibration_scores
 from spatialpdvi.metrics.clustering import domain_scores, label_agreement
 
-__all__ = ["scores_by_section", "scores_of_arrays", "section_scores"]
+__all__ = ["calibration_of", "scores_by_section", "scores_of_arrays", "section_scores"]
 
 
 def section_scores(
@@ -40,15 +40,18 @@ def section_scores(
     domains = posterior.argmax(axis=1)
     scored = scores_by_section(section, domains)
     scored["baseline"] = scores_by_section(section, baseline)
+    calibrated = None if calibration is None else calibration.confidence
+    return scored | calibration_of(section, domains, confidence=posterior.max(axis=1), calibrated=calibrated)
+
+
+def calibration_of(
+    section: Section, domains: np.ndarray, *, confidence: np.ndarray, calibrated: np.ndarray | None
+) -> dict[str, Any]:
+    """Return the scores of confidences under ``calibration``; nothing where no spot has a label."""
     if section.labels is None:
-        return scored
-    errors = calibration_scores(
-        domains,
-        section.labels.codes,
-        confidence=posterior.max(axis=1),
-        calibrated=None if calibration is None else calibration.confidence,
-    )
-    return scored | ({"calibration": errors} if errors else {})
+        return {}
+    errors = calibration_scores(domains, section.labels.codes, confidence=confidence, calibrated=calibrated)
+    return {"calibration": errors} if errors else {}
 
 
 def scores_by_section(section: Section, domains: np.ndarray) -> dict[str, Any]:

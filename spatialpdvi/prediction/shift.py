@@ -15,7 +15,7 @@ from spatialpdvi.problems.potts_mixture import PottsGlobals, one_hot
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.runtime.threads import single_threaded
 
-__all__ = ["Similarity", "similarity_to_model", "warn_of_shift"]
+__all__ = ["Similarity", "compared_parts", "similarity_to_model", "warn_of_shift"]
 
 _OUTSIDE = 0.05  # of the spots: with more beyond the model's reach there is a warning
 _SHIFT = 0.45  # of the way to the next domain; sections of one tissue reached at most .4 (docs/results_accuracy.md)
@@ -121,6 +121,11 @@ def similarity_to_model(features: np.ndarray, unlimited: np.ndarray, domains: np
     return Similarity(outside, max(group.shift() for group in groups))
 
 
+def compared_parts(*, with_states: bool) -> tuple[str, str]:
+    """Return what spots may be far from, and what may have moved, in words."""
+    return ("state", "domains or states") if with_states else ("domain", "domains")
+
+
 def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred: bool, with_states: bool) -> None:
     """Warn of every section (`Section.spots_of_samples`) that is not similar to those of the model.
 
@@ -135,7 +140,7 @@ def warn_of_shift(section: Section, similarity: Sequence[Similarity], *, centred
     with_states
         Whether the model's domains are compositions of states.
     """
-    of, moved = ("state", "domains or states") if with_states else ("domain", "domains")
+    of, moved = compared_parts(with_states=with_states)
     names: Sequence[Any] = [None] if section.samples is None else list(section.samples.categories)
     advice = "Fit the sections together."
     if not centred:

@@ -214,3 +214,8 @@ def test_all_that_is_written_is_documented(tmp_path, molecules):
         assert list(adata.obsm) == ["spatial"]
         for name in (*adata.uns["binning"], *adata.obs):
             assert f"`{name}`" in page, name
+
+
+def test_a_resolution_that_is_not_known_is_not_written(tmp_path, molecules):
+    written = _bin(write_gef(tmp_path / "in.gef", molecules, resolution=0), tmp_path, bin_size=20)
+    assert "resolution_nm" not in written.uns["binning"]

@@ -386,8 +386,3 @@ def test_a_mask_of_a_part_of_the_chip_is_that_of_another_sample(tmp_path):
     mask = _save(tmp_path / "mask.tif", np.ones((99, SIDE), dtype=np.uint8))
     with pytest.raises(InputError, match=r"^Expected spots within the mask 'mask.tif', .* found 14 of 49 outside"):
         bin_file(gef, tmp_path / "out.h5ad", bin_size=20, tissue=mask)
-
-
-def test_a_resolution_that_is_not_known_is_not_written(tmp_path):
-    bin_file(write_gef(tmp_path / "SN.gef", MOLECULES, resolution=0), tmp_path / "out.h5ad", bin_size=20)
-    assert "resolution_nm" not in ad.read_h5ad(tmp_path / "out.h5ad").uns["binning"]

@@ -62,7 +62,8 @@ class TestWhoIsWarned:
             [[500, 300]],  # one section with a name
             [[400, 300, 195], [400, 300, 5]],  # 97.5 % of the third in the first
             [[450, 450, 95], [450, 450, 0]],  # a small domain
-            [[600, 240, 160], [50, 50, 0]],  # nearly all spots are of the first section
+            [[600, 300, 100], [50, 50, 0]],  # nearly all spots are of the first section
+            [[600, 240, 160], [50, 50, 0]],  # the same, and the domain is not small
             [[300, 300, 0], [300, 300, 0]],  # an empty domain
         ],
     )
