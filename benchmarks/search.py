@@ -7,8 +7,9 @@ search chooses the one with the lowest F where compositions vary within domains.
 """
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import anndata
 import click
@@ -23,7 +24,7 @@ from spatialpdvi.features.smoothing import smooth_features
 from spatialpdvi.fitting.inputs import read_inputs
 from spatialpdvi.fitting.prepare import prepare_start
 from spatialpdvi.initialization.compositions import RESTARTS, landscape_of
-from spatialpdvi.initialization.landscape import Fit, Landscape, Places
+from spatialpdvi.initialization.landscape import Fit, Landscape, Places, lacking
 from spatialpdvi.initialization.search import composition_labels, lowest
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.metrics.clustering import adjusted_rand_index
@@ -80,6 +81,11 @@ class Recorder:
     def __init__(self, landscape: Landscape) -> None:
         self._landscape = landscape
         self.fits: list[Fit] = []
+
+    def with_price_from(self, fits: Sequence[Fit]) -> Self:
+        """Give the landscape a price, as it does."""
+        self._landscape = self._landscape.with_price_from(fits)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._landscape, name)
@@ -184,7 +190,7 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
     return Searched(
         np.array([fit.neg_elbo for fit in recorder.fits]) - single,
         np.array([ari(landscape.as_given(fit.labels)) for fit in recorder.fits]),
-        np.array([fit.rank[0] for fit in recorder.fits]),
+        np.array([lacking(fit.labels, landscape.k) for fit in recorder.fits]),
         annotation.neg_elbo - single,
         ari(landscape.as_given(annotation.labels)),
         ari(chosen.labels),

@@ -43,6 +43,8 @@ _EM = 49  # rounds, of the shares of the states in the section
 _COUNTED = 100_000  # spots from which the shares are learnt, at most
 SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
+_PRICE = 0.05  # of a domain, as a part of what domains explain; the highest that `--k auto` asks
+_LITTLE = 0.1  # nats a spot that domains explain; with less, F does not tell how many there are
 # Nats a spot by which F may be behind after so many rounds and still win. A fit that lacks more domains than are known
 # to be possible never wins: of 1,751 on four sections that did so after eight rounds, three found them again
 _BEHIND = {8: np.inf, 16: 0.012, 41: 0.003}
@@ -56,14 +58,6 @@ class Fit(NamedTuple):
     labels: np.ndarray  # (n,)
     phi: np.ndarray  # (n, K)
     composition: np.ndarray  # pi (K, C)
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """What fits are sorted by: first how many of the K domains they lack; then F.
-
-        F has no term that keeps a domain alive. Without the first, a section of K domains would often be given fewer.
-        """
-        return lacking(self.labels, self.phi.shape[1]), self.neg_elbo
 
 
 class Places:
@@ -113,6 +107,12 @@ class Landscape:
         K.
     prior_weight
         a (C,), as in `spatialpdvi.problems.composition.CompositionMixture`.
+
+    Attributes
+    ----------
+    price
+        Of a domain in nats: by how much F must be lower for each of the K domains that a fit lacks. Infinite until
+        `with_price_from` gives it a value.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Landscape:
         self.n = likelihood.shape[0]
         self.states = StateLikelihoods(np.ascontiguousarray(likelihood[self.order]), np.zeros(self.n))
         self.places = places
-        self.k, self.prior_weight = k, prior_weight
+        self.k, self.prior_weight, self.price = k, prior_weight, np.inf
         self.graph = sp.csr_matrix((self._patch.weights, self._patch.indices, self._patch.indptr), shape=graph.shape)
         self._share = _share_without_domains(self.states.relative)
         self._kept = threading.local()
@@ -157,7 +157,7 @@ class Landscape:
     def fit(self, labels: np.ndarray, *, rounds: int = _MOST, known: tuple[float, float] = _NONE) -> Fit:
         """Fit posteriors and compositions in turn from labels (n,).
 
-        A fit far behind ``known``, the `Fit.rank` of another or the worst that is of use, is cut short.
+        A fit far behind ``known``, the `rank` of another or the worst that is of use, is cut short.
         """
         phi = one_hot(labels, self.k)
         found = sum(phi[rows].T @ self.without_domains(rows) for rows in slices(self.n))
@@ -197,15 +197,30 @@ class Landscape:
     def _is_behind(
         self, phi: np.ndarray, composition: np.ndarray, mixed: np.ndarray, known: tuple[float, float], allowed: float
     ) -> bool:
-        """Whether a fit lacks more domains than a known rank, or has an F that is larger by more than is allowed."""
-        most_lacking, lowest = known
-        if lacking(phi.argmax(axis=1), self.k) > most_lacking:
+        """Whether a fit lacks more domains than a known rank, where these come first, or is behind it in F by much."""
+        last_tier, lowest = known
+        tier, surcharge = self._for_lacking(phi.argmax(axis=1))
+        if tier > last_tier:
             return True
         if not np.isfinite(lowest + allowed):
             return False
         value = self.neg_elbo(phi, composition)
         self.states.of_domains(composition, out=mixed)  # F has taken its room
-        return value > lowest + allowed
+        return value + surcharge > lowest + allowed
+
+    def rank(self, fit: Fit) -> tuple[int, float]:
+        """Return what fits are sorted by: a tier, and within it F with the price of each domain that the fit lacks.
+
+        F has no term that keeps a domain alive: without a price, a section of K domains would often be given fewer.
+        All fits are of one tier, unless the price is infinite: the tier is then the number of domains that are lacking.
+        """
+        tier, surcharge = self._for_lacking(fit.labels)
+        return tier, fit.neg_elbo + surcharge
+
+    def _for_lacking(self, labels: np.ndarray) -> tuple[int, float]:
+        """The tier of labels (n,), and what is added to F."""
+        n_lacking = lacking(labels, self.k)
+        return (n_lacking, 0.0) if np.isinf(self.price) else (0, self.price * n_lacking)
 
     def neg_elbo(self, phi: np.ndarray, composition: np.ndarray) -> float:
         """Return F of (C3) without the states' own terms."""
@@ -231,6 +246,18 @@ class Landscape:
         """Return the same spots, states and edges with another number of domains."""
         other = copy(self)
         other.k = k
+        return other
+
+    def with_price_from(self, fits: Sequence[Fit]) -> Self:
+        """Return the same with a price of a domain that is a part of what the domains of the best fit explain.
+
+        They explain the difference between its F and that of a single domain. Where this is little, the price is
+        infinite, since F alone would hardly keep any domain.
+        """
+        single = self.with_domains(1).fit(np.zeros(self.n, dtype=np.int64), rounds=1)
+        explained = single.neg_elbo - min(fit.neg_elbo for fit in fits)
+        other = copy(self)
+        other.price = _PRICE * explained if explained > _LITTLE * self.n else np.inf
         return other
 
     def with_prior_of(self, weight: float) -> Self:

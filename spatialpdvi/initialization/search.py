@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spatialpdvi.initialization.landscape import MOST_AVERAGED, SMALLEST, Fit, Landscape, members, profiles
+from spatialpdvi.initialization.landscape import MOST_AVERAGED, SMALLEST, Fit, Landscape, lacking, members, profiles
 from spatialpdvi.initialization.restarts import kmeans_labels
 from spatialpdvi.kernels.posteriors import LEAST
 from spatialpdvi.kernels.search import domains_inserted, fit_two_within
@@ -137,8 +137,9 @@ class _Search:
     @property
     def chosen(self) -> Fit:
         """Line 4."""
-        lacking, limit = self.best.rank[0], self.best.neg_elbo + _AS_GOOD * self.landscape.n
-        near = [fit for fit in self.fits if fit.rank[0] == lacking and fit.neg_elbo <= limit]
+        k, limit = self.landscape.k, self.best.neg_elbo + _AS_GOOD * self.landscape.n
+        n_lacking = lacking(self.best.labels, k)
+        near = [fit for fit in self.fits if lacking(fit.labels, k) == n_lacking and fit.neg_elbo <= limit]
         if len(near) == 1 or not self.landscape.smooth_functions.size:
             return self.best
         return min(near, key=self.landscape.varied)
@@ -150,7 +151,8 @@ class _Search:
     def begin(self, starts: Sequence[np.ndarray]) -> None:
         """Line 1."""
         brief = [self.landscape.fit(labels, rounds=_BRIEF) for labels in starts]
-        for fit in sorted(brief, key=lambda fit: fit.rank)[:_FINISHED]:
+        self.landscape = self.landscape.with_price_from(brief)
+        for fit in sorted(brief, key=self.landscape.rank)[:_FINISHED]:
             self._keep(self.landscape.go_on(fit))
 
     def propose(self, rounds: int) -> None:
@@ -165,20 +167,22 @@ class _Search:
 
     def _improve(self, base: Fit) -> bool:
         """Refit the proposals of the largest promised gain; whether one of them has a lower F than ``base``."""
-        lacking = self.best.rank[0]  # fits that lack more have a lower F, and say nothing of what is worth finishing
-        worst = max(fit.neg_elbo for fit in self.fits if fit.rank[0] == lacking)
+        rank = self.landscape.rank
+        best_tier, _ = rank(self.best)  # F of fits of other tiers says nothing of what is worth finishing
+        worst = max(value for tier, value in map(rank, self.fits) if tier == best_tier)
         limit = worst if len(self.fits) == _KEPT else np.inf
         for proposal in self._proposals(base):
             labels = base.labels.copy()
             labels[labels == proposal.freed] = proposal.kept
             labels[proposal.region] = proposal.freed
-            fit = self.landscape.fit(labels, known=(lacking, limit))
-            if fit.rank[0] < lacking and fit.neg_elbo > limit:  # better, though it was cut short
+            fit = self.landscape.fit(labels, known=(best_tier, limit))
+            tier, value = rank(fit)
+            if tier < best_tier and value > limit:  # better, though it was cut short
                 fit = self.landscape.go_on(fit)
             self.n_proposed += 1
-            self.n_accepted += fit.rank < self.best.rank
+            self.n_accepted += rank(fit) < rank(self.best)
             self._keep(fit)
-            if fit.rank < base.rank:
+            if rank(fit) < rank(base):
                 return True
         return False
 
@@ -187,7 +191,7 @@ class _Search:
             same = abs(other.neg_elbo - fit.neg_elbo) < _SAME and (other.labels == fit.labels).mean() > 0.98
             if same and other.neg_elbo <= fit.neg_elbo:
                 return
-        self.fits = sorted([*self.fits, fit], key=lambda fit: fit.rank)[:_KEPT]
+        self.fits = sorted([*self.fits, fit], key=self.landscape.rank)[:_KEPT]
 
     def _proposals(self, base: Fit) -> list[_Proposal]:
         """The proposals that promise most, at most one for each region and none that was refitted before."""

@@ -83,7 +83,17 @@ def free_memory() -> int:
     """Return the number of bytes that can be allocated without swapping, within the limit of a container or a job."""
     import psutil
 
-    return int(min([psutil.virtual_memory().available, *_left_in_groups(Path("/"))]))
+    return int(min([psutil.virtual_memory().available, *_left_in_groups(Path("/")), *_left_of_addresses()]))
+
+
+def _left_of_addresses() -> list[int]:
+    """The bytes that are left of the address space, which `ulimit -v` and some schedulers (h_vmem) limit."""
+    import resource
+
+    import psutil
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return [] if most == resource.RLIM_INFINITY else [max(0, most - psutil.Process().memory_info().vms)]
 
 
 def _left_in_groups(root: Path) -> list[int]:

@@ -287,7 +287,7 @@ def test_what_a_domain_of_another_fit_promises_is_the_change_of_f_of_hard_labels
 def _searching(landscape, fits):
     """A search whose kept fits are these, the best first."""
     searching = search._Search(landscape, np.random.default_rng(0))
-    searching.fits = sorted(fits, key=lambda fit: fit.rank)
+    searching.fits = sorted(fits, key=landscape.rank)
     return searching
 
 
@@ -374,11 +374,12 @@ def test_a_proposal_is_made_once():
 
 
 def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeypatch):
-    """They have a lower F than the best fit, so that every proposal would be given up."""
+    """Most have a lower F than the best fit, so that every proposal would be given up, and one has a higher F."""
     landscape, _, truth, *_ = _landscape()
     best = landscape.fit(np.random.default_rng(0).integers(4, size=landscape.n))
     two = np.where(truth < 2, 0, 1)[landscape.order]
-    lacks = [best._replace(labels=two, neg_elbo=best.neg_elbo - 1e3 - number) for number in range(11)]
+    changes = [1e3, *(-1e3 - number for number in range(10))]
+    lacks = [best._replace(labels=two, neg_elbo=best.neg_elbo + change) for change in changes]
     searching, limits, fitted = _searching(landscape, [best, *lacks]), [], landscape.fit
 
     def kept(labels, **options):
@@ -387,7 +388,7 @@ def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeyp
 
     monkeypatch.setattr(landscape, "fit", kept)
     searching.propose(1)
-    assert limits == [best.rank] * len(limits) != []
+    assert limits == [landscape.rank(best)] * len(limits) != []
 
 
 def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
@@ -398,7 +399,7 @@ def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
     searching, fitted = _searching(landscape, fits), landscape.fit
     monkeypatch.setattr(landscape, "fit", lambda labels, **_: fitted(truth[landscape.order], rounds=1))
     searching.propose(1)
-    assert searching.best.rank[0] == 0
+    assert landscape.rank(searching.best)[0] == 0
     assert searching.best.neg_elbo == pytest.approx(fitted(truth[landscape.order]).neg_elbo, abs=0.1)
 
 
@@ -408,7 +409,13 @@ def test_of_fits_about_as_good_none_is_chosen_that_lacks_more_domains():
         Fit(value, own, np.eye(4)[own], np.eye(4)) for value, own in ((9.0, labels), (10.0, labels), (5.0, lower))
     )
     varied = {9.0: 8.0, 10.0: 7.0, 5.0: 1.0}
-    landscape = SimpleNamespace(n=400, smooth_functions=np.ones((400, 1)), varied=lambda fit: varied[fit.neg_elbo])
+    landscape = SimpleNamespace(
+        n=400,
+        k=4,
+        rank=lambda fit: (lacking(fit.labels, 4), fit.neg_elbo),
+        smooth_functions=np.ones((400, 1)),
+        varied=lambda fit: varied[fit.neg_elbo],
+    )
     assert _searching(landscape, [full, other, lacks]).chosen is other
 
 
@@ -457,10 +464,68 @@ def test_a_fit_that_lacks_more_domains_than_are_known_to_be_possible_is_cut_shor
     labels = np.random.default_rng(1).integers(3, size=landscape.n)
     rounds = [8, 9, 150]
     brief, one_more, whole = (landscape.fit(labels, rounds=most) for most in rounds)
-    assert brief.rank[0] == whole.rank[0] == 1
+    assert landscape.rank(brief)[0] == landscape.rank(whole)[0] == 1
     assert whole.neg_elbo < one_more.neg_elbo < brief.neg_elbo
     assert landscape.fit(labels, known=(0, np.inf)).neg_elbo == brief.neg_elbo
     assert landscape.fit(labels, known=(1, np.inf)).neg_elbo == whole.neg_elbo
+
+
+def test_the_price_of_a_domain_is_a_twentieth_of_what_domains_explain():
+    landscape, _, truth, *_ = _landscape()
+    fits = [landscape.fit(labels[landscape.order]) for labels in (truth, np.minimum(truth, 1))]
+    one = landscape.with_domains(1)
+    single = one.neg_elbo(np.ones((landscape.n, 1)), one.composed(landscape.responsibility.sum(axis=0)[None]))
+    priced = landscape.with_price_from(fits)
+    lowest_f = min(fit.neg_elbo for fit in fits)
+    assert priced.price == pytest.approx(0.05 * (single - lowest_f), rel=1e-6)
+    assert [priced.rank(fit) for fit in fits] == [
+        (0, fits[0].neg_elbo),
+        (0, pytest.approx(fits[1].neg_elbo + 2 * priced.price)),
+    ]
+    assert [landscape.rank(fit) for fit in fits] == [(0, fits[0].neg_elbo), (2, fits[1].neg_elbo)]
+
+
+@pytest.mark.parametrize(("explained", "has_a_price"), [(0.099, False), (0.101, True)])
+def test_domains_that_explain_little_have_no_price_and_are_all_kept(explained, has_a_price):
+    landscape, _, truth, *_ = _landscape()
+    single = landscape.with_domains(1).fit(np.zeros(landscape.n, dtype=np.int64)).neg_elbo
+    fit = landscape.fit(truth[landscape.order])._replace(neg_elbo=single - explained * landscape.n)
+    assert np.isfinite(landscape.with_price_from([fit]).price) == has_a_price
+
+
+def test_a_search_gives_up_domains_that_cost_more_than_their_price(monkeypatch):
+    """Eight domains are asked for where there are four: the others are not worth their borders."""
+    landscape, _, truth, *_ = _landscape()
+    eight = landscape.with_domains(8)
+    starts = [truth, 2 * truth + np.random.default_rng(0).integers(2, size=truth.size)]
+    given_up = lowest(eight, starts, rounds=8, seed=0)
+    monkeypatch.setattr(landscape_module, "_PRICE", 10.0)
+    kept = lowest(eight, starts, rounds=8, seed=0)
+    assert lacking(given_up.labels, 8) > lacking(kept.labels, 8)
+    assert given_up.ended_at < kept.ended_at
+    assert adjusted_rand_index(given_up.labels, truth) > adjusted_rand_index(kept.labels, truth)
+
+
+@pytest.mark.parametrize(("price", "n_lacking"), [(0.05, 4), (10.0, 0)])
+def test_of_brief_fits_those_are_finished_that_are_best_with_the_price(monkeypatch, price, n_lacking):
+    landscape, _, truth, *_ = _landscape()
+    eight = landscape.with_domains(8)
+    monkeypatch.setattr(search, "_FINISHED", 1)
+    monkeypatch.setattr(landscape_module, "_PRICE", price)
+    searching = search._Search(eight, np.random.default_rng(0))
+    halves = 2 * truth + (np.arange(truth.size) >= truth.size / 2)  # of each domain, which are alike
+    searching.begin([labels[eight.order] for labels in (truth, halves)])
+    assert lacking(searching.best.labels, 8) == n_lacking
+
+
+def test_with_a_price_a_fit_that_lacks_domains_goes_on_unless_it_is_behind_by_more_than_that():
+    landscape, *_ = _landscape()
+    labels = np.random.default_rng(1).integers(3, size=landscape.n)  # one of four domains has no spots
+    brief, whole = landscape.fit(labels, rounds=16), landscape.fit(labels)
+    landscape.price = 50.0
+    for limit, expected in ((brief.neg_elbo + 49.0, brief), (brief.neg_elbo + 51.0, whole)):
+        known = (0, limit - 0.012 * landscape.n)  # what F may be behind by after sixteen rounds
+        assert landscape.fit(labels, known=known).neg_elbo == expected.neg_elbo
 
 
 def test_a_look_at_f_on_the_way_changes_no_fit(monkeypatch):

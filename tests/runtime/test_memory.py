@@ -1,5 +1,8 @@
 """Sizes as users write them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from spatialpdvi.errors import InputError, InputWarning
@@ -77,6 +80,20 @@ def test_a_limit_of_a_group_bounds_what_is_free(monkeypatch):
     assert memory.free_memory() == 1_000
     monkeypatch.setattr(memory, "_left_in_groups", lambda _: [])
     assert memory.free_memory() > 1_000
+
+
+def test_a_limit_on_the_address_space_bounds_what_is_free():
+    """As `ulimit -v` sets it; libraries and the interpreter have taken some of it."""
+    script = """
+import resource
+from spatialpdvi.runtime.memory import free_memory
+before = free_memory()
+resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000, resource.RLIM_INFINITY))
+print(before, free_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before, left = map(int, done.stdout.split())
+    assert 1_000_000_000 < left < min(before, 2_000_000_000)
 
 
 def test_nobody_is_warned_of_less_than_a_gigabyte():
