@@ -391,6 +391,20 @@ def test_fits_that_lack_domains_do_not_say_which_proposals_are_cut_short(monkeyp
     assert limits == [landscape.rank(best)] * len(limits) != []
 
 
+def test_a_lower_f_of_fewer_domains_is_no_better_fit_without_a_price(monkeypatch):
+    landscape, _, truth, *_ = _landscape()
+    best = landscape.fit(np.random.default_rng(0).integers(4, size=landscape.n))
+    two = np.where(truth < 2, 0, 1)[landscape.order]
+    lacks, searching = best._replace(labels=two, neg_elbo=best.neg_elbo - 1e3), _searching(landscape, [best])
+    monkeypatch.setattr(landscape, "fit", lambda *_, **__: lacks)
+    assert not searching._improve(best)
+    assert searching.n_proposed > 0 == searching.n_accepted
+    landscape.price = 400.0
+    searching = _searching(landscape, [best])
+    assert searching._improve(best)
+    assert searching.n_proposed == searching.n_accepted == 1
+
+
 def test_a_fit_that_is_best_though_it_was_cut_short_is_finished(monkeypatch):
     """It lacks fewer domains than the others, which have a lower F."""
     landscape, _, truth, *_ = _landscape()
