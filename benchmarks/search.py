@@ -83,7 +83,7 @@ class Recorder:
         self.fits: list[Fit] = []
 
     def with_price_from(self, fits: Sequence[Fit]) -> Self:
-        """Give the landscape a price, as it does."""
+        """Give the landscape the price of a domain that follows from some fits."""
         self._landscape = self._landscape.with_price_from(fits)
         return self
 

@@ -370,7 +370,7 @@ def test_sections_that_lost_their_fit_when_they_were_concatenated_are_told_so(to
 def composed(toy_section, tmp_path):
     """A fit whose domains are compositions of states."""
     section = toy_section.copy()
-    spatialpdvi.fit(section, k=4, n_top_genes=100, n_init=1, states=8, search=1)
+    spatialpdvi.fit(section, k=3, n_top_genes=100, n_init=1, states=8, search=1)
     path = tmp_path / "composed.h5ad"
     section.write_h5ad(path)
     return section, path
