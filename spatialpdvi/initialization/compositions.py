@@ -72,10 +72,11 @@ def search_sets(
     F of different states cannot be compared, but the consensus of the domains that they give varies less from seed to
     seed than those of one set do, and is right more often than the average of them. Searches know nothing of each
     other: where each takes the domains of another that have a lower F with its own states, all end in the same ones,
-    and their number no longer matters (docs/lab_notebook.md). Where the consensus lacks more domains than the
-    nearest search does, before or after it is fitted, because the searches disagree on small ones, the domains of that
-    search are returned. In sections that are not small, brief fits (`_brief_starts`) vote as well, and the consensus is
-    returned always. What is found has the mean of the searches' posteriors, each matched to the domains of the start.
+    and their number no longer matters (docs/lab_notebook.md). Only those vote that lack as many domains as most of them
+    do. Where their consensus lacks more domains than the nearest search does, before or after it is fitted, because the
+    searches disagree on small ones, the domains of that search are returned. In sections that are not small, all vote,
+    brief fits (`_brief_starts`) do so as well, and the consensus is returned always. What is found has the mean of all
+    searches' posteriors, each matched to the domains of the start.
 
     Parameters
     ----------
@@ -101,11 +102,12 @@ def search_sets(
 
     results = on_threads(search, range(len(sets)), at_once=1 if places.n < ONE_BY_ONE else None)
     is_small = places.n <= SMALL
-    votes = [own.start.labels for own in results]
+    voting = _of_one_number(results) if is_small else range(len(results))
+    votes = [results[own].start.labels for own in voting]
     if not is_small:
         votes += _brief_labels(results[0].landscape, labels, seed=seed)
     agreed = consensus(votes, k).labels
-    nearest = int(np.argmax([adjusted_rand_index(agreed, own.start.labels) for own in results]))
+    nearest = max(voting, key=lambda own: adjusted_rand_index(agreed, results[own].start.labels))
     start, found = results[nearest].start, [own.found for own in results]
     if not is_small or _keeps_domains(agreed, results[nearest], fitted=rounds > 0):
         start = start_from_composition(sets[nearest], agreed, k)
@@ -230,6 +232,16 @@ def _brief_labels(landscape: Landscape, labels: Sequence[np.ndarray], *, seed: i
         return landscape.as_given(landscape.fit(start[landscape.order], rounds=_FEW).labels)
 
     return on_threads(brief, starts, at_once=_AT_ONCE)
+
+
+def _of_one_number(results: Sequence[Searched]) -> list[int]:
+    """The searches that lack as many domains as most of them do, or as the fewest where as many do.
+
+    Were all merged, the others would fill the classes that these have no use for.
+    """
+    n_lacking = np.array([lacking(own.start.labels, own.landscape.k) for own in results])
+    most_frequent = np.bincount(n_lacking).argmax()
+    return [int(own) for own in np.flatnonzero(n_lacking == most_frequent)]
 
 
 def _keeps_domains(agreed: np.ndarray, own: Searched, *, fitted: bool) -> bool:

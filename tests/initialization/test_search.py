@@ -576,6 +576,44 @@ def test_a_search_is_preferred_to_a_consensus_that_lacks_more_domains(monkeypatc
     assert lacking(start.labels, 4) == 0
 
 
+@pytest.mark.parametrize(
+    ("lacking", "voting"), [((0, 1, 1, 2), [1, 2]), ((2, 0, 2), [0, 2]), ((1, 0), [1]), ((0, 0, 0), [0, 1, 2])]
+)
+def test_searches_vote_that_lack_as_many_domains_as_most_do(lacking, voting):
+    results = [
+        module.Searched(SimpleNamespace(labels=np.arange(400) % (4 - own)), None, SimpleNamespace(k=4))
+        for own in lacking
+    ]
+    assert module._of_one_number(results) == voting
+
+
+@pytest.mark.parametrize(("most_here", "n_voting"), [(10_000, 2), (1_000, 3)])
+def test_all_searches_vote_in_sections_that_are_not_small(monkeypatch, most_here, n_voting):
+    """Two of three searches lack a domain. The posterior is a mean of all three."""
+    xy, truth, x = _section(side=40)
+    sets = [learn_states(x, 6, seed=seed) for seed in range(3)]
+    graph = scale_weights(mutual_knn(xy, 10), beta=1.0)
+    answers = {id(own): np.minimum(truth, 2) if number < 2 else truth for number, own in enumerate(sets)}
+    agree, voted = module.consensus, []
+
+    def search_one(states, places, graph, k, **_):
+        labels, landscape = answers[id(states)], module.landscape_of(states, places, graph, k)
+        start = module.start_from_composition(states, labels, k)
+        return module.Searched(start, search.Found(labels, None, 0.0, 0.0, 1, 0, one_hot(labels, k)), landscape)
+
+    monkeypatch.setattr(module, "SMALL", most_here)
+    monkeypatch.setattr(module, "search_compositions", search_one)
+    monkeypatch.setattr(module, "_brief_labels", lambda *_, **__: [])
+    monkeypatch.setattr(module, "consensus", lambda votes, k: voted.append(len(votes)) or agree(votes, k))
+    nearest, start, found = search_sets(sets, xy, [graph] * 3, 4, labels=(truth,), rounds=0, seed=0)
+    assert voted == [n_voting]
+    assert nearest == 0
+    assert lacking(start.labels, 4) == 1
+    assert found.n_proposed == 3
+    third = found.posterior[truth == 3]
+    np.testing.assert_allclose(np.sort(third, axis=1)[:, -2:], np.broadcast_to([1 / 3, 2 / 3], (len(third), 2)))
+
+
 @pytest.mark.parametrize("fitted", [False, True])
 def test_a_consensus_is_fitted_to_see_whether_it_keeps_its_domains_where_a_fit_follows(fitted):
     agreed = np.arange(100) % 4
