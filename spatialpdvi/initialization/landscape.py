@@ -45,8 +45,8 @@ SMALLEST = 10  # spots of a domain
 _SMALLEST_SHARE = 0.15  # of the spots of an average domain
 _PRICE = 0.05  # of a domain, as a part of what domains explain; the highest that `--k auto` asks
 _LITTLE = 0.1  # nats a spot that domains explain; with less, F does not tell how many there are
-# Nats a spot by which F may be behind after so many rounds and still win. A fit that lacks more domains than are known
-# to be possible never wins: of 1,751 on four sections that did so after eight rounds, three found them again
+# Nats a spot by which F may be behind after so many rounds and still win. Where fits with more domains come first, one
+# that lacks more than another never wins: of 1,751 on four sections that did so after eight rounds, three found them
 _BEHIND = {8: np.inf, 16: 0.012, 41: 0.003}
 _NONE = (np.inf, np.inf)  # the rank of a fit that any is better than
 

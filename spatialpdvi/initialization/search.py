@@ -6,6 +6,8 @@ r"""A search for the lowest F of a mixture of compositions, with its states held
     3  fit from the proposal of the largest promised gain; keep the fit if it is among the best
     4  of the kept fits that are about as good, choose that with the lowest F where compositions vary within domains
 
+Fits are compared by F and a price for each domain that they lack (`Landscape.rank`).
+
 A new domain's gain is found by fitting the two halves within the domain alone; a union's cost from the statistics of
 its two domains. Both are changes of F with everything else held, so that their sum is what a proposal promises before
 it is refitted (split and merge moves: Hughes and Sudderth 2013, Bryant and Sudderth 2012). Other fits supply domains as
@@ -49,10 +51,10 @@ class Found(NamedTuple):
 
     labels: np.ndarray  # (n,) in the order of the spots that were searched
     composition: np.ndarray  # pi (K, C)
-    started_at: float  # the lowest F among the starts, nats
-    ended_at: float  # the lowest F that was found
+    started_at: float  # F of the best fit among the starts, nats
+    ended_at: float  # F of the best fit that was found
     n_proposed: int  # proposals that were refitted
-    n_accepted: int  # of these, with the lowest F so far
+    n_accepted: int  # of these, the best so far
     posterior: np.ndarray  # (n, K) float32: phi; of several searches the mean, of brief fits the shares of their votes
 
 
@@ -121,7 +123,7 @@ class _Proposal(NamedTuple):
 
 
 class _Search:
-    """The fits that are kept, the lowest F first, and the moves between them."""
+    """The fits that are kept, the best first, and the moves between them."""
 
     def __init__(self, landscape: Landscape, rng: np.random.Generator) -> None:
         self.landscape, self.rng = landscape, rng
@@ -166,7 +168,7 @@ class _Search:
                 failed.add(open_[0].neg_elbo)
 
     def _improve(self, base: Fit) -> bool:
-        """Refit the proposals of the largest promised gain; whether one of them has a lower F than ``base``."""
+        """Refit the proposals of the largest promised gain; whether one of them is better than ``base``."""
         rank = self.landscape.rank
         best_tier, _ = rank(self.best)  # F of fits of other tiers says nothing of what is worth finishing
         worst = max(value for tier, value in map(rank, self.fits) if tier == best_tier)
