@@ -589,7 +589,7 @@ def test_contrasts_of_two_sections_are_compared(load, tmp_path):
 
 @pytest.mark.slow
 def test_visits_that_go_on_and_single_sweeps_are_compared_from_one_start(load):
-    result = CliRunner().invoke(load("solvers").main, ["--visits", "1500", "--seeds", "1"])
+    result = CliRunner().invoke(load("solvers").main, ["--visits", "2200", "--seeds", "1"])
     assert result.exit_code == 0, result.output
     go_on, single = (line.split(" | ") for line in result.output.splitlines()[-2:])
     assert (go_on[1], single[1]) == ("go on", "single sweeps")
