@@ -177,7 +177,7 @@ def _one(landscape: Landscape, codes: np.ndarray, given: list[np.ndarray], seed:
         starts = composition_labels(landscape, seed=seed) + given
         rounds = search_rounds(None, codes.size)
         chosen = lowest(recorder, starts, rounds=rounds, seed=seed)  # type: ignore[arg-type]
-        single = landscape.with_domains(1).fit(np.zeros(codes.size, dtype=np.int64), rounds=1).neg_elbo
+        single = landscape.of_single_domain()
         places = landscape.places.coordinates
         nearest = cKDTree(places[is_known]).query(places)[1]
         full = codes[is_known][nearest]  # spots without a label have that of the nearest with one

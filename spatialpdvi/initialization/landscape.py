@@ -46,7 +46,7 @@ _SMALLEST_SHARE = 0.15  # of the spots of an average domain
 _PRICE = 0.05  # of a domain, as a part of what domains explain; the highest that `--k auto` asks
 _LITTLE = 0.1  # nats a spot that domains explain; with less, F does not tell how many there are
 # Nats a spot by which F may be behind after so many rounds and still win. Where fits with more domains come first, one
-# that lacks more than another never wins: of 1,751 on four sections that did so after eight rounds, three found them
+# that lacks more never wins: of 1,751 on four sections that did so after eight rounds, three found their domains again
 _BEHIND = {8: np.inf, 16: 0.012, 41: 0.003}
 _NONE = (np.inf, np.inf)  # the rank of a fit that any is better than
 
@@ -254,11 +254,14 @@ class Landscape:
         They explain the difference between its F and that of a single domain. Where this is little, the price is
         infinite, since F alone would hardly keep any domain.
         """
-        single = self.with_domains(1).fit(np.zeros(self.n, dtype=np.int64), rounds=1)
-        explained = single.neg_elbo - min(fit.neg_elbo for fit in fits)
+        explained = self.of_single_domain() - min(fit.neg_elbo for fit in fits)
         other = copy(self)
         other.price = _PRICE * explained if explained > _LITTLE * self.n else np.inf
         return other
+
+    def of_single_domain(self) -> float:
+        """Return F of a single domain."""
+        return self.with_domains(1).fit(np.zeros(self.n, dtype=np.int64), rounds=1).neg_elbo
 
     def with_prior_of(self, weight: float) -> Self:
         """Return the same with a prior whose weights add up to so many spots."""
