@@ -17,6 +17,7 @@ from spatialpdvi.fitting.states import covariates_of, learn_sets, number_of_stat
 from spatialpdvi.graph.build import SpatialGraph, build_graph, join_spots, layered_edges, warn_of_places
 from spatialpdvi.initialization.compositions import Sample, search_sets, start_from_composition
 from spatialpdvi.initialization.consensus import Consensus, consensus
+from spatialpdvi.initialization.landscape import lacking
 from spatialpdvi.initialization.restarts import in_unit_range, kmeans_labels, restart_labels
 from spatialpdvi.initialization.search import Found
 from spatialpdvi.initialization.start import Start, noise_rotation, start_from_labels
@@ -213,7 +214,9 @@ def compose(
             change, several = found.ended_at - found.started_at, sample is None and len(sets) > 1
             chosen, searches = (" with the states in use", f" of {len(sets)} searches") if several else ("", "")
             accepted = f", {found.n_accepted} of {found.n_proposed} proposals{searches} accepted"
-            stage.note(f"F {change:+.1f} nats{chosen}{accepted if found.n_proposed else ''}")
+            n_lacking = lacking(start.labels, k)
+            given_up = f", {n_lacking} of {k} domains left with few spots or none" if n_lacking else ""
+            stage.note(f"F {change:+.1f} nats{chosen}{accepted if found.n_proposed else ''}{given_up}")
     states = sets[best]
     return initialization._replace(
         start=start, fitted=states.features, rotation=states.rotation, states=states, edges=edges[best], searched=found

@@ -61,6 +61,18 @@ def test_what_is_written_fits_together(fitted):
     assert result.scores["ari"] > 0.95
 
 
+def test_domains_that_a_search_gives_up_are_said(fitted, tmp_path, capsys):
+    """The section has four; a fifth has no spots, which is told beside what the search did."""
+    folder, _ = fitted
+    with pytest.warns(InputWarning, match=r"^Only 4 of 5 domains have spots; "):
+        fit_file(folder / "section.h5ad", FitOptions(**{**FAST, "k": 5}), output=tmp_path / "five.h5ad", progress=True)
+    (shown,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("search:")]
+    assert shown.endswith(", 1 of 5 domains left with few spots or none")
+    fit_file(folder / "section.h5ad", FitOptions(**FAST), output=tmp_path / "four.h5ad", progress=True)
+    (shown,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("search:")]
+    assert "domains" not in shown
+
+
 def test_flow_directions_are_found_when_they_are_asked_for(fitted, monkeypatch):
     folder, saved = fitted
     found = []
