@@ -20,7 +20,7 @@ from spatialpdvi.io.formats import streaming
 from spatialpdvi.io.formats.sources import AnnDataSource
 from spatialpdvi.io.results.expression import read_genes
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.marker_genes import COLUMNS, marker_genes, rank_markers
+from spatialpdvi.marker_genes import COLUMNS, expression_tenths, marker_genes, rank_markers
 
 
 def make_counts(n=300, genes=40, k=3, seed=0):
@@ -408,3 +408,18 @@ def test_a_gene_without_another_name_keeps_its_own(toy_section):
     known = fits.var["symbol"]
     assert other["gene"].tolist() == [gene if pd.isna(known[gene]) else known[gene] for gene in own["gene"]]
     assert own["gene"].isin(fits.var_names[1::2]).any()
+
+
+def test_tenths_of_counts_in_blocks_are_those_of_the_matrix():
+    counts, _ = make_counts()
+    genes = np.array([2, 0])
+    dense = counts.toarray().astype(np.float64)
+    expected = np.rint(10 * np.log1p(1e4 * dense / dense.sum(axis=1, keepdims=True)))[:, genes]
+    for rows in (counts, Cut(counts, 70)):
+        np.testing.assert_array_equal(expression_tenths(rows, genes), expected)
+
+
+def test_two_spots_inside_and_two_outside_are_enough():
+    counts = sp.csr_matrix(np.array([[9, 1], [8, 1], [1, 9], [1, 8]], dtype=np.float32))
+    table = rank_markers(counts, names(2), pd.Categorical(list("aabb")))
+    assert list(zip(table["domain"], table["gene"], strict=True)) == [("a", "gene0"), ("b", "gene1")]

@@ -176,6 +176,8 @@ def test_an_option_that_there_is_not_is_refused(adata):
         (lambda: spv.fit_file("a.h5ad", k=3, progres=True), "fit_file", "progres", r" The closest is 'progress'\."),
         (lambda: spv.predict(adata, model="a", maks="b"), "predict", "maks", r" The closest is 'mask'\."),
         (lambda: spv.tl.domains(adata, 3, library="b"), "domains", "library", r" The closest is 'library_key'\."),
+        (lambda: spv.fit(adata, n_clusters=3), "fit", "n_clusters", r" It is called 'k' here\."),
+        (lambda: spv.predict(adata, model="a", use_rep="b"), "predict", "use_rep", ""),  # it has no `rep` either
     ):
         with pytest.raises(TypeError, match=told.format(name, given, near, name)):
             call()
@@ -284,6 +286,17 @@ def test_numbers_of_the_wrong_kind_are_refused_by_name(fitted, call, message):
         (lambda adata: spv.fit(adata, k=3, cluster="tcp://a:1"), r"found 'tcp://a:1'\. .*connect\('tcp://a:1'\) as"),
         (lambda adata: spv.fit(adata, k=3, cluster=object()), r"type object\. .*connect\(client\.scheduler\.address\)"),
         (lambda adata: spv.fit_file(adata, k=3), "the path of a file, found an object of type AnnData"),
+        (
+            lambda adata: spv.bin_file(adata, "a.h5ad"),
+            "^Expected `path` to be the path of a file, found an object of type",
+        ),
+        (spv.pp.bin, "^Expected `path` to be the path of a file, found an object of type AnnData"),
+        (lambda _: spv.Checkpoint(5), r"^Expected `folder` to be the path of a file, found an object of type int\.$"),
+        (
+            lambda adata: spv.write_domain_table(adata.obs, "a.csv"),
+            "^Expected a list of files, found an object of type D",
+        ),
+        (spv.report_files, "^Expected a list of files, found an object of type AnnData"),
         (lambda adata: spv.pl.domains(adata, ax=np.array([None])), "`ax` to be axes of matplotlib, found .* ndarray"),
         (
             lambda adata: spv.plot_section(np.eye(2), ["a", "b"], colours=["red", "blue"]),

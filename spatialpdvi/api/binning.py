@@ -69,9 +69,10 @@ def bin_file(
     True
     """
     from spatialpdvi.binning import bin_to_file
+    from spatialpdvi.io.storage.paths import locate
 
     return bin_to_file(
-        Path(path),
+        locate(path, option="path").path,
         Path(output),
         bin_size=bin_size,
         cell_bin=cell_bin,

@@ -63,9 +63,10 @@ def checked_fit(location: Location, counts: AnyPath | None, keys: Keys, *, store
 
 def fitted_files(paths: Sequence[AnyPath]) -> list[Location]:
     """Return the locations of fitted files, of which there must be at least one."""
-    if not paths:
+    files = locate_all(paths)
+    if not files:
         raise InputError("at least one fitted file", "none", "Give the path of one.")
-    return locate_all(paths)
+    return files
 
 
 @contextmanager

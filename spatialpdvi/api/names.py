@@ -30,7 +30,7 @@ def read_names(path: str | Path) -> dict[str, str]:
     location = locate(path, option="names")
     try:
         with location.path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file, skipinitialspace=True) if row] or [[]]
+            lines = [[value.strip() for value in row] for row in csv.reader(file, skipinitialspace=True) if row]
     except OSError as error:
         # asked only now, because a pipe can be read
         if os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises where a name is too long
@@ -41,12 +41,15 @@ def read_names(path: str | Path) -> dict[str, str]:
     except (ValueError, csv.Error) as error:
         found = f"{str(path)!r}, which cannot be read ({reason_of(error)})"
         raise InputError(_EXPECTED, found, option="names") from error
+    header, *rows = lines or [[]]
     if not {"domain", "name"} <= set(header):
         raise InputError(
             f"the columns domain and name in {str(path)!r}",
             f"columns: {list_keys(header)}",
             "The first line names the columns: domain,name.",
         )
+    if not rows:
+        raise InputError(f"a line for each domain to rename in {str(path)!r}", "only that of the columns' names")
     names: dict[str, str] = {}
     for row in rows:
         if any(row[len(header) :]) or len(row) < len(header):

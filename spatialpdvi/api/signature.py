@@ -15,6 +15,7 @@ from spatialpdvi.options.fit import FitOptions
 __all__ = ["spell_out"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_ELSEWHERE = {"n_clusters": "k", "n_domains": "k", "random_state": "seed", "use_rep": "rep"}  # in other tools
 _ENTRY = r"^( *){}\n(?:\1 +\S.*\n)+"  # of a parameter, in a docstring
 
 
@@ -54,7 +55,10 @@ def spell_out(*, only: Collection[str] | None = None, without: Collection[str] =
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None:
                 return function(*args, **kwargs)
+            other = _ELSEWHERE.get(unknown)
             near = "".join(f" The closest is {name!r}." for name in get_close_matches(unknown, known, n=1))
+            if other in known:
+                near = f" It is called {other!r} here."
             name = function.__name__
             msg = f"{name}() has no option {unknown!r}.{near} All options are in its docstring: help({name})."
             raise TypeError(msg)

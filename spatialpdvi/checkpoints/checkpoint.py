@@ -18,6 +18,7 @@ from spatialpdvi.errors import InputError, InputWarning, ResourceError, option
 from spatialpdvi.io.storage.archive import read_archive, write_archive
 from spatialpdvi.io.storage.disk import disk_error
 from spatialpdvi.io.storage.outputs import check_writable
+from spatialpdvi.io.storage.paths import locate
 from spatialpdvi.io.storage.temporary import remove_abandoned
 from spatialpdvi.options.fit import FitOptions
 from spatialpdvi.runtime.progress import Progress
@@ -59,7 +60,7 @@ class Checkpoint:
     def __init__(self, folder: str | Path, *, every: int = EVERY, resume: bool = False, keep: bool = False) -> None:
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise InputError("a whole number of at least 1", repr(every), option="every")
-        self.folder = Path(folder)
+        self.folder = locate(folder, option="folder").path
         self.every = int(every)
         self.resume = resume
         self.keep = keep

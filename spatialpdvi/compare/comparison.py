@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spatialpdvi.compare.bench import Bench
-from spatialpdvi.compare.plan import ComparisonPlan
+from spatialpdvi.compare.plan import SHARED, ComparisonPlan
 from spatialpdvi.compare.runs import COARSE, FINE, Run, Tuning, has_step, run_solver, search_step
 from spatialpdvi.compare.store import Store, check_folder, identify
 from spatialpdvi.compare.summary import markdown, summarise
@@ -115,11 +115,10 @@ def _public(run: Run) -> dict[str, Any]:
 
 def _params(path: str | Path, plan: ComparisonPlan, section: Section) -> dict[str, Any]:
     """Return all options that are set, and facts about the section."""
-    unused = {"seed", "solver", "key_added", "save_graph"}
-    options = {name: value for name, value in plan.options.__dict__.items() if value is not None and name not in unused}
+    options = {name: getattr(plan.options, name) for name in SHARED}
     return {
         "input": str(path),
-        **options,
+        **{name: value for name, value in options.items() if value is not None},
         "solvers": list(plan.solvers),
         "seeds": list(range(plan.n_seeds)),
         "tune_epochs": plan.tune_epochs,

@@ -20,6 +20,7 @@ from typing import Any
 from spatialpdvi.distributed import worker
 from spatialpdvi.engines import PatchesLostError
 from spatialpdvi.errors import InputError, ResourceError, missing_package, option
+from spatialpdvi.options.validation import read_kind
 
 __all__ = ["Cluster", "connect"]
 
@@ -262,7 +263,7 @@ def connect(where: str) -> Iterator[Cluster]:
     """
     if find_spec("distributed") is None:
         raise missing_package("dask[distributed]", "for a Dask cluster", "'spatialpdvi[dask]'")
-    local = re.fullmatch(r"local:(\d+)", where)
+    local = re.fullmatch(r"local:(\d+)", read_kind("where", where, str))
     with _quiet():
         if local:
             with _start(int(local[1]), where) as cluster, _quiet_when_stopped():

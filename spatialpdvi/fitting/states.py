@@ -7,6 +7,7 @@ import numpy as np
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.features.build import COMPONENTS, RawFeatures
+from spatialpdvi.features.projection import learn_limit
 from spatialpdvi.features.trends import Covariates, spot_covariates
 from spatialpdvi.initialization.states import (
     States,
@@ -175,7 +176,8 @@ def _deciding_mixtures(features: np.ndarray, settings: StateSettings, seeds: Seq
 
 def _mixtures(features: np.ndarray, settings: StateSettings, seeds: Sequence[int]) -> list[States]:
     """One set of states for each seed, each a mixture that is learnt on one thread."""
-    return on_threads(lambda seed: learn_states(features, settings.n_states, seed=int(seed)), seeds)
+    limit = learn_limit(features)
+    return on_threads(lambda seed: learn_states(features, settings.n_states, seed=int(seed), limit=limit), seeds)
 
 
 def _drift(sets: Sequence[States], covariates: Covariates, settings: StateSettings) -> np.ndarray:

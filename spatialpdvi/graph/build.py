@@ -77,6 +77,8 @@ def build_graph(
             weights = weigh_edges(pattern, xy, borders.normals, features=features, tau=settings.tau, beta=settings.beta)
         n_patches = settings.n_patches or default_n_patches(xy.shape[0], settings.batch_patches or 1)
         patching = make_patches(xy, weights, n_patches, keep_cross_edges=settings.cross_patch_edges, samples=samples)
+        if settings.beta > 0.0 and not settings.cross_patch_edges:
+            _warn_of_patches(pattern, patching)
         n_across = None
         if settings.across_sections:
             n_across = _count_across(section, patching.graph) if settings.beta > 0.0 else 0
@@ -219,6 +221,8 @@ def _within_samples(graph: sp.csr_matrix, codes: np.ndarray) -> sp.csr_matrix:
 
 def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.ndarray], advice: str) -> None:
     lonely = np.diff(pattern.indptr) == 0
+    if len(samples) > 1:  # those that are a section of their own were warned of when they were read
+        lonely[[spots[0] for spots in samples if spots.size == 1]] = False
     isolated = int(lonely.sum())
     if not isolated:
         return
@@ -233,10 +237,27 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
         )
         warnings.warn(InputWarning(text), stacklevel=2)
         return
+    if xy.shape[0] == 1:
+        warnings.warn(
+            InputWarning("A single spot has no neighbour; its domain follows from its features alone."), stacklevel=2
+        )
+        return
     text = "1 spot has no neighbour; its domain follows from its features alone. To join it, "
     if isolated > 1:
         text = f"{isolated:,} spots have no neighbour; their domains follow from their features alone. To join them, "
     warnings.warn(InputWarning(f"{text}{advice}."), stacklevel=2)
+
+
+def _warn_of_patches(pattern: sp.csr_matrix, patching: Patching) -> None:
+    """Warn where the neighbours of most spots are all in other patches, to which no edges are kept."""
+    n, n_alone = pattern.shape[0], int((np.diff(patching.graph.indptr) == 0).sum())
+    if n_alone > n / 2 > int((np.diff(pattern.indptr) == 0).sum()):
+        text = (
+            f"{n_alone:,} of {n:,} spots have no neighbour in their patch, so that their domains follow "
+            f"from their features alone. Lower {option('n_patches')}, or keep edges between patches "
+            f"with {option('cross_patch_edges', True)}."
+        )
+        warnings.warn(InputWarning(text), stacklevel=2)
 
 
 def _warn_of_numbered_planes(coordinates: np.ndarray) -> None:

@@ -7,7 +7,7 @@ all clusters share, and the covariance follows from the means,
     log p(x, k) = log w_k + m_k^T P x - 1/2 m_k^T P m_k + c(x)          sum_ik gamma_ik (x_i - m_k)(x_i - m_k)^T
                                                                             = sum_i x_i x_i^T - sum_k N_k m_k m_k^T
 
-A fit of a small section makes dozens of these. Nothing here may know what the features mean.
+A fit of a small section makes hundreds of these. Nothing here may know what the features mean.
 """
 
 from typing import NamedTuple

@@ -146,7 +146,9 @@ class Landscape:
         return self.places.smooth_functions[self.order]
 
     def without_domains(self, rows: slice) -> np.ndarray:
-        """Return what `responsibility` has in some rows, without making the others."""
+        """Return what `responsibility` has in some rows, without making the others; not to be written to."""
+        if "responsibility" in self.__dict__:
+            return self.responsibility[rows]
         return posterior_without_domains(self.states.relative[rows], self._share)
 
     def varied(self, fit: Fit) -> float:

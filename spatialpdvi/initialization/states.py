@@ -62,9 +62,18 @@ class States(NamedTuple):
     lam: PottsGlobals  # m and rho (C, d)
     hyperparameters: Hyperparameters
     share: np.ndarray  # (C,) of the section's spots
-    distance: np.ndarray  # (n,) of spots to the nearest state, in noise sd, as they are without being drawn in
+    given: np.ndarray  # (n, d) what the states were learnt from, with far spots where they are
     ambiguity: float  # the part of the uncertainty about a spot's state that its features leave, in [0, 1]
     detrended: float = 0.0  # the part of the variance within states that trends explained, and that was removed
+
+    @property
+    def distance(self) -> np.ndarray:
+        """That of each spot (n,) to the nearest state, in noise sd, where far spots are not drawn in."""
+        distance = np.empty(self.given.shape[0])
+        for rows in slices(distance.size):
+            placed = (self.given[rows] - self.limit.centre) @ self.rotation
+            distance[rows] = nearest_domain(placed, self.lam, self.hyperparameters)
+        return distance
 
 
 def ambiguity(sets: Sequence[States]) -> float:
@@ -145,7 +154,7 @@ def why_unfit(
     return "" if told >= _LEAST_TOLD else f"a spot's state tells {told:.2f} nats of those of its neighbours"
 
 
-def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
+def learn_states(features: np.ndarray, n_states: int, *, seed: int, limit: OutlierLimit | None = None) -> States:
     """Learn states as a Gaussian mixture with one common ("tied") covariance.
 
     Spots far from all others would each become a state of their own, and leave none for the tissue. They are drawn in
@@ -160,8 +169,10 @@ def learn_states(features: np.ndarray, n_states: int, *, seed: int) -> States:
         C.
     seed
         Of the mixture and of the spots that it is learnt from.
+    limit
+        From `learn_limit` of the features, where several mixtures of them are learnt; by default it is determined.
     """
-    limit = learn_limit(features)
+    limit = limit or learn_limit(features)
     some = limit.apply(subset(features, seed))
     return _states(features, limit, fit_mixture(some, n_states, seed=seed, ridge=_ridge(some)), some)
 
@@ -290,11 +301,10 @@ def _states(features: np.ndarray, limit: OutlierLimit, mixture: Mixture, some: n
     spread = np.sqrt(np.maximum(share @ (means - centre) ** 2, 1e-6))
     hyperparameters = Hyperparameters(np.ones(centre.size), spread, centre)
     lam = PottsGlobals(means, log_variance(features.shape[0] * share, hyperparameters))
-    fitted, distance = np.empty(features.shape, dtype=np.float32), np.empty(features.shape[0])
+    fitted = np.empty(features.shape, dtype=np.float32)
     for rows in slices(features.shape[0]):
         fitted[rows] = limit.apply(features[rows]) @ rotation
-        distance[rows] = nearest_domain((features[rows] - limit.centre) @ rotation, lam, hyperparameters)
-    return States(fitted, limit, rotation, lam, hyperparameters, share, distance, _ambiguity(mixture, some))
+    return States(fitted, limit, rotation, lam, hyperparameters, share, features, _ambiguity(mixture, some))
 
 
 def _ridge(x: np.ndarray) -> float:

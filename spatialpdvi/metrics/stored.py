@@ -14,9 +14,9 @@ __all__ = ["measured_calibration", "scores_of_file", "scores_of_section", "score
 
 
 def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
-    """Return the scores of the spots of a stored result where these are a selection of those that were fitted.
+    """Return the scores of the spots of a stored result where those that the fit has stored are about others.
 
-    Those that the fit has stored are of all. Returns None where all spots are there.
+    They are of all spots that were fitted, in the domains of the fit. Returns None where all of these are there.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ def scores_of_spots(fitted: Fitted) -> dict[str, Any] | None:
     whole = {stored.get("n_spots"), fitted.summary["scores"].get("n_spots")}
     if files_of_fit(fitted.summary):
         whole |= set(np.atleast_1d(stored["samples"].get("n_spots", ())).tolist())
-    return None if whole & {n, None} or fitted.coordinates is None else _scores_of_stored(fitted, fitted.coordinates)
+    holds = whole & {n, None} and not fitted.n_moved
+    return None if holds or fitted.coordinates is None else _scores_of_stored(fitted, fitted.coordinates)
 
 
 def shown_scores(fitted: Fitted) -> Mapping[str, Any]:

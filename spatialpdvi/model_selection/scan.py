@@ -38,7 +38,7 @@ from spatialpdvi.options.k_range import AUTO, candidates
 from spatialpdvi.options.stages import FeatureSettings, GraphSettings, SmoothingSettings, StateSettings
 from spatialpdvi.options.states import n_state_sets
 from spatialpdvi.runtime.progress import Progress, Stage
-from spatialpdvi.runtime.threads import single_threaded
+from spatialpdvi.runtime.threads import on_threads, single_threaded
 
 if TYPE_CHECKING:
     from spatialpdvi.distributed import Cluster
@@ -113,9 +113,9 @@ def scan_domains(section: Section, options: FitOptions, raw: RawFeatures, progre
     """Look at every number of domains that ``options.k`` stands for, and recommend one.
 
     Where domains are compositions of states, the evidence for each number decides (`spatialpdvi.model_selection.
-    evidence`). Elsewhere, and where that evidence is weak, the section is fitted with each number, as ``k`` of that
-    number does with fewer restarts, and the number of domains that halves of the data share decides. The features are
-    made once for all numbers.
+    evidence`). Elsewhere, and where that evidence is weak, the section is fitted with each number of domains with mean
+    profiles, from fewer restarts than a fit has, and the number of domains that halves of the data share decides. The
+    features are made once for all numbers.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def _scan_states(
         if not sets:
             break
         with progress.stage("scan") as stage:
-            table, strength = _evidence(section, options, counts, sets, stage)
+            table, strength = _evidence(section, options, counts, sets)
             if strength < _WEAKEST:
                 weak = f"The evidence for domains is weak ({strength:.2f} nats a spot), so halves of the data decide."
                 stage.note(weak)
@@ -196,18 +196,19 @@ def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -
 
 
 def _evidence(
-    section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
+    section: Section, options: FitOptions, counts: range, sets: Sequence[States]
 ) -> tuple[dict[str, np.ndarray], float]:
     """The table of a section whose domains are compositions of states, and the evidence in nats a spot."""
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
     apart = section.coordinates_apart(across=settings.across_sections)
-    of_sets: list[list[Level]] = []
+
+    def of_set(states: States) -> list[Level]:
+        edges = layered_edges(section, states.features, pattern, settings)
+        return levels(states, apart, edges, counts[-1], seed=options.seed)[1]
+
     with single_threaded():
-        for states in sets:
-            stage.advance(len(of_sets), len(sets))
-            edges = layered_edges(section, states.features, pattern, settings)
-            of_sets.append(levels(states, apart, edges, counts[-1], seed=options.seed)[1])
+        of_sets = on_threads(of_set, sets)
     return _measured(of_sets, counts), float(np.mean([strength_of_evidence(found) for found in of_sets]))
 
 

@@ -54,6 +54,8 @@ class Replication:
 
     def __init__(self, section: Section, raw: RawFeatures, settings: FeatureSettings, *, across: bool) -> None:
         self._section, self._raw, self._seed = section, raw, settings.seed
+        # of the splits: neighbouring seeds of a scan must not share any
+        self._seeds = np.random.default_rng(settings.seed).integers(2**32, size=_SPLITS)
         self._blocks = section.neighbourhood_groups(across=across)
         self._compared = some_rows(np.arange(section.coordinates.shape[0]), settings.seed, _COMPARED)
         self._genes = [] if raw.scaled is None else self._split_genes(raw.scaled, settings)
@@ -95,13 +97,13 @@ class Replication:
         """Halves averaged as near as a fit averages, which are noisier, or every other time as precisely and wider."""
         if split % 2:
             scales = [2 * scale for scale in scales]
-        x, xy, seed = self._raw.components, self._section.coordinates, self._seed + split
+        x, xy, seed = self._raw.components, self._section.coordinates, int(self._seeds[split])
         by_scale = [spot_halves(x, xy, scale, samples=self._blocks, seed=seed) for scale in scales]
         return self._sampled([half.first for half in by_scale]), self._sampled([half.second for half in by_scale])
 
     def _split_genes(self, scaled: np.ndarray | sp.csr_matrix, settings: FeatureSettings) -> list[Halves]:
         width, samples = self._raw.components.shape[1], self._section.spots_of_samples()
-        split = [gene_halves(scaled, width, seed=self._seed + i) for i in range(_GENE_SPLITS)]
+        split = [gene_halves(scaled, width, seed=int(seed)) for seed in self._seeds[:_GENE_SPLITS]]
         return [
             Halves(*(correct_sections(half, samples, method=settings.correct, seed=settings.seed) for half in halves))
             for halves in split

@@ -368,7 +368,9 @@ class FitOptions:
             raise InputError(
                 f"at least 1 with {option('states')}",
                 "0",
-                "States are learnt from principal components. Leave one of the two out.",
+                "States are learnt from principal components. 0 fits the genes themselves, as "
+                f"{option('preset', 'paper')} does: give a number, such as {option('n_pcs', 15)}, or "
+                f"leave {option('states')} out.",
                 option="n_pcs",
             )
         advice = "Choose another {}, or at least one principal component."

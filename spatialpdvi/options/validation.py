@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import Field
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -117,7 +118,12 @@ def _shown(value: Any) -> str:
 
 
 def listed(values: Any) -> tuple[Any, ...]:
-    """Return the names, or the pairs, that were given; one text is one of them, and not its letters."""
+    """Return the names, or the pairs, that were given; one text is one of them, and not its letters.
+
+    Those of a set, which has no order, are sorted.
+    """
+    if isinstance(values, AbstractSet):
+        return tuple(sorted(values))
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
 
 

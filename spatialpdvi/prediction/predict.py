@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spatialpdvi.engines import LocalEngine
-from spatialpdvi.errors import InputError, InputWarning, list_keys, option
+from spatialpdvi.errors import InputError, InputWarning, list_keys, option, own_names
 from spatialpdvi.features.correction import centre_samples
 from spatialpdvi.features.projection import GeneProjection
 from spatialpdvi.features.smoothing import neighbor_averages
@@ -61,6 +61,10 @@ _REASONS = {
 }
 
 
+# a model says itself what it was fitted on
+_OF_A_MODEL = {f", or features with {option('rep')}": None}
+
+
 class _PosteriorRule(StopRule):
     """The stop rule with fixed globals, which need not be stationary for this section."""
 
@@ -97,6 +101,7 @@ def predict_options(model: Model, *, correct: str | None = None, **own: Any) -> 
     return model.fit_options(**own, **({} if correct is None else {"correct": correct}))
 
 
+@own_names(_OF_A_MODEL)
 def read_new(source: Source, model: Model, options: FitOptions) -> Section:
     """Read and check a section to be predicted.
 
@@ -115,6 +120,7 @@ def read_new(source: Source, model: Model, options: FitOptions) -> Section:
     return read_inputs(source, options, selects_genes=False)  # the model has its genes
 
 
+@own_names(_OF_A_MODEL)
 def predict_section(section: Section, model: Model, options: FitOptions, progress: Progress) -> FitResult:
     """Find the domains of a model in a section; they are in the order of the model.
 

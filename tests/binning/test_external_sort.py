@@ -64,3 +64,12 @@ def test_sums_beyond_the_type_of_the_result_are_refused(tmp_path):
 def test_memory_is_divided_by_what_a_record_takes():
     assert module.records_within(64 * 10**6) == 10**6
     assert module.records_within(1) == 1 << 16
+
+
+def test_records_that_are_added_up_are_counted_once(tmp_path):
+    """Their number says how much room the result needs on the disk."""
+    runs = Runs(tmp_path, most=100)
+    for _ in range(10):
+        runs.add(np.arange(40, dtype=np.uint64), np.zeros(40, np.int64), np.ones(40, np.int64))
+        assert 40 <= runs.n_records <= 100
+    assert set(_result(runs, 1).values()) == {10}

@@ -1,6 +1,9 @@
 """A fit that was stopped goes on to the same result; what is not of this fit is refused, what is damaged is told."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import anndata
@@ -16,7 +19,9 @@ from spatialpdvi.errors import NotConvergedWarning, ResourceError
 from spatialpdvi.graph.neighbors import mutual_knn
 from spatialpdvi.io.results import writing
 from spatialpdvi.io.storage.archive import read_archive, write_archive
+from spatialpdvi.io.storage.temporary import hidden_name
 from spatialpdvi.runtime.progress import Progress
+from spatialpdvi.version import library_versions
 
 
 class Heard(Progress):
@@ -484,3 +489,38 @@ def test_every_option_is_told_or_changes_no_bit():
     silent = {name for name in FitOptions(k=2).__dict__ if name not in told}
     assert silent == {"key_added", "save_graph", "memory", "max_epochs"}
     assert "max_epochs" in identify(FitOptions(k=2, restarts="best"), versions)
+
+
+def test_what_a_kill_has_left_beside_the_checkpoint_goes_with_it(tmp_path):
+    """The fit may have ended before it wrote another checkpoint, which would have removed it."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True
+    )
+    left = hidden_name(folder)
+    left.with_name(left.name.replace(f"-{os.getpid()}-", f"-{int(ended.stdout)}-")).write_text("half")
+    assert Checkpoint(folder).close()
+    assert not folder.exists()
+
+
+def test_epochs_are_what_is_kept_where_the_restarts_have_to_be_made_again(options, folder):
+    """Their file may have been lost; what is told is how far the fit had come."""
+    kept = Checkpoint(folder, every=1)
+    kept.open(options(), library_versions(), Progress())
+    restarts = (np.zeros((6, 2)),), (np.arange(6) % 2,)
+    kept.save_restarts(*restarts)
+    assert kept.saved == "the restarts"
+    kept.after_epoch(1, lambda: 1.0)
+    kept.save_restarts(*restarts)
+    assert kept.saved == "epoch 1"
+
+
+@pytest.mark.cli
+def test_a_checkpoint_that_was_kept_for_more_epochs_is_removed_after_them(section, options, folder, tmp_path):
+    kept = Checkpoint(folder, every=2, resume=True)
+    with pytest.warns(NotConvergedWarning):
+        fit_file(section, options(max_epochs=5), output=tmp_path / "out.h5ad", checkpoint=kept)
+    assert folder.exists()
+    assert fit_file(section, options(), output=tmp_path / "out.h5ad", checkpoint=kept).certificate.converged
+    assert not folder.exists()

@@ -324,3 +324,14 @@ def test_the_preset_of_the_paper_tunes_one_constant_step_for_p2d_vi(toy_file, tm
     with pytest.warns(NotConvergedWarning):
         fit = fit_file(toy_file, preset_options("paper", k=4, **options), output=tmp_path / "fit.h5ad")
     assert run["trace"]["neg_elbo"] == fit.trace["neg_elbo"].tolist()
+
+
+def test_domains_are_kept_of_the_first_seed_alone_and_no_options_are_told_that_a_comparison_has_not(toy_file, tmp_path):
+    _run(toy_file, *FAST, "--max-epochs", "2", "--solvers", "cavi", "-o", tmp_path / "out")
+    first, second = (
+        json.loads((tmp_path / "out" / "runs" / f"cavi.seed{seed}.json").read_text())["result"]["domains"]
+        for seed in (0, 1)
+    )
+    assert len(first) == anndata.read_h5ad(toy_file).n_obs
+    assert second is None
+    assert not {"solver", "seed", "key_added", "save_graph"} & set(_content(tmp_path / "out")["params"])

@@ -243,6 +243,7 @@ LOCAL = r"Give local:2, for example\."
         ("local", rf"^Expected the Dask cluster to be local:N .*, found 'local'\. {LOCAL}$"),
         ("local:0", rf"^Expected a Dask cluster local:N with at least one worker, found 'local:0'\. {LOCAL}$"),
         ("127.0.0.1:8786", rf"^Expected the Dask cluster to be local:N .*, found '127\.0\.0\.1:8786'\. {LOCAL}$"),
+        (3, r"^Expected `where` to be text, found 3\.$"),
         ("nothing.json", r"^Expected a scheduler file of Dask at 'nothing\.json', found FileNotFoundError: "),
         ("tcp://127.0.0.1:1", r"^Expected a Dask scheduler at 'tcp://127\.0\.0\.1:1', found .* Check its address, "),
     ],

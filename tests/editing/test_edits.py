@@ -159,6 +159,19 @@ class TestMerge:
         weights = members[0] + members[2] + a
         np.testing.assert_allclose(fitted.uns["pdvi"]["composition"][0], weights / weights.sum(), atol=1e-6)
 
+    def test_no_state_of_a_union_is_left_with_less_than_its_prior(self, fits):
+        """Posteriors are rounded when they are stored, so that a state may seem to have fewer spots than none."""
+        fitted = fits[8].copy()
+        fit = fitted.uns["pdvi"]
+        shares = np.array(fit["composition"])
+        shares[:2, 3] = 0.0
+        shares[:2] /= shares[:2].sum(axis=1, keepdims=True)
+        fitted.uns["pdvi"] = fit | {"composition": shares, "domain_mean": shares @ fit["state_mean"]}
+        spv.label(fitted, Merge(["0", "1"]))
+        united = fitted.uns["pdvi"]["composition"][0]
+        n_spots = phi_of(fitted)[:, 0].sum()
+        assert united[3] == pytest.approx(fit["prior_weight"][3] / (n_spots + fit["prior_weight"].sum()), rel=0.05)
+
     def test_unions_of_unions(self, fitted):
         spv.label(fitted, Merge(["0", "1"]))
         spv.label(fitted, Merge(["0+1", "4"]))
@@ -715,10 +728,12 @@ def test_names_are_texts(edit, message):
         ('\ufeffdomain, name\n0, "Cortex, left"\n\n1,B\n', {"0": "Cortex, left", "1": "B"}),
         ("domain,name\n0,Cortex,\n1,Liver,\n", {"0": "Cortex", "1": "Liver"}),  # as spreadsheets write them
         ("note,name,domain\nold,Gut,1\n", {"1": "Gut"}),
+        ("domain ,name\n0 ,A b \n", {"0": "A b"}),
         ("domain,name\n0,Cortex,extra\n", "2 values in each line of .*, found '0','Cortex','extra'"),
         ("domain,name\n0\n", "2 values in each line of .*, found '0'"),
         ("domain,name\n0,A\n0,B\n", "each domain once in .*, found '0' twice"),
         ("", "the columns domain and name in .*, found columns: none"),
+        ("domain,name\n", "a line for each domain to rename in .*, found only that of the columns' names"),
     ],
 )
 def test_a_table_of_names_is_read_line_by_line(tmp_path, text, names):

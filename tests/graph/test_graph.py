@@ -7,8 +7,8 @@ from conftest import plain_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spatialpdvi import FitOptions
-from spatialpdvi.graph.build import build_graph
+from spatialpdvi import FitOptions, InputWarning
+from spatialpdvi.graph.build import _count_across, build_graph
 from spatialpdvi.graph.flow import Borders, border_directions, flow_directions
 from spatialpdvi.graph.layers import layer_forms
 from spatialpdvi.graph.neighbors import median_spacing, mutual_knn, nearest_spots, order_nearest
@@ -338,8 +338,54 @@ def test_without_a_pull_spots_without_neighbours_are_not_warned_of(recwarn):
         assert len([w for w in recwarn if "no neighbour" in str(w.message)]) == n
 
 
+def test_a_spot_that_is_a_section_of_its_own_gets_no_advice_that_cannot_help(recwarn):
+    adata = plain_section(n=30)
+    adata.obs["slice"] = ["alone"] + ["rest"] * 29
+    features = np.random.default_rng(0).normal(size=(30, 3))
+    settings = GraphSettings.of(FitOptions(k=2, n_neighbors=4))
+    section = read_section(AnnDataSource(adata), sample_key="slice")
+    recwarn.clear()  # the reader has warned of it
+    build_graph(section, features, np.arange(30) % 2, settings, Progress())
+    build_graph(read_section(AnnDataSource(adata[:1].copy())), features[:1], np.zeros(1, int), settings, Progress())
+    assert [str(w.message) for w in recwarn if "neighbour" in str(w.message)] == [
+        "A single spot has no neighbour; its domain follows from its features alone."
+    ]
+
+
+@pytest.mark.parametrize("n_patches", [1, 3, 30])
+def test_most_spots_that_have_neighbours_in_other_patches_alone_are_told(n_patches, recwarn):
+    section = read_section(AnnDataSource(plain_section(n=30)))
+    features = np.random.default_rng(0).normal(size=(30, 3))
+    options = FitOptions(k=2, n_neighbors=4, n_patches=n_patches, cross_patch_edges=False)
+    graph = build_graph(section, features, np.arange(30) % 2, GraphSettings.of(options), Progress()).patching.graph
+    n_alone = int((np.diff(graph.indptr) == 0).sum())
+    assert n_alone == (30 if n_patches == 30 else 0)
+    told = [str(w.message) for w in recwarn if "in their patch" in str(w.message)]
+    text = (
+        "30 of 30 spots have no neighbour in their patch, so that their domains follow from their features alone. "
+        "Lower `n_patches`, or keep edges between patches with `cross_patch_edges=True`."
+    )
+    assert told == ([text] if n_alone else [])
+
+
 def test_a_border_is_seen_from_as_many_spots_as_are_asked_for():
     """The spot itself is one of them, so that nine of ten in a row see one spot beyond the border too few."""
     line, labels = np.column_stack([np.arange(10.0), np.zeros(10)]), np.repeat([0, 1], 5)
     assert not border_directions(line, labels, 9).any()
     np.testing.assert_allclose(np.abs(border_directions(line, labels, 10)), np.tile([1.0, 0.0, 0.0], (10, 1)))
+
+
+def test_edges_across_sections_are_few_where_few_spots_have_them():
+    """A tenth of the spots is enough however few edges that makes, and many edges of fewer spots are not."""
+    adata = plain_section(n=100)
+    adata.obs["slice"] = np.repeat(["a", "b"], 50)
+    section = read_section(AnnDataSource(adata), sample_key="slice")
+
+    def joined(pairs):
+        rows, columns = np.array(pairs).T
+        one_way = sp.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(100, 100))
+        return sp.csr_matrix(one_way + one_way.T)
+
+    assert _count_across(section, joined([(i, 50 + i) for i in range(5)])) == 5
+    with pytest.warns(InputWarning, match=r"^Only 16 of 16 edges join spots of two sections, at 8 of 100 spots"):
+        assert _count_across(section, joined([(i, 50 + j) for i in range(4) for j in range(4)])) == 16

@@ -282,3 +282,10 @@ def test_sections_on_top_are_told_by_the_column_of_the_spots_that_were_kept():
     kept = np.arange(90) >= 45
     with pytest.warns(InputWarning, match=r"by obs\['batch'\], which names 2 groups of them"):
         warn_of_sections_on_top(AnnDataSource(adata), adata.obsm["spatial"][kept], kept)
+
+
+@pytest.mark.parametrize(("n", "found"), [(19, 0), (20, 1)])
+def test_twenty_spots_are_enough_to_say_that_one_of_them_is_far(n, found) -> None:
+    places = np.column_stack([np.arange(n) % 4, np.arange(n) // 4]).astype(float)
+    places[-1] = 1e6
+    assert far_spots(places).sum() == found

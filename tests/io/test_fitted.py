@@ -47,6 +47,28 @@ def test_colours_of_labels_that_are_whole_numbers_have_their_names(fits):
     assert list(found.annotation.categories) == ["1", "2"]
 
 
+def test_domains_that_were_changed_by_hand_are_told_and_scored_anew(fits):
+    """A map of them had the scores of the fit, and the confidence of other domains, without a word."""
+    moved = fits.copy()
+    moved.obs["pdvi_domain"] = moved.obs["pdvi_domain"].where(np.arange(400) >= 30, "2")
+    n = int((moved.obs["pdvi_domain"] != fits.obs["pdvi_domain"]).sum())
+    told = rf"^{n} of 400 spots in obs\['pdvi_domain'\] of .* are in other domains than the fit gave them\. Scores are "
+    with pytest.warns(InputWarning, match=told):
+        found = read_fitted(AnnDataSource(moved), Keys())
+    assert (
+        shown_scores(found)["ari"]
+        == spv.evaluate(moved, label_key="annotation")["ari"]
+        < fits.uns["pdvi"]["scores"]["ari"]
+    )
+    united = fits.copy()
+    last = united.obs["pdvi_domain"] == "2"
+    united.obs["pdvi_domain"] = united.obs["pdvi_domain"].where(~last, "0").cat.remove_unused_categories()
+    with pytest.warns(InputWarning, match=rf"^{last.sum()} of 400 spots "):
+        assert read_fitted(AnnDataSource(united), Keys()).n_moved == last.sum()
+    del united.obsm["pdvi_posterior"]  # nothing tells
+    assert read_fitted(AnnDataSource(united), Keys()).n_moved == 0
+
+
 @pytest.mark.parametrize("given", [None, "annotation"])
 def test_known_labels_are_those_of_the_fit_unless_others_are_named(fits, given):
     fits = fits.copy()

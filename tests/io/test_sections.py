@@ -180,3 +180,12 @@ def test_some_spots_of_a_section_are_of_the_sections_that_they_lie_in():
     part = read_section(AnnDataSource(adata), sample_key="slice").of(np.arange(6))
     assert part.names_of_samples() == ["a", "b"]
     assert [spots.tolist() for spots in part.spots_of_samples()] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_joined_sections_have_the_labels_of_those_that_have_some():
+    first, second = plain_section(seed=0), plain_section(seed=1)
+    second.obs["annotation"] = list("ab" * 6)
+    joined = join_sections([read_section(AnnDataSource(part)) for part in (first, second)], ["a", "b"])
+    assert joined.label_key == "annotation"
+    assert joined.labels[:12].isna().all()
+    assert list(joined.labels[12:]) == list("ab" * 6)

@@ -192,6 +192,21 @@ def test_halves_of_genes_are_brought_together_too(aligned, monkeypatch):
     assert (first == 1.0).all()
 
 
+def test_no_two_seeds_of_a_scan_share_a_split(aligned):
+    """A seed had all but one of the splits of the seed before it, and the largest seed none of the genes."""
+    halves = []
+    for seed in (0, 1, 2**32 - 1):
+        options = FitOptions(k="3:4", n_init=1, n_top_genes=100, seed=seed)
+        section = read_inputs(AnnDataSource(aligned), options)
+        settings = FeatureSettings.of(options, n_domains=4)
+        raw = raw_features(section, settings, Progress(), keep_scaled=True)
+        replication = Replication(section, raw, settings, across=False)
+        halves += [first for first, _ in replication._genes]
+        halves += [replication._split_spots([10], split)[0][0] for split in (0, 2)]
+    of_all = [half[:, :2].tobytes() for half in halves]
+    assert len(set(of_all)) == len(of_all) == 12
+
+
 def test_counts_that_are_read_block_by_block_give_the_same_table(toy_file, tmp_path, monkeypatch):
     monkeypatch.setattr("spatialpdvi.model_selection.stability._COMPARED", 200)
     within, beyond = (

@@ -8,6 +8,7 @@ from spatialpdvi import FitOptions, InputError
 from spatialpdvi.errors import option
 from spatialpdvi.options.idle import idle_options, option_as_set
 from spatialpdvi.options.presets import PRESETS, preset_options, set_by
+from spatialpdvi.options.validation import listed
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,13 @@ def test_what_is_optional_may_be_none():
 )
 def test_options_without_effect_are_known(options, idle):
     assert idle_options(FitOptions(k=3, **options)) == idle
+
+
+def test_names_are_in_the_order_in_which_they_were_given():
+    """A set has none, and that of its elements changes from session to session."""
+    assert listed("Aqp4") == ("Aqp4",)
+    assert listed(["b", "a"]) == listed({"b": 1, "a": 2}) == ("b", "a")
+    assert listed({"b", "c", "a"}) == listed(frozenset("cab")) == ("a", "b", "c")
 
 
 def test_a_preset_is_its_options_and_given_ones_win():

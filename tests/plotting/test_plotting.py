@@ -799,3 +799,12 @@ def test_a_bin_whose_confidence_is_exactly_one_has_its_bar_in_the_last_tenth(sec
     ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in lower.patches]
     assert len(ends) == 2
     assert all(0.9 <= low < high <= 1.0 for low, high in ends)
+
+
+@pytest.mark.parametrize("n", [30, 45])
+def test_a_legend_is_no_longer_than_its_map(n):
+    figure = plot_section(lattice(40, 40), np.arange(1600) % n)
+    figure.canvas.draw()
+    axes = panels(figure)["Domains"]
+    assert len(legend_of(axes).get_texts()) == n
+    assert legend_of(axes).get_window_extent().y0 >= axes.get_window_extent().y0 - 1

@@ -2,10 +2,12 @@
 
 import json
 import warnings
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
@@ -14,6 +16,7 @@ from spatialpdvi import InputError, InputWarning, load_model, predict, predict_f
 from spatialpdvi.errors import NotConvergedWarning
 from spatialpdvi.io.section.counts import CheckedRows
 from spatialpdvi.metrics.calibration import temper
+from spatialpdvi.prediction.predict import _check_genes
 from spatialpdvi.prediction.shift import _Groups, similarity_to_model
 
 OPTIONS = {"k": 4, "n_top_genes": 100, "n_init": 2}
@@ -358,6 +361,14 @@ def test_spots_without_neighbours_lead_to_no_option_that_is_not_there(section, f
         predict(apart, model=fit.model)
 
 
+def test_counts_that_are_none_lead_to_no_option_that_is_not_there(section, fit):
+    logs = section.copy()
+    logs.X = logs.X.copy()
+    logs.X.data = np.log1p(logs.X.data)
+    with pytest.raises(InputError, match=r" Name the layer of the counts with `layer`\.$"):
+        predict(logs, model=fit.model)
+
+
 def test_a_model_of_sections_that_were_centred_centres(section):
     both = ad.concat({"a": section, "b": section.copy()}, label="slice", index_unique="-")
     model = spatialpdvi.fit(both, sample_key="slice", correct="center", states="off", **OPTIONS).model
@@ -561,3 +572,12 @@ def test_a_prediction_that_has_not_converged_is_told(section, fit, monkeypatch):
     with pytest.warns(NotConvergedWarning, match="Not converged"):
         found = predict(section.copy(), model=fit.model)
     assert not found.certificate.converged
+
+
+@pytest.mark.parametrize(("n", "told"), [(50, True), (100, False)])
+def test_a_single_gene_that_is_missing_is_told_where_it_is_more_than_a_hundredth(n, told):
+    names = np.array([f"gene{i}" for i in range(n)])
+    genes, section = SimpleNamespace(genes=names, counted=names), SimpleNamespace(gene_names=pd.Index(names[1:]))
+    words = rf"^The section lacks 1 of the model's {n} genes \(2%\); they count as 0 in every spot\."
+    with pytest.warns(InputWarning, match=words) if told else nullcontext():
+        assert _check_genes(section, genes) == 1

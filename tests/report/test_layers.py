@@ -177,3 +177,14 @@ def test_a_square_has_the_share_of_its_own_spots_with_its_label():
     assert set(columns["spots"]) == {4}
     assert {data["layers"][0]["names"][code - 1] for code in columns["domain"]} == {"most"}
     assert set(columns["share of domain"]) == {75}
+
+
+def test_long_names_of_spots_and_of_domains_are_cut(scattered):
+    """One name of each spot is on the page, and one of each domain."""
+    long = "n" * 300
+    material = _material(scattered, domains=pd.Categorical(np.where(np.arange(1000) % 2, long, "short")))
+    material = replace(material, spot_names=[f"{i:03}{long}" for i in range(1000)])
+    data = map_data(material, draw_maps(material))
+    names = _unpacked(data["names"]).decode().split("\n")
+    assert sorted(names) == [f"{i:03}{'n' * 76}…" for i in range(1000)]
+    assert f"{'n' * 199}…" in data["layers"][0]["names"]

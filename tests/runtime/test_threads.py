@@ -1,13 +1,21 @@
 """Threads that wait spin briefly at the most, whoever starts them."""
 
 import os
+import time
 
 import numba
 import numpy as np
 import pytest
 
 from spatialpdvi.kernels import dispatch as twins
-from spatialpdvi.runtime.threads import ahead, in_blocks, own_loops_on_all_threads, single_threaded
+from spatialpdvi.runtime.threads import (
+    ahead,
+    in_blocks,
+    n_threads,
+    on_threads,
+    own_loops_on_all_threads,
+    single_threaded,
+)
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -101,3 +109,33 @@ def test_what_makes_items_ahead_is_closed_where_no_more_are_wanted(monkeypatch, 
     next(items)
     items.close()
     assert closed == [True]
+
+
+def test_numba_has_its_threads_again_after_work_on_one(several_threads):
+    before = numba.get_num_threads()
+    with pytest.raises(KeyError), single_threaded():
+        raise KeyError
+    assert numba.get_num_threads() == before > 1
+
+
+@pytest.mark.parametrize("chosen", ["0", "", "two"])
+def test_a_variable_that_is_no_number_of_threads_counts_for_nothing(monkeypatch, chosen):
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    usual = n_threads()
+    monkeypatch.setenv("NUMBA_NUM_THREADS", chosen)
+    assert n_threads() == usual >= 1
+
+
+def test_no_more_tasks_are_at_work_than_may_be_at_once(monkeypatch):
+    monkeypatch.setattr("spatialpdvi.runtime.threads.n_threads", lambda: 4)
+    at_work, most = [], []
+
+    def task(number):
+        at_work.append(number)
+        most.append(len(at_work))
+        time.sleep(0.02)
+        at_work.remove(number)
+        return number
+
+    assert on_threads(task, range(8), at_once=2) == list(range(8))
+    assert max(most) <= 2

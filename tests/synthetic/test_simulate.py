@@ -450,3 +450,11 @@ def test_a_bin_with_none_around_it_keeps_its_molecules():
     leaks = [draw_cells(one, np.full((2, 4), 0.25), rng).leak for one in (tissue, apart)]
     assert leaks[0].stays.min() == 0.9
     assert (leaks[1].stays == 1.0).all()
+
+
+def test_as_many_spots_off_the_tissue_as_there_is_room_for_are_drawn():
+    arguments = {"n_spots": 60, "n_genes": 20, "k": 2, "easy": True}
+    with pytest.raises(InputError, match="spots off the tissue") as caught:
+        simulate(**arguments, background=100_000)
+    (room,) = map(int, re.findall(r"at most ([\d,]+) spots", str(caught.value).replace(",", "")))
+    assert simulate(**arguments, background=room).n_obs == 60 + room

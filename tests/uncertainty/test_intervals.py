@@ -370,3 +370,13 @@ def test_domains_in_fewer_than_five_blocks_are_named():
     found = Estimate(np.zeros((3, 1)), np.zeros((3, 3, 1)), np.array([4.0, 3.9, np.nan]), 12)
     with pytest.warns(InputWarning, match=r"below one and a half: 'b', 'c'\.$"):
         _warn_of_few(found, groups, "domain")
+
+
+def test_the_memory_that_is_given_bounds_the_counts(section, tmp_path, monkeypatch):
+    from spatialpdvi.uncertainty import intervals
+
+    section.write_h5ad(tmp_path / "s.h5ad")
+    seen, original = [], intervals.intervals_of
+    monkeypatch.setattr(intervals, "intervals_of", lambda *a: seen.append(a[2].memory) or original(*a))
+    spatialpdvi.intervals_file(tmp_path / "s.h5ad", genes=list(section.var_names[:2]), memory="1MB")
+    assert seen == [1_000_000]

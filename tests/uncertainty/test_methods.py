@@ -629,3 +629,23 @@ def test_the_bias_is_right_where_much_of_the_difference_is_chance():
     chance = np.repeat(0.3 * np.eye(4)[:, :, None], pure.shape[1], axis=2)
     expected = (((_MIXING - np.eye(4)) @ pure) ** 2).mean()
     assert _bias(means, chance, _MIXING, np.ones(4)).mean() == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(("small", "larger"), [(1, True), (2, False)])
+def test_blocks_stop_growing_where_the_median_domain_has_few_and_not_where_a_single_one_has(small, larger):
+    """Values rise across the whole section; of its three domains one, or two, lie in a corner of 25 spots."""
+    place = _lattice(40)
+    codes = np.zeros(len(place), dtype=np.int64)
+    codes[place[:, 0] >= 20] = 1
+    if small == 2:
+        codes[:] = 0
+        codes[(place >= 35).all(axis=1)] = 1
+    codes[(place < 5).all(axis=1)] = 2
+    _, size = choose_blocks(place, np.ones(len(place)), codes, 3, coordinates=place, sections=[np.arange(len(place))])
+    assert (size > 12) == larger
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(18, [18]), (19, [9, 10])])
+def test_a_piece_of_one_and_a_half_blocks_stays_whole(n, sizes):
+    place = np.column_stack([np.arange(n), np.zeros(n)])
+    assert np.bincount(spatial_blocks(place, [np.arange(n)], 12)).tolist() == sizes

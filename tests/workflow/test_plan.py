@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 
 import click
 import jsonschema
@@ -422,3 +423,21 @@ def test_the_table_has_tabs(tmp_path):
     header, line = (tmp_path / "t.tsv").read_text().splitlines()
     assert header.split("\t") == list(summary.COLUMNS)
     assert len(line.split("\t")) == len(summary.COLUMNS)
+
+
+def test_a_part_of_a_store_that_was_written_again_in_the_same_size_has_another_checkpoint(tmp_path):
+    part = tmp_path / "a.zarr" / "X" / "0"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"before")
+    made = make_plan([plan.Sample("a", str(tmp_path / "a.zarr"), {})], k=4)
+    before = made.checkpoint("a", "4", "0")
+    later = part.stat().st_mtime_ns + 10**9
+    part.write_bytes(b"after!")
+    os.utime(part, ns=(later, later))
+    assert made.checkpoint("a", "4", "0") != before
+
+
+@pytest.mark.parametrize(("ari", "spread"), [([0.5], "0.0000"), ([0.5, 0.7], "0.1414")])
+def test_two_seeds_have_a_spread_and_one_has_none(tmp_path, ari, spread):
+    (found,) = summary.summarise([_row(tmp_path, seed, own) for seed, own in enumerate(ari)])
+    assert found["ari_sd"] == spread

@@ -21,6 +21,7 @@ __all__ = [
     "RenamedError",
     "check_names",
     "check_order",
+    "count_moved",
     "given_graph",
     "read_agreement",
     "read_composition",
@@ -183,6 +184,26 @@ def check_order(source: Source, keys: Keys, codes: np.ndarray, posterior: np.nda
         )
 
 
+def count_moved(source: Source, keys: Keys, every: list[str]) -> int:
+    """Count the spots in other domains than the fit gave them; 0 where there is no posterior to tell it by.
+
+    Parameters
+    ----------
+    source, keys
+        Of the fit.
+    every
+        Names of all K domains, in the order of the fit.
+    """
+    if keys.posterior not in source.obsm_keys() or keys.confidence not in source.obs_keys():
+        return 0
+    posterior = as_table(source.obsm(keys.posterior), f"obsm[{keys.posterior!r}]")
+    confidence = source.obs(keys.confidence)
+    if posterior.shape[1] != len(every) or not pd.api.types.is_float_dtype(confidence.dtype):
+        return 0  # which is told where they are read
+    codes = np.asarray(read_domains(source, keys.domain).set_categories(every).codes, dtype=np.int64)
+    return int(_of_others(posterior, codes, confidence.to_numpy()).sum())
+
+
 class RenamedError(InputError):
     """What is stored of the domains is under names that they no longer have."""
 
@@ -206,7 +227,7 @@ def check_names(source: Source, keys: Keys, key: str) -> None:
         whole = [
             every for every in (*lists, with_lost(names, k, summary)) if len(every) == k and set(names) < set(every)
         ]
-        have_moved = not whole or _have_moved(source, keys, whole[0])
+        have_moved = not whole or count_moved(source, keys, whole[0]) > 0
     for listed in lists:
         known = [name for name in listed if name in names]
         in_order = known == [name for name in names if name in known]
@@ -216,18 +237,6 @@ def check_names(source: Source, keys: Keys, key: str) -> None:
                 f"domains that were renamed, or put in another order, after it was written ({_in_order(listed)})",
                 "Compute it again. `spatialpdvi label rename` renames what is stored, too.",
             )
-
-
-def _have_moved(source: Source, keys: Keys, every: list[str]) -> bool:
-    """Whether the domains of spots are others than those with these names (K,), in the order of the fit."""
-    if keys.posterior not in source.obsm_keys() or keys.confidence not in source.obs_keys():
-        return False
-    posterior = as_table(source.obsm(keys.posterior), f"obsm[{keys.posterior!r}]")
-    confidence = source.obs(keys.confidence)
-    if posterior.shape[1] != len(every) or not pd.api.types.is_float_dtype(confidence.dtype):
-        return False  # which is told where they are read
-    codes = np.asarray(read_domains(source, keys.domain).set_categories(every).codes, dtype=np.int64)
-    return bool(_of_others(posterior, codes, confidence.to_numpy()).any())
 
 
 def _in_order(names: Sequence[str]) -> str:

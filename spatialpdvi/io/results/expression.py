@@ -133,9 +133,8 @@ def _position(gene: str, names: np.ndarray, source: Source, where: str) -> int:
     columns = source.var_keys(where)
     others = f" Columns of var with other names: {list_keys(columns)} (see {option('gene_key')})." if columns else ""
     if own.size:
-        raise InputError(
-            f"one gene called {gene!r} in the counts", f"{own.size}", f"Name it by another column.{others}"
-        )
+        advice = f"Name it by another column.{others}" if columns else "Give each gene a name of its own."
+        raise InputError(f"one gene called {gene!r} in the counts", f"{own.size}", advice)
     texts = [str(name) for name in names]
     same = [name for name in texts if name.lower() == gene.lower()]
     near = same or get_close_matches(gene, texts, n=_NEAR) or [name for name in texts if gene.lower() in name.lower()]

@@ -1,15 +1,17 @@
 """What pictures and reports need of a result."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from spatialpdvi.errors import InputWarning
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import read_share
+from spatialpdvi.io.results.arrays import count_moved, read_share
 from spatialpdvi.io.results.keys import Keys
-from spatialpdvi.io.results.names import read_colours, read_label_colours
+from spatialpdvi.io.results.names import domain_names, read_colours, read_label_colours, with_lost
 from spatialpdvi.io.results.summary import (
     check_fitted,
     label_key_of_fit,
@@ -42,6 +44,7 @@ class Fitted(NamedTuple):
     section: str | None = None  # the name of the only one, where a column names it
     label_key: str | None = None  # column of obs that holds the annotation
     label_colours: dict[str, str] | None = None  # by label, where the user stored any; they may be no valid colours
+    n_moved: int = 0  # spots in other domains than the fit gave them, which nothing that it stored is about
 
     @property
     def edits(self) -> list[str]:
@@ -101,7 +104,7 @@ def read_fitted(
     Raises
     ------
     InputError
-        Where there is no fit, or its elements have been changed.
+        Where there is no fit, or its elements have been changed. A warning where domains of spots have been.
     """
     check_fitted(source, keys)
     summary = read_summary(source, keys.uns)
@@ -125,7 +128,22 @@ def read_fitted(
         section=section,
         label_key=found_key,
         label_colours=None if found_key is None else read_label_colours(source, found_key),
+        n_moved=_moved(source, keys, summary),
     )
+
+
+def _moved(source: Source, keys: Keys, summary: dict[str, Any]) -> int:
+    """The number of spots whose domain is not that of the fit, of which a warning tells."""
+    every = with_lost(domain_names(source, keys), len(np.atleast_1d(summary.get("domain_mean", ()))), summary)
+    n_moved = count_moved(source, keys, every)
+    if n_moved:
+        text = (
+            f"{n_moved:,} of {source.n_obs:,} spots in obs[{keys.domain!r}] of {source.name} are in other domains than "
+            "the fit gave them. Scores are those of the domains that are shown, but confidences and all else that the "
+            "fit stored are about its own. `spatialpdvi label` changes both."
+        )
+        warnings.warn(InputWarning(text), stacklevel=3)
+    return n_moved
 
 
 def samples_of_fit(source: Source, summary: Any, key: str | None) -> pd.Categorical | None:

@@ -37,5 +37,6 @@ def misnamed(source: Source, group: str, key: str, name: str, *, also: Sequence[
         own = tuple(f"{fit}_" for fit in source.uns_keys() if "params" in source.uns_fields(fit))
         there = [column for column in there if not column.startswith(own)]
     found = f"{'columns' if group == 'obs' else 'keys'}: {list_keys(there)}"
-    advice = f"Name one of these with {option(name)}." if there else "Add such a column first."
+    first = f"Add such {'a column' if group == 'obs' else 'an element'} first."
+    advice = f"Name one of these with {option(name)}." if there else first
     return InputError(f"{group}[{key!r}] in {source.name}", found, advice)

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _MARKS = ("zarr.json", ".zgroup")  # files that make a folder a zarr group, in its formats 3 and 2
+_IN_MEMORY = "Functions for an object in memory have names without `_file`, or are `domain_table`."
 _TABLES = ("tables", "table")  # names of the folder of the tables; the first versions of SpatialData used the second
 
 
@@ -128,11 +129,13 @@ def locate_all(paths: Sequence[AnyPath]) -> list[Location]:
     Raises
     ------
     InputError
-        Where one path is given, and no list: the letters of a text would be taken for paths.
+        Where one path is given, and no list: the letters of a text would be taken for paths. Also for a table.
     """
     if isinstance(paths, AnyPath):
         found = repr(str(paths) if isinstance(paths, Path) else paths)
         raise InputError("a list of files", f"one, {found}", f"Give [{found}].")
+    if not isinstance(paths, Iterable) or hasattr(paths, "columns"):
+        raise InputError("a list of files", f"an object of type {type(paths).__name__}", _IN_MEMORY)
     return [locate(path) for path in paths]
 
 
@@ -208,8 +211,7 @@ def locate(path: AnyPath, *, option: str | None = None) -> Location:
     if isinstance(path, Location):
         return path
     if not isinstance(path, str | os.PathLike):
-        others = "Functions for an object in memory have names without `_file`, or are `domain_table`."
-        advice = others if option is None else ""
+        advice = _IN_MEMORY if option is None else ""
         raise InputError("the path of a file", f"an object of type {type(path).__name__}", advice, option=option)
     given, path = str(path), Path(path)
     try:
