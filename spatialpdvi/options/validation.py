@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import Field
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -122,8 +121,8 @@ def listed(values: Any) -> tuple[Any, ...]:
 
     Those of a set, which has no order, are sorted.
     """
-    if isinstance(values, AbstractSet):
-        return tuple(sorted(values))
+    if isinstance(values, set | frozenset):
+        return tuple(sorted(values, key=str))
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
 
 
