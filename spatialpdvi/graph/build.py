@@ -237,11 +237,6 @@ def _warn_of_isolated(pattern: sp.csr_matrix, xy: np.ndarray, samples: list[np.n
         )
         warnings.warn(InputWarning(text), stacklevel=2)
         return
-    if xy.shape[0] == 1:
-        warnings.warn(
-            InputWarning("A single spot has no neighbour; its domain follows from its features alone."), stacklevel=2
-        )
-        return
     text = "1 spot has no neighbour; its domain follows from its features alone. To join it, "
     if isolated > 1:
         text = f"{isolated:,} spots have no neighbour; their domains follow from their features alone. To join them, "

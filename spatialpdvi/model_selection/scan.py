@@ -163,7 +163,7 @@ def _scan_states(
         if not sets:
             break
         with progress.stage("scan") as stage:
-            table, strength = _evidence(section, options, counts, sets)
+            table, strength = _evidence(section, options, counts, sets, stage)
             if strength < _WEAKEST:
                 weak = f"The evidence for domains is weak ({strength:.2f} nats a spot), so halves of the data decide."
                 stage.note(weak)
@@ -196,16 +196,21 @@ def _ranges_of_states(section: Section, raw: RawFeatures, options: FitOptions) -
 
 
 def _evidence(
-    section: Section, options: FitOptions, counts: range, sets: Sequence[States]
+    section: Section, options: FitOptions, counts: range, sets: Sequence[States], stage: Stage
 ) -> tuple[dict[str, np.ndarray], float]:
     """The table of a section whose domains are compositions of states, and the evidence in nats a spot."""
     settings = GraphSettings.of(options)
     pattern = join_spots(section, settings)
     apart = section.coordinates_apart(across=settings.across_sections)
 
+    done: list[States] = []
+
     def of_set(states: States) -> list[Level]:
         edges = layered_edges(section, states.features, pattern, settings)
-        return levels(states, apart, edges, counts[-1], seed=options.seed)[1]
+        found = levels(states, apart, edges, counts[-1], seed=options.seed)[1]
+        done.append(states)
+        stage.advance(len(done), len(sets))
+        return found
 
     with single_threaded():
         of_sets = on_threads(of_set, sets)

@@ -62,7 +62,7 @@ def test_every_split_of_the_spots_has_its_own_seed_and_every_other_one_averages_
     replication = Replication(section, raw, SimpleNamespace(seed=5), across=False)
     assert replication.of(2, n_neighbors=8, n_components=3).net == 2.0
     assert list(splits.values()) == [[4, 8, 16], [8, 16, 32]] * 3
-    assert next(iter(splits)) == 5
+    assert list(splits) == np.random.default_rng(5).integers(2**32, size=6).tolist()
 
 
 def test_two_of_six_splits_are_of_genes_and_all_are_averaged_as_a_fit_of_that_number_is(monkeypatch):
@@ -87,7 +87,7 @@ def test_two_of_six_splits_are_of_genes_and_all_are_averaged_as_a_fit_of_that_nu
     )
     raw = SimpleNamespace(components=x, scaled=np.ones((60, 8)))
     replication = Replication(section, raw, SimpleNamespace(seed=5, correct="none"), across=False)
-    assert seeds == [(3, 5), (3, 6)]
+    assert seeds == [(3, seed) for seed in np.random.default_rng(5).integers(2**32, size=6)[:2]]
     for n_neighbors, n_components in ((4, 2), (8, 3)):
         labelled.clear()
         replication.of(2, n_neighbors=n_neighbors, n_components=n_components)

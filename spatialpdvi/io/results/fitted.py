@@ -134,8 +134,10 @@ def read_fitted(
 
 def _moved(source: Source, keys: Keys, summary: dict[str, Any]) -> int:
     """The number of spots whose domain is not that of the fit, of which a warning tells."""
-    every = with_lost(domain_names(source, keys), len(np.atleast_1d(summary.get("domain_mean", ()))), summary)
-    n_moved = count_moved(source, keys, every)
+    names, k = domain_names(source, keys), len(np.atleast_1d(summary.get("domain_mean", ())))
+    if len(names) < k and stored_params(summary).get("n_spots") != source.n_obs:
+        return 0  # which names a selection has lost is not known where some were changed
+    n_moved = count_moved(source, keys, with_lost(names, k, summary))
     if n_moved:
         text = (
             f"{n_moved:,} of {source.n_obs:,} spots in obs[{keys.domain!r}] of {source.name} are in other domains than "
