@@ -19,15 +19,16 @@ __all__ = ["Bench"]
 class Bench:
     """Prepares a section for one seed after the other.
 
-    Seeds differ in the start only, and in the edge weights that follow from it. Only the latest seed is in memory,
-    since each has its own copy of the features.
+    Seeds differ in the start, and in the edge weights that follow from it; where domains share states, in these and in
+    the features that follow from them too. Only the latest seed is in memory, since each has its own copy of the
+    features.
 
     Parameters
     ----------
     section
         The section, read and checked.
     options
-        Options of the fit. Its seed is used for the features of all seeds.
+        Options of the fit. Its seed is used for the components of all seeds.
     progress
         Shows the stages of the first seed.
     """

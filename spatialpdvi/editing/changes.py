@@ -17,7 +17,13 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import RenamedError, check_names, given_graph, stored_graph
+from spatialpdvi.io.results.arrays import (
+    RenamedError,
+    check_names,
+    given_graph,
+    stored_graph,
+    stored_neighbours,
+)
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import written_colours
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section
@@ -151,7 +157,7 @@ def _pieces(source: Source, keys: Keys, fit: StoredFit, edit: Pieces, progress: 
     domain = fit.names.index(name)
     section = fitted_section(source, fit.summary)
     features = fitted_features(source, keys, fit.summary)
-    graph = stored_graph(source, keys)
+    graph = stored_neighbours(source, keys, fit.summary)
     with progress.stage("graph"):
         if graph is None:
             settings = GraphSettings.of(_options(source, fit))

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from spatialpdvi.errors import InputError, option
@@ -17,7 +18,7 @@ _USUAL_DPI = 150
 _LEAST_DPI = 20  # with fewer dots, letters have no size
 _MOST_DPI = 2400
 _MOST_PIXELS = (1 << 16) - 1  # of a side of matplotlib's canvas
-# without the date, the same figure gives the same file
+# without the date, and with names in SVG that are not random, the same figure gives the same file
 _METADATA: dict[str, dict[str, None]] = {
     "png": {},
     "svg": {"Date": None},
@@ -64,5 +65,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int | None = 
         found = f"{dpi}" if dpi > _MOST_DPI else f"{dpi}, which makes {pixels:,.0f} pixels along a side"
         expected = f"at most {_MOST_DPI:,}, and to make at most {_MOST_PIXELS:,} pixels along a side"
         raise InputError(expected, found, f"Give {option('dpi', min(300, most))}, for example.", option="dpi")
-    with clear_errors(target), replacing(target, like=target.parent) as unfinished:
+    same_names = mpl.rc_context({"svg.hashsalt": "spatialpdvi"})
+    with clear_errors(target), replacing(target, like=target.parent) as unfinished, same_names:
         figure.savefig(unfinished, format=suffix, dpi=dpi, metadata=_METADATA[suffix])

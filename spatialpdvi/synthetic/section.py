@@ -14,7 +14,7 @@ from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.outputs import check_ending, check_writable
-from spatialpdvi.io.storage.paths import resolve
+from spatialpdvi.io.storage.paths import locate, resolve
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
@@ -80,7 +80,7 @@ def simulate(
         domains are far easier to find than those of real tissue.
     background
         Number of additional spots off the tissue, around it. They have 1 to 14 bursts of molecules each, with the
-        average expression of the section, and no annotation.
+        expression that all of the body has in common, and no annotation.
 
     Returns
     -------
@@ -141,15 +141,16 @@ def simulate_file(
         If an argument is out of its range, the path has another ending, the folder does not exist or the file cannot
         be written.
     """
-    target, progress = resolve(Path(path), option=None), progress_of(progress)
-    check_writable(target, None, as_store=target.suffix == ".zarr")
+    target, progress = locate(Path(path)), progress_of(progress)
+    resolve(target, option=None)  # raises where nothing can be written
+    check_writable(target, None, as_store=target.path.suffix == ".zarr")
     check_ending(target, None)
     with claimed(target):
         with progress.stage("simulate") as stage:
             drawn = draw_section(Simulation(**arguments))
             stage.note(f"{drawn.frame.n_obs:,} spots")
-        with progress.stage("write") as stage, clear_errors(target, option=None):
-            n_written = _write(target, drawn, stage)
+        with progress.stage("write") as stage, clear_errors(target.path, option=None):
+            n_written = _write(target.path, drawn, stage)
     return drawn.frame.n_obs, n_written
 
 

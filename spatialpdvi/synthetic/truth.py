@@ -46,7 +46,6 @@ def simulation_truth(*, n_sections: int = _SECTIONS, **arguments: Any) -> Truth:
     effect = np.diff(sources.cumulative, axis=1, prepend=0.0) * (1.0 + sources.burst)
     members = np.eye(k)[tissue.domain]
     rate = (sources.total[:n_spots, None] * sources.shares.of(everywhere)) @ effect
-    composition = members if drawn.composition is None else drawn.composition
     rng = np.random.default_rng([drawn.frame.uns["simulation"]["seed"], 1])
     bursts = np.zeros((k, len(sources.cumulative)))
     for _ in range(n_sections):
@@ -58,7 +57,7 @@ def simulation_truth(*, n_sections: int = _SECTIONS, **arguments: Any) -> Truth:
         expected_mean=_per_10_000(bursts @ effect),
         spot_rate=rate,
         cell_share=cells.share(everywhere),
-        composition=np.eye(k) if drawn.composition is None else composition,
+        composition=np.eye(k) if drawn.composition is None else drawn.composition,
     )
 
 

@@ -109,7 +109,7 @@ def choose_blocks(
     while True:
         larger = spatial_blocks(coordinates, sections, 2 * size)
         sums = block_sums(values, exposure, codes, n_groups, larger)
-        present = sums.effective()[np.bincount(codes, minlength=n_groups) > 0]
+        present = sums.effective()[sums.totals()[1] > 0]  # spots without a type have no exposure
         if np.median(present) < _FEWEST:
             return blocks, size
         grown = _variance(sums)

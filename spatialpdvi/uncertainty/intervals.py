@@ -130,7 +130,7 @@ def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: St
     if options.method in _OF_DOMAINS:
         evidence = _with_response(evidence, source, keys, stored, options)
     found = estimate(evidence, options.method, stage)
-    _warn_of_few(found, groups, options.of)
+    few = _warn_of_few(found, groups, options.of)
     k = len(groups.names)
     sums = np.zeros((k, len(genes)))
     np.add.at(sums, groups.codes, values)
@@ -139,7 +139,7 @@ def intervals_of(source: Source, keys: Keys, options: IntervalOptions, stage: St
     return Intervals(
         expression=expression_table(found, (sums, totals_of), **names),
         contrasts=contrast_table(found, pairs, **names),
-        composition=_composition(source, keys, stored, evidence, options, stage=stage),
+        composition=_composition(source, keys, stored, evidence, options, told=few, stage=stage),
         params={
             "key_added": keys.prefix,
             "of": options.of,
@@ -242,9 +242,19 @@ def _with_response(
 
 
 def _composition(
-    source: Source, keys: Keys, stored: StoredFit, evidence: Evidence, options: IntervalOptions, *, stage: Stage
+    source: Source,
+    keys: Keys,
+    stored: StoredFit,
+    evidence: Evidence,
+    options: IntervalOptions,
+    *,
+    told: np.ndarray,
+    stage: Stage,
 ) -> pd.DataFrame | None:
-    """The table of shares of types, or of states, in domains; None where there are neither."""
+    """The table of shares of types, or of states, in domains; None where there are neither.
+
+    There is a warning of domains with few blocks but for those (K,) of which one has told.
+    """
     if options.of == "state" or (options.by is None and keys.state not in source.obsm_keys()):
         return None
     if options.by is None:
@@ -259,17 +269,21 @@ def _composition(
         values[column.codes < 0] = 0.0  # a spot without a type says nothing
     shares = evidence._replace(values=values, exposure=exposure, are_shares=True)
     found = estimate(shares, options.method, stage)
+    counted = evidence.codes[(exposure > 0) & ~told[evidence.codes]]
+    groups = _Groups(stored.names, counted, evidence.posterior, evidence.calibrated)
+    _warn_of_few(found, groups, "domain", of_typed="" if options.by is None else " with their typed spots")
     return share_table(found, names=stored.names, types=types, level=options.level)
 
 
-def _warn_of_few(found: Estimate, groups: _Groups, of: str) -> None:
-    """Warn of domains that lie in too few blocks for a variance to be measured."""
+def _warn_of_few(found: Estimate, groups: _Groups, of: str, *, of_typed: str = "") -> np.ndarray:
+    """Warn of domains that lie in too few blocks for a variance to be measured, and return which (K,) do."""
     sizes = np.bincount(groups.codes, minlength=len(groups.names))
     few = (sizes > 0) & (np.isnan(found.freedom) | (found.freedom < _UNRELIABLE - 1.0))
     if few.any() and found.block_size:
         names = ", ".join(repr(name) for name, is_few in zip(groups.names, few, strict=True) if is_few)
         text = (
-            f"Some {of}s lie in fewer than {_UNRELIABLE:.0f} blocks of {found.block_size} spots, so that their "
-            f"intervals are wide, or NaN below one and a half: {names}."
+            f"Some {of}s lie{of_typed} in fewer than {_UNRELIABLE:.0f} blocks of {found.block_size} spots, so that "
+            f"their intervals are wide, or NaN below one and a half: {names}."
         )
         warnings.warn(InputWarning(text), stacklevel=4)
+    return np.asarray(few)

@@ -125,7 +125,8 @@ def _working_model(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
     squares = np.divide(evidence.values**2, t[:, None], out=np.zeros_like(evidence.values), where=t[:, None] > 0)
     filled = weight > 0
     left = squares.sum(axis=0) - (sums[filled] ** 2 / weight[filled, None]).sum(axis=0)
-    noise = np.maximum(left, 0.0) / max(1, t.size - int(filled.sum()))
+    n_observed = int((t > 0).sum())  # spots without exposure say nothing about the noise
+    noise = np.maximum(left, 0.0) / max(1, n_observed - int(filled.sum()))
     theta = evidence.ratio(sums, weight)
     return theta, noise / weight[:, None] * evidence.slope(theta) ** 2
 

@@ -463,6 +463,24 @@ class TestPieces:
         np.testing.assert_array_equal(phi[:, columns].max(axis=1), old[:, 0])
         assert ((phi[:, columns] > 0).sum(axis=1) <= 1).all()
 
+    @pytest.mark.parametrize("name", ["0", "1"])
+    def test_patches_that_a_fit_did_not_join_are_no_pieces_of_tissue(self, name):
+        """Whether the graph is stored changes neither pieces nor contacts."""
+        section, found = spv.simulate(n_spots=400, n_genes=60, k=3, seed=1, easy=True), []
+        options = {"k": 3, "n_top_genes": 60, "n_init": 1, "states": "off", "n_patches": 6}
+        for save_graph in (False, True):
+            fitted = section.copy()
+            spv.fit(fitted, **options, cross_patch_edges=False, save_graph=save_graph)
+            assert fitted.uns["pdvi"]["params"]["n_edges_dropped"] > 0
+            contacts = spv.describe(fitted).contacts["contacts"].tolist()
+            try:
+                spv.label(fitted, Pieces(name, min_spots=10))
+            except InputError as error:
+                found.append((contacts, str(error)))
+            else:
+                found.append((contacts, list(fitted.obs["pdvi_domain"])))
+        assert found[0] == found[1]
+
     def test_other_spots_are_nearest_to_a_part_of_their_own_section(self):
         """Two sections overlap, one with the domain at its left end, the other with less of it at its right end."""
         adata, spots = ad.AnnData(np.zeros((20, 1))), np.arange(20)

@@ -186,6 +186,19 @@ def test_a_domain_that_is_missing_for_another_reason_is_still_an_error(section, 
         plot_file(tmp_path / "a.h5ad")
 
 
+@pytest.mark.parametrize("options", [{"min_counts": 200}, {"min_genes": 13}, {"mask": "tissue"}])
+def test_spots_that_are_left_out_need_neither_a_place_nor_a_section(section, options):
+    """Only `auto` asks where spots are."""
+    adata = section.copy()
+    empty = np.flatnonzero(~adata.obs["tissue"])[0]
+    adata.obsm["spatial"][empty] = np.nan
+    adata.obs["slice"] = pd.Categorical(np.where(np.arange(adata.n_obs) == empty, None, "a"))
+    result = fit(adata, **FAST, **options, sample_key="slice")
+    np.testing.assert_array_equal(result.kept, section.obs["tissue"])
+    with pytest.raises(InputError, match=r"^Expected (obs\['slice'\]|obsm\['spatial'\]) "):
+        fit(adata, **FAST, min_counts="auto", sample_key="slice")
+
+
 @pytest.mark.parametrize("values", [["yes", "no"], [0.5, 1.0], [None, True]])
 def test_a_mask_of_something_else_is_refused(section, values):
     adata = section.copy()

@@ -458,3 +458,14 @@ def test_as_many_spots_off_the_tissue_as_there_is_room_for_are_drawn():
         simulate(**arguments, background=100_000)
     (room,) = map(int, re.findall(r"at most ([\d,]+) spots", str(caught.value).replace(",", "")))
     assert simulate(**arguments, background=room).n_obs == 60 + room
+
+
+@pytest.mark.parametrize(("name", "leads_to"), [("a.zarr", "store"), ("b.h5ad", "data.bin")])
+def test_a_link_says_by_its_own_name_what_is_written(tmp_path, name, leads_to):
+    (tmp_path / name).symlink_to(tmp_path / leads_to)
+    simulate_file(tmp_path / name, n_spots=30, n_genes=20, k=2, easy=True)
+    assert (tmp_path / leads_to).is_dir() == name.endswith(".zarr")
+    read = ad.read_zarr if name.endswith(".zarr") else ad.read_h5ad
+    assert read(tmp_path / name).n_obs == 30
+    assert (tmp_path / name).is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, leads_to])

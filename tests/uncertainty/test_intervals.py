@@ -380,3 +380,12 @@ def test_the_memory_that_is_given_bounds_the_counts(section, tmp_path, monkeypat
     monkeypatch.setattr(intervals, "intervals_of", lambda *a: seen.append(a[2].memory) or original(*a))
     spatialpdvi.intervals_file(tmp_path / "s.h5ad", genes=list(section.var_names[:2]), memory="1MB")
     assert seen == [1_000_000]
+
+
+def test_shares_that_rest_on_few_blocks_are_warned_of(section):
+    """Expression is known at all spots, but the type at three spots of each domain."""
+    first = section.obs.groupby("pdvi_domain", observed=True).head(3).index
+    section.obs["kind"] = pd.Categorical(np.where(section.obs_names.isin(first), "a", None), categories=["a", "b"])
+    told = r"^Some domains lie with their typed spots in fewer than 5 blocks of \d+ spots, .*: '0', '1', '2', '3'\.$"
+    with pytest.warns(InputWarning, match=told):
+        spatialpdvi.intervals(section, genes=list(section.var_names[:2]), by="kind")

@@ -649,3 +649,29 @@ def test_blocks_stop_growing_where_the_median_domain_has_few_and_not_where_a_sin
 def test_a_piece_of_one_and_a_half_blocks_stays_whole(n, sizes):
     place = np.column_stack([np.arange(n), np.zeros(n)])
     assert np.bincount(spatial_blocks(place, [np.arange(n)], 12)).tolist() == sizes
+
+
+@pytest.mark.parametrize("n_typed", [2, 6])
+def test_domains_without_a_typed_spot_do_not_keep_blocks_small(n_typed):
+    """Types that vary over tiles of 10 x 10 spots, known in two of six stripes, or in all."""
+    place = _lattice(60)
+    codes = (place[:, 0] // 10).astype(np.int64)
+    tile = (place // 10).astype(np.int64) @ [6, 1]
+    values = np.eye(2)[np.random.default_rng(0).integers(2, size=36)[tile]]
+    exposure = (codes < n_typed).astype(float)
+    given = (values * exposure[:, None], exposure, codes, 6)
+    _, size = choose_blocks(*given, coordinates=place, sections=[np.arange(3600)])
+    assert size >= 48
+
+
+def test_spots_without_exposure_say_nothing_about_the_noise():
+    """Types are known at a tenth of the spots, and intervals are as wide as those from these spots alone."""
+    evidence = _evidence(side=30, known=True)
+    typed = np.random.default_rng(1).random(900) < 0.1
+    per_spot = ("values", "exposure", "codes", "posterior", "calibrated", "coordinates")
+    alone = evidence._replace(**{name: getattr(evidence, name)[typed] for name in per_spot})
+    exposure = evidence.exposure * typed
+    among = evidence._replace(values=evidence.values * typed[:, None], exposure=exposure)
+    some = [estimate(own._replace(sections=[np.arange(len(own.codes))]), "mean-field") for own in (alone, among)]
+    np.testing.assert_allclose(some[0].mean, some[1].mean)
+    np.testing.assert_allclose(some[0].covariance, some[1].covariance)

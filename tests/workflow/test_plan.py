@@ -13,6 +13,7 @@ from spatialpdvi.checkpoints.identity import identify
 from spatialpdvi.cli import main
 from spatialpdvi.model_selection.scan import _WIDEST
 from spatialpdvi.options.fit import FitOptions, option_table
+from spatialpdvi.plotting import save
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="the workflow is not part of this copy")
 
@@ -62,6 +63,8 @@ def test_what_the_plan_says_of_options_is_so_in_the_commands():
     assert {"label_key", "spatial_key", "domain_key", "report"} <= options_of("evaluate")
     assert {"label_key", "spatial_key", "key_added", "dpi", "output"} <= options_of("plot")
     schema = json.loads((WORKFLOWS / "schemas" / "config.schema.json").read_text())
+    dots = schema["properties"]["dpi"]
+    assert (dots["minimum"], dots["maximum"]) == (save._LEAST_DPI, save._MOST_DPI)
     assert {"counts"} <= options_of("report")
     assert {*plan._OF_FITS, *schema["properties"]["report_options"]["properties"]} <= options_of("report")
 

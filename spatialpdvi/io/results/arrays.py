@@ -31,6 +31,7 @@ __all__ = [
     "read_share",
     "read_states",
     "stored_graph",
+    "stored_neighbours",
     "why_missing",
 ]
 
@@ -278,6 +279,14 @@ def read_connectivities(source: Source, keys: Keys) -> sp.csr_matrix:
 def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
     """Read the edge weights of the objective, (n, n); None where the fit did not save them."""
     return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
+
+
+def stored_neighbours(source: Source, keys: Keys, summary: Any) -> sp.csr_matrix | None:
+    """Read which spots the fit with this summary joined (n, n); None where that is not stored.
+
+    The objective of a fit without edges between patches has fewer edges than spots have neighbours in the tissue.
+    """
+    return None if stored_params(summary).get("n_edges_dropped") else stored_graph(source, keys)
 
 
 def given_graph(source: Source, summary: Any) -> sp.csr_matrix | None:

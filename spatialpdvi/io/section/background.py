@@ -91,7 +91,7 @@ def read_mask(source: Source, key: str) -> np.ndarray:
 
 
 def enough_counts(
-    counts: CountRows, coordinates: np.ndarray, blocks: list[np.ndarray], exclusion: Exclusion
+    counts: CountRows, coordinates: np.ndarray | None, blocks: list[np.ndarray], exclusion: Exclusion
 ) -> np.ndarray:
     """Find the spots that have enough counts and genes.
 
@@ -100,7 +100,7 @@ def enough_counts(
     counts
         (n, genes).
     coordinates
-        (n, 2) or (n, 3).
+        (n, 2) or (n, 3); None where a number of counts or genes is enough.
     blocks
         The spots of each section.
     exclusion
@@ -110,9 +110,10 @@ def enough_counts(
     -------
     (n,) bool.
     """
-    totals, genes = _sums(counts)
+    totals, genes = _sums(counts, with_genes=exclusion.min_genes is not None)
     kept = np.ones(totals.size, dtype=bool)
     if exclusion.min_counts == "auto":
+        assert coordinates is not None
         for spots in blocks:
             kept[spots] = ~off_tissue(totals[spots], coordinates[spots])
     elif exclusion.min_counts is not None:
@@ -288,10 +289,11 @@ def _is_outside(place: np.ndarray, near: np.ndarray) -> np.ndarray:
     return np.asarray(gaps.max(axis=1) >= np.deg2rad(_GAP))
 
 
-def _sums(counts: CountRows) -> tuple[np.ndarray, np.ndarray]:
-    """Counts and genes of each spot, (n,) each."""
-    totals, genes = [], []
+def _sums(counts: CountRows, *, with_genes: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (n,) of each spot, and its genes where these are wanted, which takes far longer; otherwise (0,)."""
+    totals, genes = [], [np.zeros(0, dtype=np.int64)]
     for block in row_blocks(counts):
         totals.append(row_sums(block))
-        genes.append((block > 0).getnnz(axis=1))
+        if with_genes:
+            genes.append((block > 0).getnnz(axis=1))
     return np.concatenate(totals), np.concatenate(genes)

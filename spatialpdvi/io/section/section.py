@@ -195,10 +195,12 @@ def _kept(
             raise InputError(f"no {option('rep')} with {needed_by}", repr(rep), advice)
         spots = np.flatnonzero(kept)
         chosen = select_spots(source, spots)
-        samples = None if sample_key is None else read_samples(chosen, sample_key)
-        with warnings.catch_warnings():  # those of the spots that are kept come when these are read
-            warnings.simplefilter("ignore", InputWarning)
-            coordinates = read_coordinates(chosen, spatial_key, samples=samples)
+        samples = coordinates = None
+        if exclusion.min_counts == "auto":  # a number needs no places, which spots that are left out may lack
+            samples = None if sample_key is None else read_samples(chosen, sample_key)
+            with warnings.catch_warnings():  # those of the spots that are kept come when these are read
+                warnings.simplefilter("ignore", InputWarning)
+                coordinates = read_coordinates(chosen, spatial_key, samples=samples)
         counts = find_counts(chosen, layer, memory=memory).matrix
         kept[spots] = enough_counts(counts, coordinates, spots_by_section(samples, spots.size), exclusion)
     if not kept.any():
