@@ -86,8 +86,9 @@ Method = Callable[[Evidence, Stage], Estimate]
 def estimate(evidence: Evidence, method: str, stage: Stage = NO_STAGE) -> Estimate:
     """Return what a method of `METHODS` finds; the same seed gives the same bits for any number of threads.
 
-    Domains without spots, without exposure in them, or with fewer blocks than a variance needs, have NaN. ``stage``
-    shows how far a method is that takes long.
+    Domains without spots, without exposure in them, or with fewer blocks than a variance needs, have NaN. So has a gene
+    without a count by the methods without blocks, to which it shows no noise. ``stage`` shows how far a method is that
+    takes long.
     """
     with single_threaded(), np.errstate(divide="ignore", invalid="ignore"):
         found = METHODS[method](evidence, stage)
@@ -97,6 +98,8 @@ def estimate(evidence: Evidence, method: str, stage: Stage = NO_STAGE) -> Estima
     mean[empty] = np.nan
     covariance[unknown] = np.nan
     covariance[:, unknown] = np.nan
+    if not (evidence.are_shares or found.block_size):
+        covariance[:, :, evidence.values.sum(axis=0) == 0] = np.nan
     return found._replace(mean=mean, covariance=covariance)
 
 

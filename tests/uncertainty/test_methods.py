@@ -675,3 +675,16 @@ def test_spots_without_exposure_say_nothing_about_the_noise():
     some = [estimate(own._replace(sections=[np.arange(len(own.codes))]), "mean-field") for own in (alone, among)]
     np.testing.assert_allclose(some[0].mean, some[1].mean)
     np.testing.assert_allclose(some[0].covariance, some[1].covariance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gene_without_a_count_has_a_wide_interval_or_none(method):
+    """Its noise was nothing, and its contrasts were as sure as they were wrong."""
+    evidence = _evidence(side=12, g=2, graph=_neighbours(12, 0.1))
+    evidence.values[:, 1] = 0.0
+    spread = np.sqrt(np.einsum("kkg->kg", estimate(evidence, method).covariance))
+    assert (spread[:, 0] < 1.0).all()
+    if method in {"blocks", "bootstrap"}:
+        assert (spread[:, 1] > 1.0).all()
+    else:
+        assert np.isnan(spread[:, 1]).all()
