@@ -22,7 +22,7 @@ from spatialpdvi.io.results.arrays import (
     check_names,
     given_graph,
     stored_graph,
-    stored_neighbours,
+    stored_neighbors,
 )
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import written_colours
@@ -157,7 +157,7 @@ def _pieces(source: Source, keys: Keys, fit: StoredFit, edit: Pieces, progress: 
     domain = fit.names.index(name)
     section = fitted_section(source, fit.summary)
     features = fitted_features(source, keys, fit.summary)
-    graph = stored_neighbours(source, keys, fit.summary)
+    graph = stored_neighbors(source, keys, fit.summary)
     with progress.stage("graph"):
         if graph is None:
             settings = GraphSettings.of(_options(source, fit))

@@ -110,7 +110,7 @@ def choose_blocks(
         larger = spatial_blocks(coordinates, sections, 2 * size)
         sums = block_sums(values, exposure, codes, n_groups, larger)
         present = sums.effective()[sums.totals()[1] > 0]  # spots without a type have no exposure
-        if np.median(present) < _FEWEST:
+        if not present.size or np.median(present) < _FEWEST:
             return blocks, size
         grown = _variance(sums)
         both = (variance > 0) & (grown > 0)

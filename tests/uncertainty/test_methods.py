@@ -664,6 +664,12 @@ def test_domains_without_a_typed_spot_do_not_keep_blocks_small(n_typed):
     assert size >= 48
 
 
+def test_blocks_of_spots_that_all_lack_a_type_are_the_smallest():
+    place = _lattice(30)
+    given = (np.zeros((900, 2)), np.zeros(900), np.arange(900) % 3, 3)
+    assert choose_blocks(*given, coordinates=place, sections=[np.arange(900)])[1] == 12
+
+
 def test_spots_without_exposure_say_nothing_about_the_noise():
     """Types are known at a tenth of the spots, and intervals are as wide as those from these spots alone."""
     evidence = _evidence(side=30, known=True)

@@ -31,7 +31,7 @@ __all__ = [
     "read_share",
     "read_states",
     "stored_graph",
-    "stored_neighbours",
+    "stored_neighbors",
     "why_missing",
 ]
 
@@ -281,7 +281,7 @@ def stored_graph(source: Source, keys: Keys) -> sp.csr_matrix | None:
     return read_connectivities(source, keys) if keys.connectivities in source.obsp_keys() else None
 
 
-def stored_neighbours(source: Source, keys: Keys, summary: Any) -> sp.csr_matrix | None:
+def stored_neighbors(source: Source, keys: Keys, summary: Any) -> sp.csr_matrix | None:
     """Read which spots the fit with this summary joined (n, n); None where that is not stored.
 
     The objective of a fit without edges between patches has fewer edges than spots have neighbours in the tissue.

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import check_names, given_graph, stored_neighbours
+from spatialpdvi.io.results.arrays import check_names, given_graph, stored_neighbors
 from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import domain_names, with_lost
@@ -251,7 +251,7 @@ def _graph_of_fit(
     everywhere = np.ones(source.n_obs, dtype=bool)
     if spatial_key != spatial_key_of_fit(summary, None):
         return None, "", everywhere
-    stored = stored_neighbours(source, keys, summary)
+    stored = stored_neighbors(source, keys, summary)
     if stored is not None:
         fitted = source.obs(keys.domain).notna().to_numpy() if keys.domain in source.obs_keys() else ~everywhere
         return stored, "stored by the fit", fitted
