@@ -55,10 +55,10 @@ def spell_out(*, only: Collection[str] | None = None, without: Collection[str] =
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None:
                 return function(*args, **kwargs)
-            other = _ELSEWHERE.get(unknown)
-            near = "".join(f" The closest is {name!r}." for name in get_close_matches(unknown, known, n=1))
-            if other in known:
-                near = f" It is called {other!r} here."
+            if _ELSEWHERE.get(unknown) in known:
+                near = f" It is called {_ELSEWHERE[unknown]!r} here."
+            else:
+                near = "".join(f" The closest is {name!r}." for name in get_close_matches(unknown, known, n=1))
             name = function.__name__
             msg = f"{name}() has no option {unknown!r}.{near} All options are in its docstring: help({name})."
             raise TypeError(msg)

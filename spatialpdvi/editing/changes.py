@@ -17,13 +17,7 @@ from spatialpdvi.editing.results import edited_scores, level_of, steps_table, ta
 from spatialpdvi.errors import InputError, InputWarning, option
 from spatialpdvi.graph.build import build_graph, join_spots, layered_edges
 from spatialpdvi.io.formats.sources import Source
-from spatialpdvi.io.results.arrays import (
-    RenamedError,
-    check_names,
-    given_graph,
-    stored_graph,
-    stored_neighbors,
-)
+from spatialpdvi.io.results.arrays import RenamedError, check_names, given_graph, stored_graph, stored_neighbors
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import written_colours
 from spatialpdvi.io.results.stored import StoredFit, fitted_features, fitted_section

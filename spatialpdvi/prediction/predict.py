@@ -23,6 +23,7 @@ from spatialpdvi.initialization.compositions import settle_labels
 from spatialpdvi.initialization.start import Start
 from spatialpdvi.initialization.states import trends_within
 from spatialpdvi.io.formats.sources import Source
+from spatialpdvi.io.section.counts import OR_FEATURES
 from spatialpdvi.io.section.section import Section
 from spatialpdvi.metrics.calibration import tempered
 from spatialpdvi.metrics.section import section_scores
@@ -59,10 +60,7 @@ _REASONS = {
     Stop.EPOCHS: f"Not converged: posteriors still moved after {_MOST_SWEEPS} epochs.",
     Stop.NOT_FINITE: "Not converged: the objective is not finite; the features are too large.",
 }
-
-
-# a model says itself what it was fitted on
-_OF_A_MODEL = {f", or features with {option('rep')}": None}
+_OF_A_MODEL = {OR_FEATURES: None}  # which says itself what it was fitted on
 
 
 class _PosteriorRule(StopRule):

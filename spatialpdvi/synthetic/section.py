@@ -14,7 +14,7 @@ from spatialpdvi.io.results.writing import append_counts, new_store
 from spatialpdvi.io.storage.disk import clear_errors
 from spatialpdvi.io.storage.locks import claimed
 from spatialpdvi.io.storage.outputs import check_ending, check_writable
-from spatialpdvi.io.storage.paths import locate, resolve
+from spatialpdvi.io.storage.paths import Location, locate, resolve
 from spatialpdvi.runtime.progress import Progress, Stage, progress_of
 from spatialpdvi.runtime.rows import slices
 from spatialpdvi.synthetic.cells import Cells, draw_cells, draw_compositions, one_state_each
@@ -149,12 +149,12 @@ def simulate_file(
         with progress.stage("simulate") as stage:
             drawn = draw_section(Simulation(**arguments))
             stage.note(f"{drawn.frame.n_obs:,} spots")
-        with progress.stage("write") as stage, clear_errors(target.path, option=None):
-            n_written = _write(target.path, drawn, stage)
+        with progress.stage("write") as stage, clear_errors(target, option=None):
+            n_written = _write(target, drawn, stage)
     return drawn.frame.n_obs, n_written
 
 
-def _write(target: Path, drawn: _Drawn, stage: Stage) -> int:
+def _write(target: Location, drawn: _Drawn, stage: Stage) -> int:
     """Write a section, and return its number of counts."""
     n_bursts, n_written = int(drawn.sources.total.sum()), 0  # a burst is at most one count
     with new_store(target, n_spots=drawn.frame.n_obs, n_values=n_bursts, value_bytes=_BURST_BYTES) as store:

@@ -11,7 +11,7 @@ from spatialpdvi.errors import InputError, option
 from spatialpdvi.io.formats.sources import Source
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import domain_names, why_fewer, with_lost
-from spatialpdvi.io.results.summary import is_prediction, not_ours, stored_params
+from spatialpdvi.io.results.summary import is_prediction, n_stored, not_ours, stored_params
 from spatialpdvi.io.section.coordinates import as_table
 from spatialpdvi.io.section.features import read_graph
 from spatialpdvi.io.section.labels import read_domains
@@ -221,7 +221,7 @@ def check_names(source: Source, keys: Keys, key: str) -> None:
         Where a table has another order, or names that no domain has.
     """
     names, summary = domain_names(source, keys), source.uns(keys.uns)
-    k = len(np.atleast_1d(summary.get("domain_mean", ()))) if isinstance(summary, Mapping) else 0
+    k = n_stored(summary)
     lists = list(_listed(source.uns(key), key, keys))
     has_lost, have_moved = len(names) < k, False
     if has_lost and lists and "edits" not in summary:  # of the names that an edit gave, nothing tells

@@ -14,7 +14,14 @@ from spatialpdvi.io.results.arrays import check_names, given_graph, stored_neigh
 from spatialpdvi.io.results.fitted import samples_of_fit
 from spatialpdvi.io.results.keys import Keys
 from spatialpdvi.io.results.names import domain_names, with_lost
-from spatialpdvi.io.results.summary import check_fitted, not_ours, read_summary, spatial_key_of_fit, stored_params
+from spatialpdvi.io.results.summary import (
+    check_fitted,
+    n_stored,
+    not_ours,
+    read_summary,
+    spatial_key_of_fit,
+    stored_params,
+)
 from spatialpdvi.io.section.coordinates import read_coordinates
 from spatialpdvi.io.section.labels import read_column, read_domains, read_types
 from spatialpdvi.io.section.missing import missing
@@ -141,7 +148,7 @@ class ComparedDomains(NamedTuple):
 def compared_domains(source: Source, keys: Keys) -> ComparedDomains:
     """Read what tells whether the domains of a fitted file are those of another file."""
     summary = read_summary(source, keys.uns)
-    k, edits = len(np.atleast_1d(summary.get("domain_mean", ()))), summary.get("edits", {})
+    k, edits = n_stored(summary), summary.get("edits", {})
     names = with_lost(domain_names(source, keys), k, summary)
     # an edit makes means of its own, and those of domains that share states are rounded otherwise in a model
     means = "state_mean" if "state_mean" in summary else "domain_mean"

@@ -15,6 +15,7 @@ from spatialpdvi.io.results.names import domain_names, read_colours, read_label_
 from spatialpdvi.io.results.summary import (
     check_fitted,
     label_key_of_fit,
+    n_stored,
     read_summary,
     sample_key_of_fit,
     spatial_key_of_fit,
@@ -85,6 +86,8 @@ def read_fitted(
 ) -> Fitted:
     """Read and check what a fit has written, and the annotation where there is one.
 
+    There is a warning of spots whose domains were changed since.
+
     Parameters
     ----------
     source
@@ -104,7 +107,7 @@ def read_fitted(
     Raises
     ------
     InputError
-        Where there is no fit, or its elements have been changed. A warning where domains of spots have been.
+        Where there is no fit, or its elements have been changed.
     """
     check_fitted(source, keys)
     summary = read_summary(source, keys.uns)
@@ -134,7 +137,7 @@ def read_fitted(
 
 def _moved(source: Source, keys: Keys, summary: dict[str, Any]) -> int:
     """The number of spots whose domain is not that of the fit, of which a warning tells."""
-    names, k = domain_names(source, keys), len(np.atleast_1d(summary.get("domain_mean", ())))
+    names, k = domain_names(source, keys), n_stored(summary)
     if len(names) < k and stored_params(summary).get("n_spots") != source.n_obs:
         return 0  # which names a selection has lost is not known where some were changed
     n_moved = count_moved(source, keys, with_lost(names, k, summary))

@@ -17,6 +17,7 @@ __all__ = [
     "joint_samples",
     "label_key_of_fit",
     "lost_sample_key",
+    "n_stored",
     "not_ours",
     "read_summary",
     "sample_key_of_fit",
@@ -61,6 +62,11 @@ def read_summary(source: Source, key: str) -> dict[str, Any]:
         if not isinstance(value, Mapping) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
             raise not_ours(source, name, f"no number in its scores under {score!r}")
     return dict(summary)
+
+
+def n_stored(summary: Any) -> int:
+    """Return how many domains the summary of a fit describes, those of an edit where there was one; 0 without any."""
+    return len(np.atleast_1d(summary.get("domain_mean", ()))) if isinstance(summary, Mapping) else 0
 
 
 def stored_params(summary: Any) -> Mapping[str, Any]:

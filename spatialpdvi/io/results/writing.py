@@ -230,8 +230,9 @@ def new_store(output: AnyPath, *, n_spots: int, n_values: int, value_bytes: int)
     value_bytes
         What a count and its column take in it, at most.
     """
-    target = resolve(output)
-    if locate(output).path.suffix == ".zarr":  # what a link leads to may have any name
+    location = locate(output)
+    target = resolve(location)
+    if location.path.suffix == ".zarr":  # what a link leads to may have any name
         with replacing_folder(target, target.parent) as temporary, quiet(), writing_zarr():
             store = make_store(temporary)
             yield store

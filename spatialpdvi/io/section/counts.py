@@ -20,6 +20,7 @@ __all__ = [
     "COUNTS_ADVICE",
     "COUNTS_IN",
     "FITTED_IN",
+    "OR_FEATURES",
     "Counts",
     "find_counts",
     "read_counts",
@@ -39,7 +40,8 @@ COUNTS_IN = "counts_in"  # field of uns[key] in a file without counts: the name 
 FITTED_IN = "fitted_in"  # and that of the file that was fitted, where that had no counts either
 
 _WHAT = "raw counts (whole numbers, none negative)"
-COUNTS_ADVICE = f"Name the layer of the counts with {option('layer')}, or features with {option('rep')}."
+OR_FEATURES = f", or features with {option('rep')}"  # left out where there are none to be named (`own_names`)
+COUNTS_ADVICE = f"Name the layer of the counts with {option('layer')}{OR_FEATURES}."
 # Larger whole numbers are not exact in float32, in which features are computed; no spot has so many molecules.
 _LARGEST = np.float32(1 << 24)
 COPIES = 2  # of the counts in memory: the counts, and what is computed from them
